@@ -1,0 +1,260 @@
+"""The repository keeps the rules of tidy.py, and each of those rules can be broken."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import tidy
+from tests.tidy import PACKAGES, Findings, Module
+
+ROOT = Path(__file__).resolve().parent.parent
+
+Rule = Callable[[Module], Findings]
+
+
+def repository_files() -> list[str]:
+    """What is in git or would be added."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    return sorted(name for name in names if (ROOT / name).is_file())
+
+
+FILES = [Module(name, (ROOT / name).read_text(errors="replace")) for name in repository_files()]
+CODE = [file for file in FILES if file.path.endswith(".py")]
+
+
+def within(*folders: str) -> list[Module]:
+    return [module for module in CODE if module.path.startswith(tuple(f"{folder}/" for folder in folders))]
+
+
+PRODUCT = within(*PACKAGES)
+
+
+def expect_none(rule: Rule, files: list[Module]) -> None:
+    found = [f"{file.path}:{line}: {what}" for file in files for line, what in rule(file)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_the_rules_see_every_package():
+    """A rule that looks at nothing holds."""
+    assert {module.path.split("/")[0] for module in CODE} == {*PACKAGES, "tests"}
+
+
+def test_only_permitted_entries_are_at_the_top():
+    assert tidy.unexpected_at_the_top(file.path for file in FILES) == []
+
+
+def test_an_entry_that_is_not_permitted_at_the_top_is_named():
+    paths = ["README.md", ".gitignore", "harness/cli.py", "utils/strings.py", "notes.md"]
+
+    assert tidy.unexpected_at_the_top(paths) == ["notes.md", "utils"]
+
+
+def test_each_package_imports_only_what_the_design_allows():
+    expect_none(tidy.foreign_imports, PRODUCT)
+
+
+def test_imports_inside_the_engine_run_one_way():
+    expect_none(tidy.imports_up_the_layers, within("engine_under_test"))
+
+
+def test_no_file_is_long():
+    expect_none(tidy.long_files, CODE)
+
+
+def test_no_function_is_long():
+    expect_none(tidy.long_functions, CODE)
+
+
+def test_no_function_has_many_parameters():
+    expect_none(tidy.many_parameters, CODE)
+
+
+def test_no_class_is_large():
+    expect_none(tidy.large_classes, CODE)
+
+
+def test_engine_and_invariants_are_deterministic():
+    expect_none(tidy.nondeterminism, within("engine_under_test", "invariants"))
+
+
+def test_nothing_catches_everything():
+    expect_none(tidy.broad_excepts, PRODUCT)
+
+
+def test_each_permit_to_catch_everything_is_used():
+    places = {(file.path, function) for file in PRODUCT for _, function in tidy.catching_everything(file)}
+
+    assert set(tidy.MAY_CATCH_EVERYTHING) <= places
+
+
+def test_no_test_patches_or_sleeps():
+    expect_none(tidy.patches_and_sleeps, within("tests"))
+
+
+def test_each_ignore_has_its_reason():
+    expect_none(tidy.unreasoned_ignores, CODE)
+
+
+def test_each_todo_has_its_issue():
+    expect_none(tidy.unnumbered_todos, CODE)
+
+
+def test_no_attribute_name_is_built():
+    expect_none(tidy.built_attribute_names, CODE)
+
+
+def test_nothing_is_global():
+    expect_none(tidy.global_statements, CODE)
+
+
+def test_each_init_is_empty_but_for_all():
+    expect_none(tidy.crowded_inits, [module for module in CODE if module.path.endswith("/__init__.py")])
+
+
+def test_no_invariant_names_a_pool():
+    expect_none(tidy.named_pools, within("invariants"))
+
+
+def test_nothing_names_a_place_outside_the_repository():
+    expect_none(tidy.machine_paths, FILES)
+
+
+ENGINE = "engine_under_test/cache/tree.py"
+MANY_FIELDS = "".join(f"    a{n}: int\n" for n in range(13))
+MANY_METHODS = "".join(f"    def m{n}(self): ...\n" for n in range(13))
+MANY_ON_SELF = "    def __init__(self):\n" + "".join(f"        self.a{n} = {n}\n" for n in range(13))
+SIX = "a, b, *, c, d, e, f"
+LONG = "def f():\n" + "    x = 1\n" * 50
+
+BROKEN = [
+    (tidy.foreign_imports, "invariants/pools.py", "import torch", "1: invariants may not import torch"),
+    (
+        tidy.foreign_imports,
+        "invariants/pools.py",
+        "from harness import ops",
+        "1: invariants may not import harness.ops",
+    ),
+    (tidy.foreign_imports, ENGINE, "\nimport fakes", "2: engine_under_test may not import fakes"),
+    (tidy.foreign_imports, ENGINE, "import tokenizers", "1: engine_under_test may not import tokenizers"),
+    (
+        tidy.foreign_imports,
+        "fakes/link.py",
+        "from engine_under_test import errors",
+        "1: fakes may not import engine_under_test.errors",
+    ),
+    (tidy.foreign_imports, "harness/driver.py", "import tests.x", "1: harness may not import tests.x"),
+    (tidy.foreign_imports, "harness/driver.py", "from .ops import Op", "1: harness may not import .ops.Op"),
+    (
+        tidy.imports_up_the_layers,
+        ENGINE,
+        "from engine_under_test.scheduler import queues",
+        "1: cache may not see scheduler.queues",
+    ),
+    (
+        tidy.imports_up_the_layers,
+        "engine_under_test/host/tier.py",
+        "from engine_under_test.sessions.session import Session",
+        "1: host may not see sessions.session.Session",
+    ),
+    (
+        tidy.imports_up_the_layers,
+        "engine_under_test/model/layers.py",
+        "from engine_under_test.pools import ledger",
+        "1: model may not see pools.ledger",
+    ),
+    (tidy.imports_up_the_layers, "engine_under_test/helpers.py", "", "1: helpers has no layer"),
+    (tidy.long_files, ENGINE, "x = 1\n" * 401, "401: 401 lines, at most 400"),
+    (tidy.long_functions, ENGINE, LONG, "1: f has 51 lines, at most 50"),
+    (tidy.many_parameters, ENGINE, f"def f({SIX}): ...", "1: f has 6 parameters, at most 5"),
+    (tidy.many_parameters, ENGINE, f"class A:\n    def f(self, {SIX}): ...", "2: f has 6 parameters, at most 5"),
+    (tidy.many_parameters, ENGINE, "def f(a, b, c, d, *e, **f): ...", "1: f has 6 parameters, at most 5"),
+    (tidy.large_classes, ENGINE, f"class A:\n{MANY_FIELDS}", "1: A has 13 attributes, at most 12"),
+    (tidy.large_classes, ENGINE, f"class A:\n{MANY_ON_SELF}", "1: A has 13 attributes, at most 12"),
+    (tidy.large_classes, ENGINE, f"class A:\n{MANY_METHODS}", "1: A has 13 public methods, at most 12"),
+    (
+        tidy.nondeterminism,
+        ENGINE,
+        "from time import monotonic",
+        "1: imports time.monotonic: what is random or tells the time comes through a port",
+    ),
+    (tidy.nondeterminism, ENGINE, "key = hash('a')", "1: calls hash(), which differs from run to run"),
+    (
+        tidy.broad_excepts,
+        ENGINE,
+        "def f():\n    try: g()\n    except (KeyError, Exception): ...",
+        "3: f catches everything: name what it expects",
+    ),
+    (
+        tidy.broad_excepts,
+        ENGINE,
+        "try: g()\nexcept: ...",
+        "2: the module catches everything: name what it expects",
+    ),
+    (
+        tidy.broad_excepts,
+        ENGINE,
+        "with suppress(Exception): g()",
+        "1: the module catches everything: name what it expects",
+    ),
+    (tidy.patches_and_sleeps, "tests/test_a.py", "from unittest.mock import patch", "1: uses unittest.mock.patch"),
+    (tidy.patches_and_sleeps, "tests/test_a.py", "import time\ntime.sleep(1)", "2: uses time.sleep"),
+    (
+        tidy.unreasoned_ignores,
+        ENGINE,
+        "x = 1  # type: ignore[misc]",
+        "1: '# type: ignore[misc]': want '# type: ignore[code]  # reason'",
+    ),
+    (tidy.unnumbered_todos, ENGINE, "# TODO later", "1: '# TODO later': want the number of its issue"),
+    (tidy.built_attribute_names, ENGINE, "getattr(a, f'{b}_c')", "1: getattr with a built name: f'{b}_c'"),
+    (tidy.global_statements, ENGINE, "def f():\n    global a, b", "2: global a, b"),
+    (tidy.crowded_inits, "invariants/__init__.py", "import os", "1: import os: __init__.py is empty but for ALL"),
+    (
+        tidy.crowded_inits,
+        "invariants/__init__.py",
+        "ALL = ()\ndef f(): ...",
+        "2: def f():: __init__.py is empty but for ALL",
+    ),
+    (tidy.named_pools, "invariants/pools.py", "pool = 'swa'", "1: names a pool: 'swa'"),
+    (tidy.named_pools, "invariants/pools.py", "x = f'the full pool {y}'", "1: names a pool: 'the full pool '"),
+    (tidy.machine_paths, "README.md", "see\n/wor" + "k/main", "2: names a place outside the repository: /wor" + "k/"),
+]
+
+KEPT = [
+    (tidy.foreign_imports, "engine_under_test/model/checkpoint.py", "import json, safetensors.torch"),
+    (tidy.foreign_imports, "fakes/link.py", "from engine_under_test.ports import Clock"),
+    (tidy.imports_up_the_layers, "engine_under_test/ports.py", "from engine_under_test import events"),
+    (tidy.imports_up_the_layers, "engine_under_test/engine.py", "from engine_under_test.model import layers"),
+    (tidy.imports_up_the_layers, "engine_under_test/model/layers.py", "from engine_under_test.pools import kv_store"),
+    (tidy.many_parameters, "harness/machines/a.py", f"class A(RuleBasedStateMachine):\n    def f(self, {SIX}): ..."),
+    (tidy.many_parameters, "harness/commands/fuzz.py", f"def fuzz(a: Annotated[int, Option()], {SIX}): ..."),
+    (tidy.large_classes, ENGINE, f"@dataclass(frozen=True)\nclass A:\n{MANY_FIELDS}"),
+    (tidy.large_classes, ENGINE, f"class A(msgspec.Struct):\n{MANY_FIELDS}"),
+    (tidy.large_classes, ENGINE, f"class A(EngineMachine):\n{MANY_METHODS}"),
+    (tidy.broad_excepts, ENGINE, "try: g()\nexcept KeyError: ..."),
+    (tidy.unreasoned_ignores, ENGINE, "x = 1  # type: ignore[misc]  # the stub is wrong"),
+    (tidy.unnumbered_todos, ENGINE, "# TODO #12: later"),
+    (tidy.built_attribute_names, ENGINE, "getattr(a, name)"),
+    (tidy.crowded_inits, "invariants/__init__.py", "from invariants import pools\n\nALL = (pools.a,)"),
+    (tidy.named_pools, "invariants/pools.py", "def f():\n    '''The full pool.'''\n    return 'fully'"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source", "complaint"), BROKEN, ids=[rule.__name__ for rule, *_ in BROKEN])
+def test_a_rule_names_the_line_that_breaks_it(rule, path, source, complaint):
+    assert [f"{line}: {what}" for line, what in rule(Module(path, source))] == [complaint]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), KEPT, ids=[rule.__name__ for rule, *_ in KEPT])
+def test_a_rule_lets_pass_what_keeps_it(rule, path, source):
+    assert list(rule(Module(path, source))) == []
+
+
+def test_every_rule_is_shown_broken():
+    looks = tidy.long_files.__annotations__
+    rules = {name for name, value in vars(tidy).items() if getattr(value, "__annotations__", None) == looks}
+
+    assert {rule.__name__ for rule, *_ in BROKEN} == rules

@@ -1,0 +1,310 @@
+"""The rules of the design and of the style sheet that a machine can check.
+
+Each is a function from a file to the lines that break it.  Limits and permits are the constants at the top; a permit
+has its reason beside it.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TypeGuard
+
+PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
+PERMITTED_AT_THE_TOP = {*PACKAGES, "tests", "docs", "pyproject.toml", "requirements.lock", "README.md", "Makefile"}
+
+# Beside the standard library; the longest folder that holds the file decides.
+MAY_IMPORT = {
+    "engine_under_test": ("engine_under_test", "torch"),
+    "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
+    "invariants": ("invariants",),
+    "fakes": ("fakes", "torch", "engine_under_test.ports"),
+    "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer"),
+}
+# Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
+LAYERS = (
+    ("errors", "units", "config", "events", "ports", "request"),
+    ("pools",),
+    ("cache",),
+    ("host", "sessions", "speculative"),
+    ("scheduler",),
+    ("disaggregation",),
+    ("engine",),
+)
+SEES = {part: (*chain(*LAYERS[:level]), part) for level, parts in enumerate(LAYERS) for part in parts}
+SEES |= dict.fromkeys(LAYERS[0], LAYERS[0])
+SEES |= {
+    "__init__": (),
+    "engine": (*SEES["engine"], "model"),
+    "model": ("errors", "units", "config", "ports", "pools.kv_store", "model"),
+}
+
+MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FUNCTION = 50
+MOST_PARAMETERS = 5
+MOST_ATTRIBUTES = 12
+MOST_PUBLIC_METHODS = 12
+UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDict"}  # records and lists of names
+
+NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
+NONDETERMINISTIC_CALLS = {"id", "hash"}
+BROAD_EXCEPTIONS = {"Exception", "BaseException"}
+MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {}  # (file, function): why
+
+MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line is not one of them
+UNREASONED_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[[\w, -]+\]\s*#\s*\w+)")
+UNNUMBERED_TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!.*#\d)")
+POOL_NAMES = re.compile(r"\b(swa|full)\b", re.IGNORECASE)
+PATCHED_OR_SLEPT = re.compile(r"(^|\.)(mock\.patch\b.*|time\.sleep)$")
+
+FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
+Findings = Iterator[tuple[int, str]]  # the line, and what is wrong there
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: where it lies in the repository, and its text."""
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.path)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
+
+    @cached_property
+    def functions(self) -> list[tuple[FunctionDef, ast.AST]]:
+        """Each function with what it stands in."""
+        return [
+            (child, parent) for parent in self.nodes for child in ast.iter_child_nodes(parent) if is_function(child)
+        ]
+
+    def imports(self) -> Findings:
+        """The full dotted name of each thing imported."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                origin = "." * node.level + (node.module or "")
+                yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Each call with what is called, as written."""
+        return ((node, ast.unparse(node.func)) for node in self.nodes if isinstance(node, ast.Call))
+
+    def comments(self) -> Findings:
+        tokens = tokenize.generate_tokens(io.StringIO(self.source).readline)
+        return ((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
+
+
+# --- what the rules ask of a piece of code
+
+
+def is_function(node: ast.AST) -> TypeGuard[FunctionDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def stands_under(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def base_names(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+
+
+def is_machine(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and any(base.endswith("Machine") for base in base_names(node))
+
+
+def is_record(node: ast.ClassDef) -> bool:
+    options = [keyword for call in node.decorator_list if isinstance(call, ast.Call) for keyword in call.keywords]
+    frozen = any(option.arg == "frozen" and ast.unparse(option.value) == "True" for option in options + node.keywords)
+    return frozen or bool(base_names(node) & UNSIZED_BASES)
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """What is declared in the body, and what any method sets on self; each once."""
+    targets: list[ast.expr] = []
+    for part in node.body:
+        targets += [part.target] if isinstance(part, ast.AnnAssign) else []
+        targets += part.targets if isinstance(part, ast.Assign) else []
+    declared = {target.id for target in targets if isinstance(target, ast.Name)} - {"__slots__"}
+    return declared | {
+        inner.attr
+        for method in filter(is_function, node.body)
+        for inner in ast.walk(method)
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and ast.unparse(inner.value) == "self"
+    }
+
+
+def num_parameters(function: FunctionDef, parent: ast.AST) -> int:
+    """All but self and cls."""
+    given = function.args
+    bound = isinstance(parent, ast.ClassDef) and "staticmethod" not in map(ast.unparse, function.decorator_list)
+    starred = (given.vararg is not None) + (given.kwarg is not None)
+    return len(given.posonlyargs + given.args + given.kwonlyargs) + starred - bound
+
+
+def is_command(module: Module, function: FunctionDef) -> bool:
+    """A typer command's parameters are the command line's options."""
+    annotations = [argument.annotation for argument in function.args.args if argument.annotation]
+    return module.path.startswith("harness/commands/") and any("Annotated" in ast.unparse(one) for one in annotations)
+
+
+def function_at(module: Module, line: int) -> str:
+    """The innermost function around a line."""
+    around = [one for one, _ in module.functions if one.lineno <= line <= (one.end_lineno or one.lineno)]
+    return max(around, key=lambda one: one.lineno).name if around else "the module"
+
+
+def catching_everything(module: Module) -> list[tuple[int, str]]:
+    """Each place that catches or suppresses any exception: its line and its function."""
+    caught = [(node.lineno, node.type) for node in module.nodes if isinstance(node, ast.ExceptHandler)]
+    for call, called in module.calls():
+        caught += [(call.lineno, one) for one in call.args] if called.endswith("suppress") else []
+    return [(line, function_at(module, line)) for line, types in caught if types is None or is_broad(types)]
+
+
+def is_broad(types: ast.expr) -> bool:
+    return any(ast.unparse(one) in BROAD_EXCEPTIONS for one in getattr(types, "elts", [types]))
+
+
+# --- the rules
+
+
+def unexpected_at_the_top(paths: Iterable[str]) -> list[str]:
+    """Dot-files aside."""
+    top = {path.split("/")[0] for path in paths}
+    return sorted(name for name in top - PERMITTED_AT_THE_TOP if not name.startswith("."))
+
+
+def foreign_imports(module: Module) -> Findings:
+    folder = max((folder for folder in MAY_IMPORT if module.path.startswith(f"{folder}/")), key=len)
+    for line, name in module.imports():
+        if name.split(".")[0] not in sys.stdlib_module_names and not stands_under(name, MAY_IMPORT[folder]):
+            yield line, f"{folder} may not import {name}"
+
+
+def imports_up_the_layers(module: Module) -> Findings:
+    part = module.path.removeprefix("engine_under_test/").removesuffix(".py").split("/")[0]
+    if part not in SEES:
+        yield 1, f"{part} has no layer"
+    for line, name in module.imports():
+        seen = name.removeprefix("engine_under_test.")
+        if seen != name and not stands_under(seen, SEES.get(part, ())):
+            yield line, f"{part} may not see {seen}"
+
+
+def long_files(module: Module) -> Findings:
+    if (lines := len(module.source.splitlines())) > MOST_LINES_OF_A_FILE:
+        yield lines, f"{lines} lines, at most {MOST_LINES_OF_A_FILE}"
+
+
+def long_functions(module: Module) -> Findings:
+    for function, _ in module.functions:
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > MOST_LINES_OF_A_FUNCTION:
+            yield function.lineno, f"{function.name} has {lines} lines, at most {MOST_LINES_OF_A_FUNCTION}"
+
+
+def many_parameters(module: Module) -> Findings:
+    for function, parent in module.functions:
+        count = num_parameters(function, parent)
+        if count > MOST_PARAMETERS and not is_machine(parent) and not is_command(module, function):
+            yield function.lineno, f"{function.name} has {count} parameters, at most {MOST_PARAMETERS}"
+
+
+def large_classes(module: Module) -> Findings:
+    for node in module.classes:
+        if is_record(node) or is_machine(node):
+            continue
+        if (count := len(attributes(node))) > MOST_ATTRIBUTES:
+            yield node.lineno, f"{node.name} has {count} attributes, at most {MOST_ATTRIBUTES}"
+        public = {method.name for method in filter(is_function, node.body) if not method.name.startswith("_")}
+        if len(public) > MOST_PUBLIC_METHODS:
+            yield node.lineno, f"{node.name} has {len(public)} public methods, at most {MOST_PUBLIC_METHODS}"
+
+
+def nondeterminism(module: Module) -> Findings:
+    for line, name in module.imports():
+        if name.split(".")[0] in NONDETERMINISTIC_MODULES:
+            yield line, f"imports {name}: what is random or tells the time comes through a port"
+    for call, called in module.calls():
+        if called in NONDETERMINISTIC_CALLS:
+            yield call.lineno, f"calls {called}(), which differs from run to run"
+
+
+def broad_excepts(module: Module) -> Findings:
+    for line, function in catching_everything(module):
+        if (module.path, function) not in MAY_CATCH_EVERYTHING:
+            yield line, f"{function} catches everything: name what it expects"
+
+
+def patches_and_sleeps(module: Module) -> Findings:
+    used = [(node.lineno, ast.unparse(node)) for node in module.nodes if isinstance(node, ast.Attribute)]
+    for line, name in [*module.imports(), *used]:
+        if PATCHED_OR_SLEPT.search(name):
+            yield line, f"uses {name}"
+
+
+def unreasoned_ignores(module: Module) -> Findings:
+    for line, comment in module.comments():
+        if UNREASONED_IGNORE.search(comment):
+            yield line, f"{comment!r}: want '# type: ignore[code]  # reason'"
+
+
+def unnumbered_todos(module: Module) -> Findings:
+    for line, comment in module.comments():
+        if UNNUMBERED_TODO.search(comment):
+            yield line, f"{comment!r}: want the number of its issue"
+
+
+def built_attribute_names(module: Module) -> Findings:
+    for call, called in module.calls():
+        name = call.args[1] if called in {"getattr", "setattr", "hasattr", "delattr"} else None
+        if isinstance(name, ast.JoinedStr | ast.BinOp | ast.Call):
+            yield call.lineno, f"{called} with a built name: {ast.unparse(name)}"
+
+
+def global_statements(module: Module) -> Findings:
+    for node in module.nodes:
+        if isinstance(node, ast.Global):
+            yield node.lineno, f"global {', '.join(node.names)}"
+
+
+def crowded_inits(module: Module) -> Findings:
+    """ALL, and the imports that it takes."""
+    body = module.tree.body
+    lists = [node for node in body if ast.unparse(node).startswith(("ALL = ", "ALL: "))]
+    imports = [node for node in body if lists and isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in body:
+        if node not in lists + imports:
+            yield node.lineno, f"{ast.unparse(node).splitlines()[0]}: __init__.py is empty but for ALL"
+
+
+def named_pools(module: Module) -> Findings:
+    docstrings = {node.value for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in docstrings:
+            continue
+        if POOL_NAMES.search(node.value):
+            yield node.lineno, f"names a pool: {node.value!r}"
+
+
+def machine_paths(module: Module) -> Findings:
+    for line, text in enumerate(module.source.splitlines(), start=1):
+        if found := MACHINE_PATHS.search(text):
+            yield line, f"names a place outside the repository: {found[0]}"
