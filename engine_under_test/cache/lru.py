@@ -1,0 +1,46 @@
+"""Least recently used first, over candidates that come and go."""
+
+import heapq
+from collections.abc import Callable
+
+from engine_under_test.cache.node import Node
+
+
+class LruQueue:
+    """A heap of nodes by last use; entries that no longer hold are dropped when they surface.
+
+    `push` costs O(log n).  A node may stand in it several times; only its entry with its present
+    `last_used` counts, and only while `is_candidate` says so.
+    """
+
+    def __init__(self, is_candidate: Callable[[Node], bool]) -> None:
+        self._is_candidate = is_candidate
+        self._heap: list[tuple[int, int, int, Node]] = []
+        self._num_pushes = 0  # settles ties, so that nodes are never compared
+        self._compact_at = 256
+
+    def push(self, node: Node) -> None:
+        """Take a candidate in; anything else is passed over."""
+        if self._is_candidate(node):
+            self._num_pushes += 1
+            heapq.heappush(self._heap, (node.last_used, node.end, self._num_pushes, node))
+            if len(self._heap) > self._compact_at:
+                self._compact()
+
+    def pop(self) -> Node | None:
+        """The least recently used candidate; None when there is none."""
+        while self._heap:
+            last_used, end, _, node = heapq.heappop(self._heap)
+            if (last_used, end) == (node.last_used, node.end) and self._is_candidate(node):
+                return node
+        return None
+
+    def _compact(self) -> None:
+        kept = {
+            entry[3].id: entry
+            for entry in self._heap
+            if entry[0] == entry[3].last_used and entry[1] == entry[3].end and self._is_candidate(entry[3])
+        }
+        self._heap = list(kept.values())
+        heapq.heapify(self._heap)
+        self._compact_at = max(256, 4 * len(self._heap))

@@ -1,0 +1,70 @@
+"""A node of the radix tree: a stretch of tokens and the pages that hold them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PageKey = tuple[int, ...]
+
+
+class Component(NamedTuple):
+    """What a node holds in one pool; with a window only the last tokens of a prefix are needed."""
+
+    name: str
+    window: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Tokens [start, end) of every prefix that passes here.
+
+    `handles` name one page per `page_size` tokens.  Per component, `live` says whether its pages
+    are there (a node that is not live in a windowed component is a tombstone) and `locks` how many
+    receipts cover the node.
+    """
+
+    id: int
+    parent: "Node | None"
+    start: int
+    key: list[int]
+    handles: list[int]
+    live: list[bool]
+    locks: list[int]
+    last_used: int = 0
+    children: dict[PageKey, "Node"] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key)
+
+    @property
+    def num_pages(self) -> int:
+        return len(self.handles)
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+    @property
+    def in_tree(self) -> bool:
+        """False for a root and for a node that was removed."""
+        return self.parent is not None
+
+    def common_len(self, tokens: Sequence[int], *, page_size: int) -> int:
+        """How many leading tokens of this node's key `tokens` has at [start, …), in whole pages."""
+        limit = min(len(self.key), (len(tokens) - self.start) // page_size * page_size)
+        if tokens[self.start : self.start + limit] == self.key[:limit]:
+            return limit
+        length = 0
+        while self.key[length : length + page_size] == tokens[self.start + length : self.start + length + page_size]:
+            length += page_size
+        return length
+
+
+def ends_within(node: Node, limit: int) -> bool:
+    """Does some branch through `node` end fewer than `limit` tokens behind it?"""
+    if limit <= 0:
+        return False
+    if node.is_leaf:
+        return True
+    return any(ends_within(child, limit - len(child.key)) for child in node.children.values())

@@ -1,0 +1,181 @@
+"""The prefix cache: executes on the pools what the tree decides."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine_under_test.cache.evict import evict
+from engine_under_test.cache.locks import LockDesk, LockReceipt
+from engine_under_test.cache.node import Component, Node
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.tree import Insertion, RadixTree
+from engine_under_test.events import Evicted, Inserted
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import Observer
+from engine_under_test.units import TREE, align_down
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest usable cached prefix: `length` tokens, which end inside or at the end of `node`.
+
+    Good until the tree changes.
+    """
+
+    node: Node
+    length: int
+    handles: list[int]
+
+
+class PrefixCache:
+    """Matches, locks, publishes and evicts prefixes; without `sharing` it holds nothing.
+
+    Whoever calls owns its KVRecord; what the tree takes over or gives up is given and freed here.
+    """
+
+    def __init__(self, memory: KVMemory, *, sharing: bool, observer: Observer | None = None) -> None:
+        components = [Component(spec.name, spec.window) for spec in memory.pools]
+        self.tree = RadixTree(components, page_size=memory.page_size, observer=observer)
+        self._ledgers = memory.ledgers
+        self._table = memory.table
+        self._page_size = memory.page_size
+        self._sharing = sharing
+        self._desk = LockDesk(self.tree)
+        self._observer = observer
+        self._index = {component.name: index for index, component in enumerate(components)}
+
+    def match(self, tokens: Sequence[int], namespace: int) -> Match:
+        """The largest whole-page prefix, a token shorter than `tokens`, that a request can start from.
+
+        It is resident wherever the whole prefix is read, and either no page of it is a tombstone
+        or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
+        """
+        best, best_len = self.tree.root(namespace), 0
+        if self._sharing:
+            usable = align_down(max(0, len(tokens) - 1), self._page_size)
+            windowed, dead_until = self.tree.windowed, 0
+            for node, length in self.tree.walk(tokens[:usable], namespace):
+                end = node.start + length
+                if windowed is not None and not node.live[windowed]:
+                    dead_until = end
+                elif not dead_until or end - dead_until >= self.tree.tail_len:
+                    best, best_len = node, end
+        return Match(best, best_len, self._handles(best, best_len))
+
+    def pages_to_lock(self, match: Match) -> dict[str, int]:
+        """Evictable pages that a lock on `match` would take from every pool; changes nothing."""
+        wanted = {}
+        for index, component in enumerate(self.tree.components):
+            top = 0 if component.window is None else max(0, match.length - self.tree.tail_len)
+            pages, node, end = 0, match.node, match.length
+            while node.in_tree and end > top and not (component.window is None and node.locks[index]):
+                if node.live[index] and not node.locks[index]:
+                    pages += (end - max(node.start, top)) // self._page_size
+                assert node.parent is not None, f"node {node.id} is not in the tree"
+                node, end = node.parent, node.start
+            wanted[component.name] = pages
+        return wanted
+
+    def lock(self, match: Match) -> LockReceipt:
+        """Protect a match; the receipt is given back once, with `unlock`."""
+        node, below = match.node, match.length - match.node.start
+        if node.in_tree and below < len(node.key):
+            node = self.tree.split(node, below)
+        self._touch(node)
+        return self._desk.lock(node)
+
+    def unlock(self, receipt: LockReceipt) -> None:
+        self._desk.unlock(receipt)
+
+    def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
+        """Give back the windowed part of a lock below `frontier`; the receipt to keep instead."""
+        return self._desk.slide(receipt, frontier)
+
+    def publish(self, record: KVRecord, tokens: Sequence[int], *, namespace: int, end: int) -> None:
+        """Give the tree the whole pages of [0, end) and go on as one who shares them.
+
+        The record's handles may be replaced by the tree's, which hold the same tokens; its lock
+        moves to the new end.
+        """
+        end = align_down(end, self._page_size)
+        if not self._sharing or end <= record.protected_len:
+            return
+        insertion = self.tree.insert(
+            tokens[:end],
+            record.handles[: end // self._page_size],
+            namespace=namespace,
+            protected_len=record.protected_len,
+            frontier=record.frontier,
+        )
+        self._execute(insertion, record)
+        if self._observer:
+            self._observer.notice(Inserted(record.owner.id, record.protected_len, record.frontier, end))
+        old, record.receipt = record.receipt, self._desk.lock(insertion.node)
+        self._desk.unlock(old)
+        record.protected_len = end
+
+    def evict(self, need: Mapping[str, int]) -> None:
+        """Free up to `need` pages per pool from what nobody has locked; the caller looks at what came of it."""
+        wanted = [need.get(component.name, 0) for component in self.tree.components]
+        if not any(count > 0 for count in wanted):
+            return
+        eviction = evict(self.tree, wanted)
+        for node in eviction.tombstoned:
+            node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause="evicted")
+        self._ledgers.free(_handles_of(eviction.whole), owner=TREE, cause="evicted")
+        self._ledgers.free_rest(_handles_of(eviction.dead), owner=TREE, cause="evicted")
+        if self._observer:
+            left = zip(need, (self.evictable(pool) for pool in need), strict=True)
+            names = [component.name for component in self.tree.components]
+            self._observer.notice(
+                Evicted(tuple(need.items()), tuple(zip(names, eviction.freed, strict=True)), tuple(left))
+            )
+
+    def evictable(self, pool: str) -> int:
+        """Pages of `pool` that evictions could free now."""
+        return self.tree.evictable[self._index[pool]]
+
+    def flush(self) -> None:
+        """Evict everything that nobody has locked."""
+        self.evict({component.name: self.evictable(component.name) for component in self.tree.components})
+
+    def _execute(self, insertion: Insertion, record: KVRecord) -> None:
+        """Hand over what was adopted, free what was given up, and point the record at the tree's pages.
+
+        |protected, shared before|adopted, or duplicates of the tree's|private|
+        |...................... the tree's, under the new receipt ....|private|
+        """
+        owner, ledgers = record.owner, self._ledgers
+        ledgers.take_over(insertion.kept, insertion.replacing, from_owner=owner, to_owner=TREE)
+        ledgers.free_rest(insertion.replacing, owner=owner, cause="peers taken over")
+        ledgers.free_rest(insertion.displaced, owner=TREE, cause="recovered")
+        ledgers.give(insertion.adopted, from_owner=owner, to_owner=TREE)
+        ledgers.free(insertion.duplicates, owner=owner, cause="duplicate")
+        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause="duplicate")
+        handles = self._under_lock(insertion.handles)
+        record.handles[: len(handles)] = handles
+        self._table.write(record.row, 0, handles)
+
+    def _handles(self, node: Node, length: int) -> list[int]:
+        parts = []
+        step: Node | None = node
+        while step is not None and step.in_tree:
+            parts.append(step.handles[: (length - step.start) // self._page_size])
+            step = step.parent
+        return self._under_lock([handle for part in reversed(parts) for handle in part])
+
+    def _under_lock(self, handles: list[int]) -> list[int]:
+        """What a lock on the end of these keeps: of pages before the window only the unwindowed part."""
+        open_pages = max(0, len(handles) - self.tree.tail_len // self._page_size) if self.tree.tail_len else 0
+        return self._ledgers.without_windowed(handles[:open_pages]) + handles[open_pages:]
+
+    def _touch(self, node: Node) -> None:
+        path = []
+        step: Node | None = node
+        while step is not None and step.in_tree:
+            path.append(step)
+            step = step.parent
+        self.tree.touch(path)
+
+
+def _handles_of(nodes: Sequence[Node]) -> list[int]:
+    return [handle for node in nodes for handle in node.handles]

@@ -1,0 +1,34 @@
+"""A KV record: one row's cursors and pages, a value that moves whole from owner to owner."""
+
+from dataclasses import dataclass, field
+
+from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.units import Owner, align_up
+
+
+@dataclass(slots=True)
+class KVRecord:
+    """The KV of one row of the request table.
+
+        0 ........ protected_len ........ committed_len .... allocated_len
+        |the tree's, under receipt|private, KV written|private, room     |
+                                  |..windowed pages gone..|frontier
+
+    `handles` name a page per `page_size` tokens of [0, allocated_len); what lies before
+    protected_len is the tree's, the rest the owner's to free.
+    """
+
+    owner: Owner
+    row: int
+    receipt: LockReceipt
+    protected_len: int
+    committed_len: int
+    allocated_len: int
+    frontier: int = 0
+    handles: list[int] = field(default_factory=list)
+
+    def private_handles(self, page_size: int) -> tuple[list[int], list[int]]:
+        """The owner's handles: those whose windowed pages are gone, and those with all of theirs."""
+        first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size
+        border = min(max(self.frontier // page_size, first), end)
+        return self.handles[first:border], self.handles[border:end]

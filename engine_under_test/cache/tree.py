@@ -1,0 +1,275 @@
+"""The radix tree: who shares which prefix, and what is live, locked and evictable in it.
+
+The tree decides and keeps its counts; it never touches a pool.  What an insertion or an
+eviction gives up is returned, and the prefix cache frees it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from engine_under_test.cache.lru import LruQueue
+from engine_under_test.cache.node import Component, Node, ends_within
+from engine_under_test.cache.window import tail_len
+from engine_under_test.events import Recovered, Split
+from engine_under_test.ports import Observer
+
+
+@dataclass(slots=True)
+class Insertion:
+    """What an insertion did with the incoming pages, and what it displaced.
+
+    The first `shared` pages were the tree's before and are not looked at.
+    `adopted` are the tree's now.  `duplicates` (live) and `dead_duplicates` stay the giver's to
+    free.  `displaced` were the tree's and are replaced by adopted ones.  Each pair of `kept` and
+    `replacing`: a locked node keeps its handle and takes over the peers of the giver's, whose rest
+    stays the giver's to free.
+    """
+
+    node: Node
+    shared: int
+    handles: list[int] = field(default_factory=list)
+    adopted: list[int] = field(default_factory=list)
+    duplicates: list[int] = field(default_factory=list)
+    dead_duplicates: list[int] = field(default_factory=list)
+    displaced: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    replacing: list[int] = field(default_factory=list)
+
+
+class RadixTree:
+    """Prefixes by namespace, in nodes whose keys are whole pages.
+
+    Components are in the order of the pools, the anchor first.  `evictable` and `protected` count
+    pages per component: live ones in nodes that no receipt covers, and in those that one does.
+    """
+
+    def __init__(self, components: Sequence[Component], *, page_size: int, observer: Observer | None = None) -> None:
+        self.components = tuple(components)
+        self.page_size = page_size
+        self.observer = observer
+        self.roots: dict[int, Node] = {}
+        self.evictable = [0] * len(components)
+        self.protected = [0] * len(components)
+        self.leaves = LruQueue(self._is_evictable_leaf)
+        self.interior = LruQueue(self._is_evictable_windowed)
+        self.tails = LruQueue(self._is_evictable_windowed)
+        self._num_nodes = 0
+        self._uses = 0
+
+    @property
+    def windowed(self) -> int | None:
+        """The component with a window, by index; None where every layer sees the whole prefix."""
+        return next((index for index, component in enumerate(self.components) if component.window is not None), None)
+
+    @property
+    def tail_len(self) -> int:
+        """Tokens that must be live at the end of a match, in whole pages; 0 without a window."""
+        index = self.windowed
+        window = None if index is None else self.components[index].window
+        return 0 if window is None else tail_len(window=window, page_size=self.page_size)
+
+    def root(self, namespace: int) -> Node:
+        if namespace not in self.roots:
+            width = len(self.components)
+            self._num_nodes += 1
+            self.roots[namespace] = Node(self._num_nodes, None, 0, [], [], [True] * width, [0] * width)
+        return self.roots[namespace]
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node but the roots, parents before children."""
+        stack = list(self.roots.values())[::-1]
+        while stack:
+            node = stack.pop()
+            if node.in_tree:
+                yield node
+            stack.extend(reversed(node.children.values()))
+
+    def walk(self, tokens: Sequence[int], namespace: int) -> Iterator[tuple[Node, int]]:
+        """The nodes that hold a prefix of `tokens`, each with how many of its tokens do, in whole pages."""
+        node = self.roots.get(namespace)
+        position = 0
+        while node is not None:
+            node = node.children.get(tuple(tokens[position : position + self.page_size]))
+            if node is None:
+                return
+            length = node.common_len(tokens, page_size=self.page_size)
+            if not length:
+                return
+            yield node, length
+            if length < len(node.key):
+                return
+            position += length
+
+    def touch(self, path: Sequence[Node]) -> None:
+        """The nodes of `path` were used now, all at the same time."""
+        self._uses += 1
+        for node in path:
+            node.last_used = self._uses
+            self.offer(node)
+
+    def offer(self, node: Node) -> None:
+        """Let the eviction queues see `node`, whose use, locks or children have changed."""
+        self.leaves.push(node)
+        if self.windowed is not None:
+            self.interior.push(node)
+
+    def split(self, node: Node, length: int) -> Node:
+        """Put a new node with the first `length` tokens above `node`; counts are copied, not shared."""
+        assert 0 < length < len(node.key), f"node {node.id}: split at {length} of {len(node.key)}"
+        assert length % self.page_size == 0, f"node {node.id}: split at {length}, inside a page"
+        assert node.parent is not None, f"node {node.id}: a root is never split"
+        pages = length // self.page_size
+        upper = self._new_node(node.parent, node.start, node.key[:length], node.handles[:pages])
+        upper.live, upper.locks, upper.last_used = list(node.live), list(node.locks), node.last_used
+        node.key, node.handles = node.key[length:], node.handles[pages:]
+        node.start, node.parent = upper.end, upper
+        upper.children[self._page_key(node)] = node
+        self.offer(upper)
+        self.offer(node)
+        if self.observer:
+            self.observer.notice(Split(node.id, upper.id, length))
+        return upper
+
+    def insert(
+        self, key: Sequence[int], handles: Sequence[int], *, namespace: int, protected_len: int, frontier: int
+    ) -> Insertion:
+        """Publish `key`, whole pages long, held by `handles`.
+
+        The giver shares [0, protected_len) already; its windowed pages in [protected_len, frontier)
+        are gone.  Both are multiples of the page size.
+        """
+        assert len(key) == len(handles) * self.page_size, f"{len(key)} tokens on {len(handles)} pages"
+        assert frontier % self.page_size == 0, f"frontier {frontier} inside a page"
+        node = self.root(namespace)
+        result = Insertion(node, shared=protected_len // self.page_size)
+        path = []
+        for step, length in list(self.walk(key, namespace)):
+            node = self.split(step, length) if length < len(step.key) else step
+            if node.end > protected_len:
+                node, above = self._merge(node, handles, frontier, result)
+                path += above
+            path.append(node)
+        if node.end < len(key):
+            path += self._extend(node, key, handles, frontier, result)
+        result.node = path[-1] if path else node
+        result.handles = [handle for step in path for handle in step.handles]
+        self.touch(path)
+        return result
+
+    def set_live(self, node: Node, component: int, *, live: bool) -> None:
+        """The pages of a component came or went; counts them where the node's locks say."""
+        node.live[component] = live
+        counts = self.protected if node.locks[component] else self.evictable
+        counts[component] += node.num_pages if live else -node.num_pages
+
+    def remove(self, leaf: Node) -> None:
+        """Take an unlocked leaf out of the tree."""
+        assert leaf.is_leaf, f"node {leaf.id} has {len(leaf.children)} children"
+        assert not any(leaf.locks), f"node {leaf.id} has locks {leaf.locks}"
+        assert leaf.parent is not None, f"node {leaf.id} is not in the tree"
+        for component, live in enumerate(leaf.live):
+            if live:
+                self.evictable[component] -= leaf.num_pages
+        parent, leaf.parent = leaf.parent, None
+        del parent.children[self._page_key(leaf)]
+        self._offer_above(parent)
+
+    def is_tail(self, node: Node) -> bool:
+        """Would a match to the end of some branch read this node through its window?"""
+        return ends_within(node, self.tail_len)
+
+    def _merge(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> tuple[Node, list[Node]]:
+        """Meet the incoming pages of [node.start, node.end) with a node that holds these tokens.
+
+            node live                          all incoming are duplicates
+            tombstone, frontier at or before   |node recovers                |
+            tombstone, frontier inside         |stays dead |node recovers    |   split at the frontier
+            tombstone, frontier at or behind   |stays dead, incoming are dead duplicates|
+
+        Returns the lowest node of the stretch and those above it.
+        """
+        windowed = self.windowed
+        above: list[Node] = []
+        if windowed is not None and not node.live[windowed] and node.start < frontier < node.end:
+            upper = self.split(node, frontier - node.start)
+            self._give_back(upper, handles, frontier, result)
+            above.append(upper)
+        if windowed is None or node.live[windowed] or frontier >= node.end:
+            self._give_back(node, handles, frontier, result)
+        else:
+            self._recover(node, handles, result)
+        return node, above
+
+    def _give_back(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
+        """The tree has these pages; the incoming ones are the giver's to free, dead below the frontier."""
+        first, end = max(node.start // self.page_size, result.shared), node.end // self.page_size
+        border = min(max(frontier // self.page_size, first), end)
+        result.dead_duplicates += handles[first:border]
+        result.duplicates += handles[border:end]
+
+    def _recover(self, node: Node, handles: Sequence[int], result: Insertion) -> None:
+        """A tombstone takes live pages in: whole ones, or the peers alone where others read its own.
+
+        Freeing the pages of a node that a running request has locked would be a use after free
+        (sglang pull 29352).
+        """
+        assert self.windowed is not None, f"node {node.id}: nothing to recover without a window"
+        incoming = list(handles[node.start // self.page_size : node.end // self.page_size])
+        locked = self.windowed != 0 and node.locks[0] > 0
+        if locked:
+            result.kept += node.handles
+            result.replacing += incoming
+        else:
+            result.displaced += node.handles
+            result.adopted += incoming
+            node.handles = incoming
+        self.set_live(node, self.windowed, live=True)
+        if self.observer:
+            self.observer.notice(Recovered(node.id, self.components[self.windowed].name, locked))
+
+    def _extend(
+        self, parent: Node, key: Sequence[int], handles: Sequence[int], frontier: int, result: Insertion
+    ) -> list[Node]:
+        """Add nodes for what the tree has not: |dead, up to the frontier|live|live tail|."""
+        start, end = parent.end, len(key)
+        live_from = end if self.windowed is None else min(max(start, frontier), end)
+        borders = [start, end]
+        if self.windowed is not None:
+            borders += [live_from, max(live_from, end - self.tail_len)]
+        borders = sorted(set(borders))
+        added = []
+        for begin, stop in pairwise(borders):
+            pages = list(handles[begin // self.page_size : stop // self.page_size])
+            parent = self._new_node(parent, begin, list(key[begin:stop]), pages)
+            for index, component in enumerate(self.components):
+                if component.window is None or begin >= live_from:
+                    self.set_live(parent, index, live=True)
+            result.adopted += pages
+            added.append(parent)
+        return added
+
+    def _new_node(self, parent: Node, start: int, key: list[int], handles: list[int]) -> Node:
+        width = len(self.components)
+        self._num_nodes += 1
+        node = Node(self._num_nodes, parent, start, key, handles, [False] * width, [0] * width)
+        parent.children[self._page_key(node)] = node
+        return node
+
+    def _page_key(self, node: Node) -> tuple[int, ...]:
+        return tuple(node.key[: self.page_size])
+
+    def _offer_above(self, node: Node) -> None:
+        """A branch below `node` has gone: nodes near its end may be candidates of another kind."""
+        reach = node.end - self.tail_len
+        step: Node | None = node
+        while step is not None and step.in_tree and step.end >= reach:
+            self.offer(step)
+            step = step.parent
+
+    def _is_evictable_leaf(self, node: Node) -> bool:
+        return node.in_tree and node.is_leaf and not node.locks[0]
+
+    def _is_evictable_windowed(self, node: Node) -> bool:
+        index = self.windowed
+        return index is not None and node.in_tree and node.live[index] and not node.locks[index]

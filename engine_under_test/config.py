@@ -1,0 +1,136 @@
+"""One engine's configuration; it validates itself, so an engine never meets an impossible one."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from engine_under_test.errors import ConfigError
+from engine_under_test.units import align_up, lookback
+
+PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PAGE_REUSES = ("lifo", "fifo")
+WAITING_ORDERS = ("fcfs", "lpm")
+
+
+class PoolSpec(NamedTuple):
+    """One KV pool: usable pages, and the window that its layers see (None: the whole prefix)."""
+
+    name: str
+    num_pages: int
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What an engine is built from; page counts leave out the padding page 0.
+
+    `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
+    configurations).  A pool of 0 pages does not exist.  Raises ConfigError with the field, the
+    value and what would be right.
+    """
+
+    page_size: int = 16
+    full_pages: int = 256
+    swa_pages: int = 0
+    sliding_window: int | None = None
+    max_running_requests: int = 16
+    max_context_len: int = 4096
+    chunk_len: int | None = 512
+    waiting_order: str = "fcfs"
+    page_reuse: str = "lifo"
+    prefix_sharing: bool = True
+    request_timeout_ms: int | None = None
+    window_eviction_interval: int = 1
+    new_token_ratio: float = 0.7
+    new_token_ratio_floor: float = 0.098
+    new_token_ratio_decay_steps: int = 600
+    max_estimated_new_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_counts()
+        self._check_window()
+
+    @property
+    def pools(self) -> tuple[PoolSpec, ...]:
+        """The KV pools, the one whose pages requests and tree nodes name (the anchor) first."""
+        specs = (
+            PoolSpec("full", self.full_pages, None),
+            PoolSpec("swa", self.swa_pages, self.sliding_window),
+        )
+        return tuple(spec for spec in specs if spec.num_pages)
+
+    @property
+    def least_swa_pages(self) -> int:
+        """The least SWA pool in which one request can always go on (semantics.md 11.11)."""
+        assert self.sliding_window is not None, "asked of an engine without a sliding window"
+        kept = align_up(max(lookback(self.sliding_window), self.page_size), self.page_size)
+        return kept // self.page_size + 2
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineConfig":
+        """The configuration that `asdict` gave; an unknown field is a ConfigError."""
+        known = {field.name for field in fields(cls)}
+        for name in mapping:
+            if name not in known:
+                raise ConfigError(f"{name}: no such field; the fields are {', '.join(sorted(known))}")
+        return cls(**mapping)
+
+    def to_mapping(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _check_choices(self) -> None:
+        for name, choices in (
+            ("page_size", PAGE_SIZES),
+            ("page_reuse", PAGE_REUSES),
+            ("waiting_order", WAITING_ORDERS),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(f"{name}: {value!r} is not one of {', '.join(map(str, choices))}")
+        if not isinstance(self.prefix_sharing, bool):
+            raise ConfigError(f"prefix_sharing: {self.prefix_sharing!r} is not true or false")
+
+    def _check_counts(self) -> None:
+        for name, least in (
+            ("full_pages", 0),
+            ("swa_pages", 0),
+            ("max_running_requests", 1),
+            ("max_context_len", 2),
+            ("window_eviction_interval", 1),
+            ("new_token_ratio_decay_steps", 1),
+            ("max_estimated_new_tokens", 1),
+        ):
+            _check_count(name, getattr(self, name), least)
+        for name in ("chunk_len", "request_timeout_ms"):
+            value = getattr(self, name)
+            if value is not None:
+                _check_count(name, value, 1)
+        if not self.full_pages and not self.swa_pages:
+            raise ConfigError("full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages")
+        if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:
+            raise ConfigError(
+                f"new_token_ratio: {self.new_token_ratio} with new_token_ratio_floor {self.new_token_ratio_floor}; "
+                "want 0 < new_token_ratio_floor <= new_token_ratio <= 1"
+            )
+
+    def _check_window(self) -> None:
+        if not self.swa_pages:
+            if self.sliding_window is not None:
+                raise ConfigError(
+                    f"sliding_window: {self.sliding_window} with swa_pages 0; give swa_pages or leave the window out"
+                )
+            return
+        if self.sliding_window is None:
+            raise ConfigError(f"sliding_window: not given, and swa_pages is {self.swa_pages}; want at least 2 tokens")
+        _check_count("sliding_window", self.sliding_window, 2)
+        if self.swa_pages < self.least_swa_pages:
+            raise ConfigError(
+                f"swa_pages: {self.swa_pages} cannot hold one request with sliding_window {self.sliding_window} "
+                f"and page_size {self.page_size}; want at least {self.least_swa_pages}"
+            )
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}: {value!r} is not a whole number of at least {least}")

@@ -1,0 +1,105 @@
+"""The engine: requests in, tokens out, one step at a time."""
+
+from collections.abc import Sequence
+
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.config import EngineConfig
+from engine_under_test.events import Rejected
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import Clock, Forward, Observer
+from engine_under_test.request import Output, Request
+from engine_under_test.scheduler.scheduler import Scheduler
+from engine_under_test.units import num_pages
+
+
+class Engine:
+    """A hybrid-SWA serving engine over its ports.
+
+    `memory`, `cache` and `scheduler` are open to whoever wants to look; they are changed by calls
+    of this class only.
+    """
+
+    def __init__(
+        self, config: EngineConfig, *, forward: Forward, clock: Clock, observer: Observer | None = None
+    ) -> None:
+        self.config = config
+        self.memory = KVMemory.for_config(config, observer)
+        self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
+        self.scheduler = Scheduler(config, self.memory, self.cache, forward, observer)
+        self._clock = clock
+        self._observer = observer
+        self._requests: dict[int, Request] = {}
+        self._num_requests = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Is there a request that has not ended, or an end that no client has heard of?"""
+        return self.scheduler.has_work
+
+    def submit(
+        self,
+        token_ids: Sequence[int],
+        *,
+        max_new_tokens: int,
+        stop_token_ids: Sequence[int] = (),
+        namespace: int = 0,
+        priority: int = 0,
+    ) -> int:
+        """Queue a request; its id.  One that could never run ends at once, with the reason in its output."""
+        self._num_requests += 1
+        request = Request(
+            self._num_requests,
+            len(token_ids),
+            list(token_ids),
+            max_new_tokens,
+            frozenset(stop_token_ids),
+            namespace,
+            priority,
+            self._clock.now_ms(),
+        )
+        self._requests[request.id] = request
+        reason = self._why_impossible(request)
+        if reason is None:
+            self.scheduler.waiting.add(request)
+        else:
+            if self._observer:
+                self._observer.notice(Rejected(request.id, request.prompt_len, max_new_tokens, reason))
+            self.scheduler.note_end(request, f"rejected: {reason}")
+        return request.id
+
+    def abort(self, request_id: int) -> None:
+        """End a request, whatever it is doing; one that has ended already is left alone."""
+        request = self._requests.get(request_id)
+        if request is not None and request.finish_reason is None:
+            self.scheduler.end(request, "abort")
+
+    def step(self) -> list[Output]:
+        """One step; new tokens and ends, by request.  A shortage never raises."""
+        outputs = self.scheduler.step(self._clock.now_ms())
+        for output in outputs:
+            if output.finish_reason is not None:
+                del self._requests[output.request_id]
+        return outputs
+
+    def flush(self) -> None:
+        """Drop everything cached that nobody has locked."""
+        self.cache.flush()
+
+    def _why_impossible(self, request: Request) -> str | None:
+        """Why a request could not run even on an empty engine; None when it could."""
+        config = self.config
+        if not request.prompt_len:
+            return "the prompt is empty"
+        most = request.prompt_len + request.max_new_tokens
+        if most > config.max_context_len:
+            return f"{most} tokens are more than max_context_len {config.max_context_len}"
+        needed = num_pages(request.prompt_len + 1, config.page_size)
+        for pool in config.pools:
+            if pool.window is None and needed > pool.num_pages:
+                return f"the prompt needs {needed} {pool.name} pages of {pool.num_pages}"
+        return None
+
+
+def create_engine(config: EngineConfig, *, forward: Forward, clock: Clock, observer: Observer | None = None) -> Engine:
+    """An engine with empty pools."""
+    return Engine(config, forward=forward, clock=clock, observer=observer)

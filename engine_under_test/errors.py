@@ -1,0 +1,31 @@
+"""What can go wrong in the engine, by name.
+
+Operating errors have a handler somewhere.  An AccountingError has none: the books are wrong,
+and whoever drives the engine must hear of it.
+"""
+
+
+class EngineError(Exception):
+    """Base of the operating errors."""
+
+
+class ConfigError(EngineError, ValueError):
+    """A configuration that no engine can be built from; names the field, the value and the remedy."""
+
+
+class PoolExhausted(EngineError):
+    """A take that asked for more units than are free; nothing was taken."""
+
+    def __init__(self, pool: str, *, want: int, free: int) -> None:
+        super().__init__(f"{pool}: want {want}, {free} free")
+        self.pool = pool
+        self.want = want
+        self.free = free
+
+
+class RequestRejected(EngineError):
+    """A request that could not run even on an empty engine; raised inside, seen as a finish reason."""
+
+
+class AccountingError(AssertionError):
+    """The books are wrong: a unit was freed that is not there to be freed, a lock released twice."""

@@ -1,0 +1,71 @@
+"""A ledger: a fixed number of units, each with an owner."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Freed, Given, Taken
+from engine_under_test.ports import Observer
+from engine_under_test.units import Owner
+
+
+class Ledger:
+    """Which units of one pool are free; whoever takes one owns it until it gives or frees it.
+
+    One class keeps every pool's books: pages of each KV pool, rows of the request table.  Unit 0 is
+    padding: kernels may write to it, so it is never handed out.  A unit freed behind a fence is
+    neither free nor anybody's until the launch that may still read it has completed.
+    """
+
+    def __init__(self, name: str, capacity: int, *, reuse: str, observer: Observer | None = None) -> None:
+        self.name = name
+        self.capacity = capacity  # usable units, so ids run from 1 to capacity
+        self.observer = observer
+        self.completed_launch = 0
+        self._newest_first = reuse == "lifo"
+        self._free = deque(range(1, capacity + 1))
+        self._fenced: dict[int, list[int]] = {}
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def free_units(self) -> tuple[int, ...]:
+        """The units that can be taken now, in order of their freeing."""
+        return tuple(self._free)
+
+    @property
+    def fenced_units(self) -> dict[int, tuple[int, ...]]:
+        """Freed units that wait for a launch, by launch."""
+        return {launch: tuple(units) for launch, units in self._fenced.items()}
+
+    def take(self, count: int, *, owner: Owner) -> list[int]:
+        """Take `count` units, or none: raises PoolExhausted if fewer are free."""
+        if count > len(self._free):
+            raise PoolExhausted(self.name, want=count, free=len(self._free))
+        take_one = self._free.pop if self._newest_first else self._free.popleft
+        units = [take_one() for _ in range(count)]
+        if self.observer and units:
+            self.observer.notice(Taken(self.name, tuple(units), owner))
+        return units
+
+    def give(self, units: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
+        """Hand units over; only the books of whoever observes change."""
+        if self.observer and units:
+            self.observer.notice(Given(self.name, tuple(units), from_owner, to_owner))
+
+    def free(self, units: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
+        """Give units back, to be taken again once launch `after` has completed."""
+        if after > self.completed_launch:
+            self._fenced.setdefault(after, []).extend(units)
+        else:
+            self._free.extend(units)
+        if self.observer and units:
+            self.observer.notice(Freed(self.name, tuple(units), owner, cause, after))
+
+    def complete(self, launch: int) -> None:
+        """Launches up to `launch` read nothing any more: what waited for them is free."""
+        self.completed_launch = launch
+        for fence in [fence for fence in self._fenced if fence <= launch]:
+            self._free.extend(self._fenced.pop(fence))

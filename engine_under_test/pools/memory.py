@@ -1,0 +1,44 @@
+"""Everything that holds KV, as one value."""
+
+from dataclasses import dataclass
+
+from engine_under_test.config import EngineConfig, PoolSpec
+from engine_under_test.pools.kv_store import KVStore
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.paired import PairedLedgers
+from engine_under_test.pools.request_table import RequestTable
+from engine_under_test.ports import Observer
+from engine_under_test.units import num_pages
+
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class KVMemory:
+    """The storage of every pool, the books over its pages, and the rows that name them."""
+
+    pools: tuple[PoolSpec, ...]
+    page_size: int
+    store: KVStore
+    ledgers: PairedLedgers
+    table: RequestTable
+
+    @classmethod
+    def for_config(cls, config: EngineConfig, observer: Observer | None) -> "KVMemory":
+        """Empty pools of the configured sizes."""
+        books = [Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer) for spec in config.pools]
+        rows = Ledger(ROWS, config.max_running_requests, reuse=config.page_reuse, observer=observer)
+        return cls(
+            config.pools,
+            config.page_size,
+            KVStore(config.pools, page_size=config.page_size),
+            PairedLedgers(
+                books, frozenset(spec.name for spec in config.pools if spec.window is not None), observer=observer
+            ),
+            RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
+        )
+
+    def complete(self, launch: int) -> None:
+        """Launches up to `launch` have read and written for the last time."""
+        self.ledgers.complete(launch)
+        self.table.rows.complete(launch)

@@ -1,0 +1,143 @@
+"""The KV pools of one engine, moved together, with the peers between their pages.
+
+A request and a tree node name their pages by one pool only, the anchor: the first that keeps the
+whole prefix, or the only one there is.  The page of another pool that holds the same tokens is
+its peer.  Nobody but this class writes the peer map.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+from engine_under_test.errors import AccountingError, PoolExhausted
+from engine_under_test.events import Paired, Refused
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.ports import Observer
+from engine_under_test.units import Owner
+
+NO_PAGE = 0  # the padding page; as a peer or a handle it means that nothing is held there
+
+
+class PairedLedgers:
+    """Takes, moves and frees pages in all KV pools at once; handles are anchor pages.
+
+    Three frees, each checked: of all that a handle stands for (`free`), of the windowed pools
+    alone (`free_windowed`), and of the rest, once the windowed ones are gone (`free_rest`).
+    """
+
+    def __init__(
+        self, ledgers: Sequence[Ledger], windowed: frozenset[str], *, observer: Observer | None = None
+    ) -> None:
+        self.anchor = ledgers[0]
+        self.followers = tuple(ledgers[1:])
+        self.windowed = windowed
+        self.observer = observer
+        self.peers = {follower.name: array("q", bytes(8 * (self.anchor.capacity + 1))) for follower in self.followers}
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        return (self.anchor, *self.followers)
+
+    def pages_of(self, pool: str, handles: Sequence[int]) -> list[int]:
+        """The pages of `pool` behind handles, NO_PAGE where there is none."""
+        if pool == self.anchor.name:
+            return list(handles)
+        peers = self.peers[pool]
+        return [peers[handle] for handle in handles]
+
+    def without_windowed(self, handles: Sequence[int]) -> list[int]:
+        """What is left of handles whose windowed pages are held no more."""
+        return [NO_PAGE] * len(handles) if self.anchor.name in self.windowed else list(handles)
+
+    def take(self, count: int, *, owner: Owner) -> list[int]:
+        """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool."""
+        taken: list[tuple[Ledger, list[int]]] = []
+        for ledger in self.ledgers:
+            try:
+                taken.append((ledger, ledger.take(count, owner=owner)))
+            except PoolExhausted as exhausted:
+                for earlier, pages in reversed(taken):
+                    earlier.free(pages[::-1], owner=owner, cause="rolled back")
+                if self.observer:
+                    self.observer.notice(Refused(ledger.name, owner, exhausted.want, exhausted.free))
+                raise
+        handles = taken[0][1]
+        for ledger, pages in taken[1:]:
+            self._pair(ledger, handles, pages)
+        return handles
+
+    def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
+        """Hand over whatever the handles stand for."""
+        self.anchor.give([handle for handle in handles if handle], from_owner=from_owner, to_owner=to_owner)
+        for follower in self.followers:
+            pages = [page for page in self.pages_of(follower.name, handles) if page]
+            follower.give(pages, from_owner=from_owner, to_owner=to_owner)
+
+    def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
+        """Free the handles' pages in every pool; raises AccountingError where one has none."""
+        for follower in self.followers:
+            self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
+        self._check_handles(handles, cause)
+        self.anchor.free(handles, owner=owner, cause=cause, after=after)
+
+    def free_windowed(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> list[int]:
+        """Free the handles' pages in the windowed pools alone; what is left of the handles.
+
+        Where a windowed pool is the anchor, nothing is left: NO_PAGE for each.
+        """
+        for follower in self.followers:
+            if follower.name in self.windowed:
+                self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
+        if self.anchor.name in self.windowed:
+            self._check_handles(handles, cause)
+            self.anchor.free(handles, owner=owner, cause=cause, after=after)
+        return self.without_windowed(handles)
+
+    def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
+        """Free what is left of handles whose windowed pages are gone; raises AccountingError if one is not."""
+        for follower in self.followers:
+            for handle, page in zip(handles, self.pages_of(follower.name, handles), strict=True):
+                if page:
+                    raise AccountingError(
+                        f"{self.anchor.name} page {handle}: freed alone ({cause}) by {owner}, "
+                        f"yet it has {follower.name} page {page}"
+                    )
+        if self.anchor.name in self.windowed:
+            if any(handles):
+                raise AccountingError(f"{self.anchor.name} pages {list(handles)}: freed as dead ({cause}) by {owner}")
+            return
+        self._check_handles(handles, cause)
+        self.anchor.free(handles, owner=owner, cause=cause, after=after)
+
+    def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
+        """Move the windowed peers of `incoming` to `kept`, which had none and stays somebody's."""
+        for follower in self.followers:
+            pages = self.pages_of(follower.name, incoming)
+            self._pair(follower, incoming, [NO_PAGE] * len(incoming))
+            self._pair(follower, kept, pages)
+            follower.give(pages, from_owner=from_owner, to_owner=to_owner)
+
+    def complete(self, launch: int) -> None:
+        for ledger in self.ledgers:
+            ledger.complete(launch)
+
+    def _free_peers(self, follower: Ledger, handles: Sequence[int], *, owner: Owner, cause: str, after: int) -> None:
+        pages = self.pages_of(follower.name, handles)
+        if not all(pages):
+            handle = handles[pages.index(NO_PAGE)]
+            raise AccountingError(
+                f"{self.anchor.name} page {handle}: freed with its {follower.name} page ({cause}) by {owner}, "
+                "yet it has none"
+            )
+        self._pair(follower, handles, [NO_PAGE] * len(handles))
+        follower.free(pages, owner=owner, cause=cause, after=after)
+
+    def _pair(self, follower: Ledger, handles: Sequence[int], pages: Sequence[int]) -> None:
+        peers = self.peers[follower.name]
+        for handle, page in zip(handles, pages, strict=True):
+            peers[handle] = page
+        if self.observer and handles:
+            self.observer.notice(Paired(self.anchor.name, follower.name, tuple(handles), tuple(pages)))
+
+    def _check_handles(self, handles: Sequence[int], cause: str) -> None:
+        if not all(handles):
+            raise AccountingError(f"{self.anchor.name} page {NO_PAGE}: the padding page was freed ({cause})")

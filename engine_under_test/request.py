@@ -1,0 +1,64 @@
+"""A request on its way through the engine, and what its client sees of it."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine_under_test.units import Owner, request_owner
+
+
+class Output(NamedTuple):
+    """What one step has for one client: new token ids and, once, why the request ended.
+
+    `cached_tokens` of the prompt were not computed when the request was first admitted.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    cached_tokens: int
+    num_retractions: int
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """What was asked for, and what has come of it; its KV is a record of its own."""
+
+    id: int
+    prompt_len: int
+    tokens: list[int]  # the prompt and every output token, in order
+    max_new_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+    namespace: int = 0
+    priority: int = 0
+    arrival_ms: int = 0
+    cached_tokens: int | None = None
+    num_retractions: int = 0
+    finish_reason: str | None = None
+    unsent: list[int] = field(default_factory=list)
+
+    @property
+    def owner(self) -> Owner:
+        return request_owner(self.id)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def tokens_left(self) -> int:
+        """Output tokens that may still come."""
+        return max(0, self.max_new_tokens - self.num_outputs)
+
+    def append(self, token: int) -> None:
+        """Take a sampled token in; sets the finish reason when it is the last."""
+        self.tokens.append(token)
+        self.unsent.append(token)
+        if token in self.stop_token_ids:
+            self.finish_reason = "stop"
+        elif not self.tokens_left:
+            self.finish_reason = "length"
+
+    def send(self) -> Output:
+        """What the client has not seen yet."""
+        sent, self.unsent = tuple(self.unsent), []
+        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.num_retractions)

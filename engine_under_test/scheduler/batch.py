@@ -1,0 +1,67 @@
+"""From planned entries to one forward pass: which pages each pool's layers read and write."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.config import PoolSpec
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from engine_under_test.request import Request
+from engine_under_test.units import lookback, num_pages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A request computes [start, end) of its tokens in one pass; `decodes` when its input was done before."""
+
+    request: Request
+    record: KVRecord
+    start: int
+    end: int
+    decodes: bool = False
+
+    @property
+    def completes_input(self) -> bool:
+        """False for a chunk after which more of the input is to come."""
+        return self.end == len(self.request.tokens)
+
+    @property
+    def samples(self) -> bool:
+        return self.completes_input and self.request.tokens_left > 0
+
+
+def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> ForwardBatch:
+    """The pass that computes `entries`."""
+    forward_entries = [
+        ForwardEntry(
+            entry.request.id,
+            entry.request.namespace,
+            entry.request.tokens[entry.start : entry.end],
+            entry.start,
+            entry.end,
+            entry.samples,
+        )
+        for entry in entries
+    ]
+    pools = [_pool_pages(memory, pool, entries) for pool in memory.pools]
+    return ForwardBatch(launch, memory.page_size, forward_entries, pools)
+
+
+def _pool_pages(memory: KVMemory, pool: PoolSpec, entries: Sequence[Entry]) -> PoolPages:
+    """A span per entry, from the page of the first position that its window sees to its last page."""
+    handles = array("q")
+    spans = []
+    for entry in entries:
+        seen = entry.start if pool.window is None else lookback(pool.window)
+        first = max(0, entry.start - seen) // memory.page_size
+        pages = memory.table.read(entry.record.row, first, num_pages(entry.end, memory.page_size))
+        spans.append(PageSpan(first * memory.page_size, len(handles), len(pages)))
+        handles += pages
+    pages = array("q", memory.ledgers.pages_of(pool.name, handles))
+    return PoolPages(
+        pool.name, pool.window, memory.store.kv(pool.name), torch.frombuffer(pages, dtype=torch.int64), spans
+    )

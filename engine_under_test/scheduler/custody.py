@@ -1,0 +1,104 @@
+"""The KV records of the requests that hold KV: how they grow, slide, publish and end."""
+
+from collections.abc import Sequence
+
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.window import window_frontier
+from engine_under_test.events import Slid
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import Observer
+from engine_under_test.request import Request
+from engine_under_test.scheduler.demand import Need, pages_between
+
+
+class Custody:
+    """One record per request that holds KV; whoever is released holds nothing any more."""
+
+    def __init__(self, memory: KVMemory, cache: PrefixCache, observer: Observer | None) -> None:
+        self._memory = memory
+        self._cache = cache
+        self._observer = observer
+        self._records: dict[int, KVRecord] = {}
+
+    @property
+    def records(self) -> list[KVRecord]:
+        return list(self._records.values())
+
+    def holds(self, request: Request) -> bool:
+        return request.id in self._records
+
+    def record(self, request: Request) -> KVRecord:
+        return self._records[request.id]
+
+    def open(self, request: Request, record: KVRecord) -> None:
+        """Take in the record of a request that was admitted."""
+        assert request.id not in self._records, f"request {request.id} has a record already"
+        self._records[request.id] = record
+        if request.cached_tokens is None:
+            request.cached_tokens = min(record.committed_len, request.prompt_len)
+
+    def grow(self, record: KVRecord, length: int) -> None:
+        """Make room for `length` tokens, evicting what nobody has locked; raises PoolExhausted, with nothing taken.
+
+        |......... allocated_len|. begun page .|new pages, taken in every pool ...|length
+        """
+        page_size = self._memory.page_size
+        count = pages_between(record.allocated_len, length, page_size)
+        if count:
+            self.evict({pool.name: count for pool in self._memory.pools})
+            handles = self._memory.ledgers.take(count, owner=record.owner)
+            self._memory.table.write(record.row, len(record.handles), handles)
+            record.handles += handles
+        record.allocated_len = length
+
+    def evict(self, need: Need) -> Need:
+        """Evict until `need` pages are free in each pool, as far as that goes; what is short then, by pool."""
+        books = self._memory.ledgers.ledgers
+        short = {book.name: need[book.name] - book.num_free for book in books if need[book.name] > book.num_free}
+        if not short:
+            return short
+        self._cache.evict(short)
+        return {book.name: need[book.name] - book.num_free for book in books if need[book.name] > book.num_free}
+
+    def slide_windows(self, requests: Sequence[Request], *, interval: int) -> None:
+        """Give up the windowed pages that no later token reads, once they are `interval` tokens or more.
+
+        |the tree's, unlocked |protected_len|..freed..|frontier| window and what is computed next |
+        """
+        window = next((pool.window for pool in self._memory.pools if pool.window is not None), None)
+        if window is None:
+            return
+        page_size = self._memory.page_size
+        for request in requests:
+            record = self._records[request.id]
+            frontier = window_frontier(record.committed_len, window=window, page_size=page_size)
+            if frontier >= record.frontier + interval:
+                self._slide(request, record, frontier)
+
+    def publish(self, request: Request, *, end: int) -> None:
+        """Share the whole pages of [0, end) of what was computed."""
+        self._cache.publish(self.record(request), request.tokens, namespace=request.namespace, end=end)
+
+    def release(self, request: Request, *, cause: str) -> None:
+        """Give back everything that a request holds: private pages, lock and row."""
+        record = self._records.pop(request.id)
+        dead, live = record.private_handles(self._memory.page_size)
+        self._memory.ledgers.free_rest(dead, owner=record.owner, cause=cause)
+        self._memory.ledgers.free(live, owner=record.owner, cause=cause)
+        self._cache.unlock(record.receipt)
+        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause)
+
+    def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
+        """Free what is private, unlock what is the tree's; neither is read through the row any more."""
+        page_size, ledgers = self._memory.page_size, self._memory.ledgers
+        first, end = record.frontier // page_size, frontier // page_size
+        border = min(max(first, record.protected_len // page_size), end)
+        record.receipt = self._cache.slide(record.receipt, frontier)
+        shared = ledgers.without_windowed(record.handles[first:border])
+        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
+        record.handles[first:end] = shared + private
+        self._memory.table.write(record.row, first, record.handles[first:end])
+        if self._observer:
+            self._observer.notice(Slid(request.id, record.frontier, frontier))
+        record.frontier = frontier

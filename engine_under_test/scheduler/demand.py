@@ -1,0 +1,114 @@
+"""What a request needs of every pool, computed once; firm what it takes now, estimated what may come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.config import PoolSpec
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.units import align_down, lookback, num_pages
+
+Need = Mapping[str, int]  # pages by pool
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Pages by pool: `firm` will be taken in this step, `total` adds what is estimated to follow."""
+
+    firm: Need
+    total: Need
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more.
+
+    `start` is on a page boundary, or inside a page that the request has already.
+    """
+
+    start: int
+    end: int
+    input_len: int
+    new_len: int
+
+
+def pages_between(start: int, end: int, page_size: int) -> int:
+    """New pages for [start, end) where the page that `start` lies in is there already."""
+    return num_pages(end, page_size) - num_pages(start, page_size)
+
+
+def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, ratio: float) -> Demand:
+    """The demand of one stretch; `ratio` scales the output tokens that are still to come.
+
+    Firm are the exact pages of the stretch, in every pool.  A pool that keeps the whole prefix must
+    also take the rest of the input and the estimated output; a windowed one never more than a
+    chunk, a window and a page (semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
+    """
+    firm = pages_between(extent.start, extent.end, page_size)
+    total = {}
+    for pool in pools:
+        if pool.window is None:
+            total_len = extent.input_len + ceil(extent.new_len * ratio)
+            total[pool.name] = max(firm, pages_between(extent.start, total_len, page_size))
+        else:
+            total[pool.name] = max(firm, num_pages(windowed_demand_len(extent, pool.window, page_size), page_size))
+    return Demand({pool.name: firm for pool in pools}, total)
+
+
+def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
+    """Tokens of a windowed pool that a request may come to hold beyond what it has.
+
+    Chunk and window that are held already are outside of what is available, so only the next
+    chunk and the head-room of decoding must fit; a whole window for a short resume would livelock
+    a small pool (sglang issue 32379).
+    """
+    seen = lookback(window)
+    rest = extent.input_len - extent.start
+    return max(extent.end - extent.start - seen, 0) + min(rest + extent.new_len, seen) + page_size
+
+
+def fitting_end(start: int, input_len: int, *, most: int, page_size: int) -> int:
+    """Where a chunk of at most `most` tokens ends: with the input, else on a page boundary if one is passed."""
+    end = min(input_len, start + most)
+    aligned = align_down(end, page_size)
+    return aligned if end < input_len and aligned > start else end
+
+
+def chunk_room(available: int, *, slack: int, page_size: int, reserve: int) -> int:
+    """Tokens that fit into `available` pages and the `slack` of a begun page, less `reserve` pages."""
+    return available * page_size + slack - reserve * page_size
+
+
+class Book:
+    """What is promised in one step: a firm reservation counts against free and evictable pages.
+
+    A lock makes evictable pages protected, so it shows here by itself; `estimated` holds what the
+    running requests are expected to grow by.  `budget` tokens may still be prefilled; `ratio` scales the
+    output tokens that are still to come.
+    """
+
+    def __init__(self, ledgers: Sequence[Ledger], cache: PrefixCache, *, budget: int, ratio: float) -> None:
+        self._ledgers = {ledger.name: ledger for ledger in ledgers}
+        self._cache = cache
+        self.budget = budget
+        self.ratio = ratio
+        self.reserved = {ledger.name: 0 for ledger in ledgers}
+        self.estimated = {ledger.name: 0 for ledger in ledgers}
+
+    def room(self, pool: str) -> int:
+        """Pages of `pool` that nobody was promised; below zero when what runs is short already."""
+        return self._ledgers[pool].num_free + self._cache.evictable(pool) - self.reserved[pool]
+
+    def fits(self, need: Need, *, besides: Need) -> bool:
+        """Can `need` be promised, with `besides` locked for it and what runs growing as estimated?"""
+        return all(count + besides[pool] + self.estimated[pool] <= self.room(pool) for pool, count in need.items())
+
+    def reserve(self, need: Need) -> None:
+        for pool, count in need.items():
+            self.reserved[pool] += count
+
+    def consume(self, need: Need) -> None:
+        """The reservation is being taken now."""
+        for pool, count in need.items():
+            self.reserved[pool] -= count

@@ -1,0 +1,37 @@
+"""The queue of those who wait."""
+
+from collections.abc import Callable, Iterator
+
+from engine_under_test.request import Request
+
+
+class WaitingQueue:
+    """Requests without KV, in order of arrival; who was retracted stands where it arrived."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, Request] = {}
+        self._in_order = True
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        """First come, first served."""
+        if not self._in_order:
+            self._requests = dict(sorted(self._requests.items()))
+            self._in_order = True
+        return iter(list(self._requests.values()))
+
+    def add(self, request: Request) -> None:
+        self._in_order = not self._requests or (self._in_order and request.id > next(reversed(self._requests)))
+        self._requests[request.id] = request
+
+    def remove(self, request: Request) -> None:
+        del self._requests[request.id]
+
+    def __contains__(self, request: Request) -> bool:
+        return request.id in self._requests
+
+    def longest_match_first(self, match_len: Callable[[Request], int]) -> list[Request]:
+        """Who shares the longest cached prefix goes first, then who came first."""
+        return sorted(self, key=lambda request: -match_len(request))

@@ -1,0 +1,44 @@
+"""Arithmetic of tokens, pages and owners.
+
+Lengths and positions are in tokens; pages hold `page_size` tokens.  The slot of a position is
+page * page_size + offset.
+"""
+
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """Who must free a unit: a kind (request, session, transfer, tree…) and its ordinal."""
+
+    kind: str
+    id: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self == TREE else f"{self.kind} {self.kind[0]}{self.id}"
+
+
+TREE = Owner("tree")
+
+
+def request_owner(request_id: int) -> Owner:
+    return Owner("request", request_id)
+
+
+def align_down(length: int, page_size: int) -> int:
+    """The largest multiple of `page_size` that is at most `length`."""
+    return length - length % page_size
+
+
+def align_up(length: int, page_size: int) -> int:
+    """The smallest multiple of `page_size` that is at least `length`."""
+    return -(-length // page_size) * page_size
+
+
+def num_pages(length: int, page_size: int) -> int:
+    """Pages that `length` tokens touch when they start on a page boundary."""
+    return -(-length // page_size)
+
+
+def lookback(window: int) -> int:
+    """How many earlier tokens a token reads; `window` counts the token itself too."""
+    return window - 1
