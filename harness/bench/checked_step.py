@@ -1,0 +1,220 @@
+"""What a checked engine step costs, in steps of an empty Hypothesis machine."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from engine_under_test.config import EngineConfig
+from harness.driver import Driver
+from harness.engines.registry import build_driver
+from harness.ops import Op, Recipe, Step, Submit
+from invariants.view import Snapshot
+
+PAIRS = 5
+WARM_STEPS = 150
+MEASURED_STEPS = 600
+EMPTY_RUNS = 25
+EMPTY_STEPS_PER_RUN = 200
+RUNNING = 5
+OUTPUT_LENS = (40, 28, 34, 46)
+CONFIG = EngineConfig(
+    page_size=4,
+    full_pages=64,
+    swa_pages=24,
+    sliding_window=8,
+    max_running_requests=RUNNING,
+    max_context_len=256,
+    chunk_len=24,
+)
+
+
+class EmptyMachine(RuleBasedStateMachine):
+    """Ten rules with one integer each that do nothing: what generation itself costs."""
+
+    steps = 0
+
+    def _count(self) -> None:
+        EmptyMachine.steps += 1
+
+    @rule(value=st.integers())
+    def rule_0(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_1(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_2(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_3(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_4(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_5(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_6(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_7(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_8(self, value: int) -> None:
+        self._count()
+
+    @rule(value=st.integers())
+    def rule_9(self, value: int) -> None:
+        self._count()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The pinned workload, as ops, and what it looks like at its least busy measured step."""
+
+    warm: Sequence[Op]
+    measured: Sequence[Op]
+    least_running: int
+    least_used: dict[str, float]
+    least_nodes: int
+    noop_share: float
+
+
+@dataclass(frozen=True)
+class CheckedStepCost:
+    """Microseconds of CPU per step, and their ratio: the median over pairs that ran one after the other."""
+
+    ratio: float
+    ratios: Sequence[float]
+    checked_us: float
+    empty_us: float
+    invariants: int
+    units: int
+    workload: Workload
+
+
+def measure(pairs: int = PAIRS) -> CheckedStepCost:
+    """Run the pairs in this process; every pair sees the same ops."""
+    workload = pinned_workload()
+    invariants, units = _checked_per_step(workload)
+    measured = [(_checked_step_us(workload), _empty_step_us(pair)) for pair in range(pairs)]
+    ratios = [checked / empty for checked, empty in measured]
+    return CheckedStepCost(
+        median(ratios),
+        ratios,
+        median(checked for checked, _ in measured),
+        median(empty for _, empty in measured),
+        invariants,
+        units,
+        workload,
+    )
+
+
+def pinned_workload() -> Workload:
+    """Submits whenever fewer than `RUNNING` are alive, one engine step per op, until all steps are there."""
+    driver = build_driver("engine", [CONFIG])
+    warm: list[Op] = []
+    measured: list[Op] = []
+    snapshots: list[Snapshot] = []
+    submitted = 0
+    while len(snapshots) < MEASURED_STEPS:
+        phase = warm if driver.counts.engine_steps < WARM_STEPS else measured
+        snapshot = driver.snapshot()
+        alive = snapshot.requests or ()
+        if len(alive) <= RUNNING:
+            op: Op = _submission(submitted)
+            submitted += 1
+        else:
+            op = Step()
+        phase.append(op)
+        driver.apply(op)
+        assert driver.failure is None, f"the pinned workload fails: {driver.failure}"
+        if phase is measured and isinstance(op, Step):
+            snapshots.append(driver.snapshot())
+    pages = [pool.name for pool in snapshots[0].pools if pool.unit == "page"]
+    return Workload(
+        warm,
+        measured,
+        min(_num_running(snapshot) for snapshot in snapshots),
+        {name: min(_used_share(snapshot, name) for snapshot in snapshots) for name in pages},
+        min(len(snapshot.nodes or ()) for snapshot in snapshots),
+        sum(driver.counts.noops.values()) / sum(driver.counts.ops.values()),
+    )
+
+
+def _submission(number: int) -> Op:
+    """Prompts that share a start, branch at a few depths and repeat after a while."""
+    path = (0, number % 2, number % 3, number % 5)
+    return Submit(
+        recipe=Recipe(path=path, stretch=3, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
+    )
+
+
+def _checked_step_us(workload: Workload) -> float:
+    driver = build_driver("engine", [CONFIG])
+    _apply(driver, workload.warm)
+    steps = driver.counts.engine_steps
+    began = time.process_time()
+    _apply(driver, workload.measured)
+    spent = time.process_time() - began
+    return spent / (driver.counts.engine_steps - steps) * 1e6
+
+
+def _apply(driver: Driver, ops: Sequence[Op]) -> None:
+    for op in ops:
+        driver.apply(op)
+    assert driver.failure is None, f"the pinned workload fails: {driver.failure}"
+
+
+def _empty_step_us(pair: int) -> float:
+    EmptyMachine.steps = 0
+    quiet = settings(
+        max_examples=EMPTY_RUNS,
+        stateful_step_count=EMPTY_STEPS_PER_RUN,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    began = time.process_time()
+    run_state_machine_as_test(seed(pair)(EmptyMachine), settings=quiet)
+    return (time.process_time() - began) / EmptyMachine.steps * 1e6
+
+
+def _checked_per_step(workload: Workload) -> tuple[int, int]:
+    """How many invariants were evaluated and how many units were looked at, per measured step."""
+    driver = build_driver("engine", [CONFIG])
+    _apply(driver, workload.warm)
+    evaluated = _evaluated(driver)
+    steps = driver.counts.engine_steps
+    _apply(driver, workload.measured)
+    checked = _evaluated(driver) - evaluated
+    units = sum(pool.capacity for pool in driver.snapshot().pools)
+    return round(checked / (driver.counts.engine_steps - steps)), units
+
+
+def _evaluated(driver: Driver) -> int:
+    return sum(judged.evaluated for judged in driver.counts.tally.values())
+
+
+def _num_running(snapshot: Snapshot) -> int:
+    return sum(request.place == "running" for request in snapshot.requests or ())
+
+
+def _used_share(snapshot: Snapshot, name: str) -> float:
+    pool = snapshot.pool(name)
+    return 1 - len(pool.free) / pool.capacity

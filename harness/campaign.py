@@ -1,0 +1,242 @@
+"""A campaign: batches of random runs from seeds, what they found, and whether its green was earned."""
+
+import hashlib
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from engine_under_test.config import EngineConfig
+from harness.driver import STUCK, Driver, Failure
+from harness.machines.base import Machine
+from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
+from harness.machines.ledger import LedgerTraffic
+from harness.machines.tree import TreeTraffic
+from harness.oplog import Header, OpLog
+from harness.probes import ENGINE_PROBES
+from harness.profiles import MAX_NOOP_SHARE, Profile
+from harness.replay import log_of, planted, replay
+from invariants.catalog import CATALOG
+
+# In which order batches go to machines: mostly whole engines, half of them with swarm and half without.
+ROTATION: tuple[type[Machine], ...] = (
+    EngineTraffic,
+    WeightedEngineTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    LedgerTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    TreeTraffic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one worker of a campaign is to do: every `workers`-th batch, from batch `worker` on."""
+
+    profile: Profile
+    seed: int
+    seconds: float
+    max_runs: int | None = None
+    machine: str | None = None
+    mutant: str | None = None
+    stop_on_first: bool = False
+    worker: int = 0
+    workers: int = 1
+
+
+@dataclass
+class Finding:
+    """The first failure of its fingerprint, as it was met."""
+
+    fingerprint: str
+    invariant: str
+    log: OpLog
+    engine_steps: int
+    found_cpu_seconds: float
+
+
+@dataclass
+class Tallies:
+    """What all runs of a campaign did, added up; `probes` counts runs, the rest occurrences."""
+
+    runs: int = 0
+    steps: int = 0
+    failed_runs: int = 0
+    rechecked: int = 0
+    stuck: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    noops: Counter[str] = field(default_factory=Counter)
+    evaluated: Counter[str] = field(default_factory=Counter)
+    not_applicable: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    machine_runs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tallies") -> None:
+        for name in ("runs", "steps", "failed_runs", "rechecked", "stuck"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "machine_runs"):
+            getattr(self, name).update(getattr(other, name))
+
+
+@dataclass
+class Result:
+    """What one worker brings home."""
+
+    tallies: Tallies = field(default_factory=Tallies)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    diverged: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Worker:
+    """Runs its batches one after the other, hears how each run ends, and keeps what matters.
+
+    `tell` hears of progress after every run.
+    """
+
+    def __init__(self, plan: Plan, tell: Callable[[Result], None]) -> None:
+        self.plan = plan
+        self.result = Result()
+        self._tell = tell
+        self._began = time.monotonic()
+        self._began_cpu = time.process_time()
+        self._batch = 0
+        self._runs_in_batch = 0
+        self.is_over = False
+
+    def work(self) -> Result:
+        """Batches until the time or the runs are used up, or the first finding where that is enough."""
+        batches = itertools.count(self.plan.worker, self.plan.workers)
+        with planted(self.plan.mutant):
+            while not self.is_over:
+                self._batch, self._runs_in_batch = next(batches), 0
+                self._run_batch(machine_of(self.plan.machine, self._batch))
+        self.result.seconds = time.monotonic() - self._began
+        return self.result
+
+    def on_op(self, driver: Driver) -> None:
+        found = driver.failure is not None and self.plan.stop_on_first
+        self.is_over = found or time.monotonic() - self._began > self.plan.seconds
+
+    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+        self._note(machine, driver)
+        header = Header(
+            machine=machine,
+            engines=[{}],
+            seed=batch_seed(self.plan.seed, self._batch),
+            run=self._runs_in_batch,
+            mutant=self.plan.mutant,
+        )
+        log = log_of(header, configs, driver)
+        self._runs_in_batch += 1
+        if driver.failure is not None:
+            self._keep(driver.failure, log, driver)
+        if driver.failure is not None or self.result.tallies.runs % self.plan.profile.recheck_every == 0:
+            self._recheck(log)
+        self._tell(self.result)
+        if self.plan.max_runs is not None and self.result.tallies.runs >= self.plan.max_runs:
+            self.is_over = True
+
+    def _run_batch(self, machine: type[Machine]) -> None:
+        profile = self.plan.profile
+        batch_settings = settings(
+            max_examples=profile.runs_per_batch,
+            stateful_step_count=profile.ops_per_run,
+            database=None,
+            deadline=None,
+            derandomize=False,
+            phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+            verbosity=Verbosity.quiet,
+        )
+        search = seed(batch_seed(self.plan.seed, self._batch))(partial(machine, self))
+        run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
+
+    def _note(self, machine: str, driver: Driver) -> None:
+        tallies, counts = self.result.tallies, driver.counts
+        tallies.runs += 1
+        tallies.steps += counts.engine_steps
+        tallies.failed_runs += driver.failure is not None
+        tallies.stuck += driver.failure is not None and driver.failure.fingerprint == STUCK
+        tallies.ops.update(counts.ops)
+        tallies.noops.update(counts.noops)
+        for name, judged in counts.tally.items():
+            tallies.evaluated[name] += judged.evaluated
+            tallies.not_applicable[name] += judged.not_applicable
+        tallies.probes.update(driver.watch.seen)
+        tallies.machine_runs[machine] += 1
+
+    def _keep(self, failure: Failure, log: OpLog, driver: Driver) -> None:
+        if failure.fingerprint not in self.result.findings:
+            self.result.findings[failure.fingerprint] = Finding(
+                failure.fingerprint,
+                failure.violations[0].invariant if failure.violations else failure.fingerprint,
+                log,
+                driver.counts.engine_steps,
+                time.process_time() - self._began_cpu,
+            )
+
+    def _recheck(self, log: OpLog) -> None:
+        """Run the ops again: whatever differs is nondeterminism, and worse than a violation."""
+        self.result.tallies.rechecked += 1
+        where = replay(log).diverged
+        if where is not None:
+            self.result.diverged.append(f"batch {self._batch} run {log.header.run}: {where}")
+
+
+def machine_of(name: str | None, batch: int) -> type[Machine]:
+    """The machine whose turn it is, among those with that name."""
+    turns = [machine for machine in ROTATION if name in (None, machine.machine)]
+    return turns[batch % len(turns)]
+
+
+def batch_seed(campaign_seed: int, batch: int) -> int:
+    """The seed of a batch: the same for any number of workers."""
+    name = f"{campaign_seed}/{batch}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())
+
+
+def merge(results: Sequence[Result]) -> Result:
+    """The campaign of all workers; of equal findings the one that was found first."""
+    merged = Result(seconds=max(result.seconds for result in results))
+    for result in results:
+        merged.tallies.add(result.tallies)
+        merged.diverged += result.diverged
+        for finding in result.findings.values():
+            known = merged.findings.setdefault(finding.fingerprint, finding)
+            if finding.found_cpu_seconds < known.found_cpu_seconds:
+                merged.findings[finding.fingerprint] = finding
+    return merged
+
+
+def why_not_green(result: Result, profile: Profile) -> list[str]:
+    """What a campaign without violations still owes, a line each."""
+    tallies = result.tallies
+    owed = [
+        f"op {name}: {tallies.noops[name]} of {count} were no-ops"
+        for name, count in sorted(tallies.ops.items())
+        if tallies.noops[name] > MAX_NOOP_SHARE * count
+    ]
+    if profile.must_evaluate:
+        owed += [
+            f"invariant {invariant.name} was never evaluated"
+            for invariant in CATALOG
+            if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]
+        ]
+    floor = profile.probe_floor * tallies.machine_runs["engine"]
+    owed += [
+        f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"
+        for name in ENGINE_PROBES
+        if tallies.probes[name] < floor
+    ]
+    return owed

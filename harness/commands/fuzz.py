@@ -1,0 +1,155 @@
+"""swarden fuzz: random traffic against an engine, from a seed."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.campaign import Plan, Result, why_not_green
+from harness.commands.console import ERR, OUT, print_json, progress
+from harness.driver import STUCK
+from harness.engines.registry import ENGINES, MACHINES
+from harness.errors import UsageError
+from harness.exit_codes import ExitCode, worst
+from harness.findings import Settled, settle
+from harness.profiles import PROFILES, SHRINK_CPU_SECONDS
+from harness.replay import planted
+from harness.report import failure_text
+from harness.shrink import Budget
+from harness.workers import Progress, run_campaign
+
+FINDINGS = Path(".swarden/findings")
+
+
+def fuzz(
+    *,
+    machine: Annotated[str | None, typer.Option(help="engine, ledger or tree; all of them by default")] = None,
+    profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="instead of the profile's")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs of each worker")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
+    engine: Annotated[str, typer.Option(help="which engine to drive")] = "swarden",
+    mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
+    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
+    out: Annotated[Path, typer.Option(help="where findings are written")] = FINDINGS,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Drive an engine with random traffic; check every step; shrink and keep what fails."""
+    for name, value, choices in (
+        ("--machine", machine or "engine", MACHINES),
+        ("--profile", profile, PROFILES),
+        ("--engine", engine, ENGINES),
+    ):
+        if value not in choices:
+            raise UsageError(f"{name}: {value!r} is not one of {', '.join(choices)}")
+    with planted(mutant):
+        pass
+    chosen = PROFILES[profile]
+    seconds = (minutes if minutes is not None else chosen.minutes) * 60
+    plan = Plan(
+        chosen,
+        seed if seed is not None else secrets.randbits(32),
+        seconds if runs is None or minutes is not None else float("inf"),
+        runs,
+        machine,
+        mutant,
+        stop_on_first,
+    )
+    workers = workers or os.cpu_count() or 1
+    ERR.print(
+        f"swarden fuzz --profile {profile} --seed {plan.seed} --workers {workers}: "
+        "hypothesis generates only, no database, not derandomized"
+    )
+    result = _run(plan, workers)
+    findings = _settle(result, out)
+    owed = why_not_green(result, chosen) if machine is None and mutant is None else []
+    if as_json:
+        print_json(summary(result, findings))
+    else:
+        _tell(result, findings, owed)
+    raise typer.Exit(exit_code(result, findings, owed))
+
+
+def summary(result: Result, findings: list[Settled]) -> dict[str, Any]:
+    """What scripts read; shares are from 0 to 1."""
+    tallies = result.tallies
+    names = sorted({*tallies.evaluated, *tallies.not_applicable})
+    return {
+        "runs": tallies.runs,
+        "steps": tallies.steps,
+        "seconds": round(result.seconds, 3),
+        "steps_per_second": round(tallies.steps / result.seconds, 1),
+        "violations": tallies.failed_runs,
+        "findings": [
+            {
+                "fingerprint": finding.fingerprint,
+                "invariant": finding.invariant,
+                "ops": finding.ops,
+                "engine_steps": finding.engine_steps,
+                "found_cpu_seconds": round(finding.found_cpu_seconds, 3),
+                "shrink_cpu_seconds": round(finding.shrink_cpu_seconds, 3),
+                "path": str(finding.path),
+            }
+            for finding in findings
+        ],
+        "probes": dict(sorted(tallies.probes.items())),
+        "checks": {
+            name: {"evaluated": tallies.evaluated[name], "not_applicable": tallies.not_applicable[name]}
+            for name in names
+        },
+        "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
+        "faults": {},
+    }
+
+
+def exit_code(result: Result, findings: list[Settled], owed: list[str]) -> ExitCode:
+    codes = [ExitCode.NONDETERMINISTIC] * bool(result.diverged) + [ExitCode.RED] * bool(owed)
+    codes += [ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED for finding in findings]
+    return worst(codes)
+
+
+def _run(plan: Plan, workers: int) -> Result:
+    latest: dict[int, Progress] = {}
+    with progress() as bar:
+        task = bar.add_task("starting")
+
+        def tell(news: Progress) -> None:
+            latest[news.worker] = news
+            runs, steps, failed = (sum(one[place] for one in latest.values()) for place in (1, 2, 3))
+            bar.update(task, description=f"{runs} runs, {steps} engine steps, {failed} failed")
+
+        return run_campaign(plan, workers, tell)
+
+
+def _settle(result: Result, out: Path) -> list[Settled]:
+    settled = []
+    with progress() as bar:
+        for finding in result.findings.values():
+            bar.add_task(f"shrinking {finding.fingerprint}")
+            settled.append(settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)))
+    return settled
+
+
+def _tell(result: Result, findings: list[Settled], owed: list[str]) -> None:
+    for finding in findings:
+        OUT.print(failure_text(finding.failure, finding.path), markup=False)
+        OUT.print(
+            f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {finding.ops} ops and "
+            f"{finding.engine_steps} engine steps in {finding.shrink_cpu_seconds:.1f} s\n",
+            markup=False,
+        )
+    for place in result.diverged:
+        OUT.print(f"not deterministic: {place}", markup=False)
+    for line in owed:
+        OUT.print(f"red: {line}", markup=False)
+    tallies = result.tallies
+    evaluated = sum(tallies.evaluated.values())
+    OUT.print(
+        f"{tallies.runs} runs, {tallies.steps} engine steps in {result.seconds:.0f} s "
+        f"({tallies.steps / result.seconds:.0f} a second), {evaluated} checks, "
+        f"{tallies.rechecked} runs run twice, {tallies.failed_runs} failed with {len(findings)} findings",
+        markup=False,
+    )

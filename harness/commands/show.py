@@ -1,0 +1,104 @@
+"""swarden show: an op-log as a table of steps, or the whole state at one of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from harness.commands.console import OUT
+from harness.driver import Driver
+from harness.engines.registry import build_driver
+from harness.errors import UsageError
+from harness.oplog import OpLog
+from harness.ops import Drain, Op, Step, name_of
+from harness.replay import configs_of, planted
+from harness.report import failure_text
+from invariants.pools import conservation_terms
+from invariants.view import Snapshot
+
+
+def show(
+    path: Annotated[Path, typer.Argument(help="an op-log")],
+    *,
+    step: Annotated[int | None, typer.Option(min=0, help="the whole state after this engine step")] = None,
+) -> None:
+    """The op-log as a table of ops and steps with pool occupancy; with --step the state at one step."""
+    log = OpLog.load(path)
+    with planted(log.header.mutant):
+        driver = build_driver(log.header.machine, configs_of(log), keep_digests=False)
+        rows = list(_rows(driver, log, step))
+    if step is None:
+        OUT.print(_table(rows))
+    elif not rows or rows[-1].snapshot.step != step:
+        last = rows[-1].snapshot.step if rows else 0
+        raise UsageError(f"{path}: has no engine step {step}; the last is {last}")
+    else:
+        OUT.print(state_text(rows[-1].snapshot), markup=False)
+    if driver.failure is not None:
+        OUT.print(failure_text(driver.failure), markup=False)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What was done, and the state after it."""
+
+    number: int
+    op: Op
+    snapshot: Snapshot
+
+
+def _rows(driver: Driver, log: OpLog, last_step: int | None) -> Iterator[Row]:
+    """A row per op, and per engine step of an op that takes several; ends behind `last_step`."""
+    for number, op in enumerate(log.ops, start=1):
+        for one in [msgspec.structs.replace(op, count=1)] * op.count if isinstance(op, Step) else [op]:
+            driver.apply(one)
+            yield Row(number, op, driver.snapshot(op.engine % len(driver.systems)))
+            if driver.failure is not None or driver.snapshot().step == last_step:
+                return
+
+
+def _table(rows: list[Row]) -> Table:
+    pools = rows[0].snapshot.pools if rows else ()
+    table = Table("op", "", "step", "waiting", "chunked", "running", *[f"{pool.name} used" for pool in pools])
+    for row in rows:
+        places = [request.place for request in row.snapshot.requests or ()]
+        used = [f"{pool.capacity - len(pool.free)}/{pool.capacity}" for pool in row.snapshot.pools]
+        counts = [str(places.count(place)) for place in ("waiting", "chunked", "running")]
+        table.add_row(str(row.number), _op_text(row.op), str(row.snapshot.step), *counts, *used)
+    return table
+
+
+def _op_text(op: Op) -> str:
+    if isinstance(op, Step | Drain):
+        return name_of(op)
+    arguments = {name: value for name, value in msgspec.to_builtins(op).items() if name != "op"}
+    return " ".join([name_of(op), *(f"{name}={value}" for name, value in arguments.items())])
+
+
+def state_text(snapshot: Snapshot) -> str:
+    """Everything that is known of one state, a line a thing."""
+    lines = [f"step {snapshot.step}", *map(conservation_terms, snapshot.pools)]
+    lines += [f"{pool.name} free, in order: {list(pool.free)}" for pool in snapshot.pools]
+    for request in snapshot.requests or ():
+        lines.append(
+            f"request r{request.id}: {request.place}, prompt {request.prompt_len}, "
+            f"outputs {request.num_outputs} of {request.max_new_tokens}, namespace {request.namespace}"
+        )
+    for record in snapshot.records or ():
+        lines.append(
+            f"record of {record.owner}: row {record.row}, protected {record.protected_len}, committed "
+            f"{record.committed_len}, allocated {record.allocated_len}, frontier {record.frontier}, lock {record.receipt}"
+        )
+        for component, units in zip(snapshot.components, record.units, strict=True):
+            lines.append(f"  {component.pool}: {list(units)}")
+    for node in snapshot.nodes or ():
+        held = ", ".join(
+            f"{component.pool} {list(units) if live else 'tombstone'} locks {locks}"
+            for component, units, live, locks in zip(
+                snapshot.components, node.units, node.live, node.locks, strict=True
+            )
+        )
+        lines.append(f"node n{node.id} under n{node.parent}: [{node.start}, {node.end}) {held}, used {node.last_used}")
+    return "\n".join(lines)

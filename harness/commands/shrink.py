@@ -1,0 +1,53 @@
+"""swarden shrink: a smaller op-log that fails in the same way."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.commands.console import OUT, print_json
+from harness.errors import UsageError
+from harness.findings import failure_like, sealed
+from harness.oplog import OpLog
+from harness.profiles import SHRINK_CPU_SECONDS
+from harness.replay import run_log
+from harness.shrink import Budget
+from harness.shrink import shrink as make_smaller
+
+
+def shrink(
+    path: Annotated[Path, typer.Argument(help="an op-log that fails")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="the smaller op-log; FILE.small.oplog by default")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="CPU seconds at the most")] = SHRINK_CPU_SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Delete ops and simplify their arguments as long as the same fingerprint shows."""
+    log = OpLog.load(path)
+    failure = run_log(log).failure
+    if failure is None:
+        raise UsageError(f"{path}: does not fail; there is nothing to shrink")
+    expected = log.header.expected
+    fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
+    small = make_smaller(log, lambda candidate: failure_like(candidate, fingerprint), Budget(cpu_seconds=seconds))
+    target = out or path.with_suffix(".small.oplog")
+    smaller, driver = sealed(small.log)
+    smaller.save(target)
+    figures = {
+        "fingerprint": fingerprint,
+        "ops": len(smaller.ops),
+        "engine_steps": driver.counts.engine_steps,
+        "executions": small.executions,
+        "shrink_cpu_seconds": round(small.cpu_seconds, 3),
+        "complete": small.complete,
+        "path": str(target),
+    }
+    if as_json:
+        print_json(figures)
+    else:
+        end = "" if small.complete else ", where the budget ended it"
+        OUT.print(
+            f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
+            f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
+            markup=False,
+        )

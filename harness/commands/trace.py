@@ -1,0 +1,114 @@
+"""swarden trace: a production trace, served with every check on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.errors import ConfigError
+from harness.commands.console import ERR, OUT, print_json
+from harness.driver import STUCK, Failure
+from harness.errors import UsageError
+from harness.exit_codes import ExitCode
+from harness.report import failure_text
+from harness.traces.formats import FORMATS, reader_of
+from harness.traces.request import TraceRequest
+from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
+
+CHECK_EVERY = 1
+ORACLE_CHECKS_EVERY = 64  # what is checked is the whole of a pool that holds the whole trace
+RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps
+
+
+def trace(
+    file: Annotated[Path, typer.Argument(help="the trace, a request a line", show_default=False)],
+    *,
+    format_name: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "mooncake",
+    limit: Annotated[int | None, typer.Option(min=1, help="only the first so many requests")] = None,
+    scale: Annotated[int, typer.Option(min=1, help="divide all lengths by this")] = 32,
+    oracle: Annotated[
+        bool,
+        typer.Option("--oracle", help="one by one, pools without bounds, full attention only, a page per block"),
+    ] = False,
+    full_pages: Annotated[int, typer.Option(min=0, help="pages for full attention")] = 256,
+    swa_pages: Annotated[int, typer.Option(min=0, help="pages for sliding windows")] = 128,
+    window: Annotated[int, typer.Option(min=2, help="tokens a sliding window sees, itself included")] = 128,
+    page_size: Annotated[int, typer.Option(min=1, help="tokens a page")] = 16,
+    chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 256,
+    max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
+    step_ms: Annotated[int, typer.Option(min=0, help="milliseconds an engine step takes")] = 100,
+    check_every: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"check each Nth step; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Serve a production trace with a stand-in for the model; stops at the first violation."""
+    requests = reader_of(format_name)(file, limit=limit, scale=scale)
+    try:
+        config = EngineConfig(
+            page_size=page_size,
+            full_pages=full_pages,
+            swa_pages=swa_pages,
+            sliding_window=window if swa_pages else None,
+            max_running_requests=max_running,
+            max_context_len=longest(requests),
+            chunk_len=chunk_len,
+            # Outputs are shorter by the scale, so what the ratio learns over them comes sooner too.
+            new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
+        )
+        pace = Pace(step_ms, check_every or (ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY), oracle)
+        served = _serve(requests, oracle_config(requests) if oracle else config, pace)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    _tell(served, as_json=as_json)
+    raise typer.Exit(_code(served.failure))
+
+
+def _serve(requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace) -> Served:
+    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as bar:
+        task = bar.add_task("requests", total=len(requests))
+        return serve(requests, config, pace, on_end=lambda: bar.advance(task))
+
+
+def _tell(served: Served, *, as_json: bool) -> None:
+    remarks = ERR if as_json else OUT
+    if served.failure is not None:
+        remarks.print(failure_text(served.failure), markup=False)
+    for reason, count in served.cut_short.items():
+        remarks.print(f"{count} requests ended early: {reason}", markup=False)
+    if as_json:
+        print_json(served.summary.to_mapping())
+    else:
+        OUT.print(_table(served.summary))
+
+
+def _table(summary: Summary) -> Table:
+    table = Table("what", "how much", box=None, show_header=False)
+    values: dict[str, object] = {
+        "requests": summary.requests,
+        "prompt tokens": summary.prompt_tokens,
+        "output tokens": summary.output_tokens,
+        "hit share": f"{summary.hit_share:.2%}",
+        "hit share beyond the first block": f"{summary.hit_share_beyond_first_block:.2%}",
+        "retractions": summary.retractions,
+        "engine steps": summary.steps,
+        "seconds": f"{summary.seconds:.1f}",
+        "violations": summary.violations,
+    }
+    for name, use in summary.pools.items():
+        values[f"{name} pages"] = f"{use.capacity}, at most {use.peak} in use, {use.evicted} evicted"
+    for what, how_much in values.items():
+        table.add_row(what, str(how_much))
+    return table
+
+
+def _code(failure: Failure | None) -> ExitCode:
+    if failure is None:
+        return ExitCode.CLEAN
+    return ExitCode.STUCK if failure.fingerprint == STUCK else ExitCode.VIOLATED

@@ -1,0 +1,170 @@
+"""The driver: the one way in which ops reach an engine and transitions reach the invariants."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from harness.digest import digest
+from harness.engines.system import System
+from harness.fingerprint import fingerprint_of_error, fingerprints
+from harness.ops import Drain, Op, Step, name_of
+from harness.probes import Watch
+from invariants.base import Transition, Violation, When
+from invariants.catalog import Tally, check
+from invariants.view import Snapshot
+
+STUCK = "stuck/drain"
+
+
+class Moment(NamedTuple):
+    """What happened in one transition of one system, up to engine step `step`."""
+
+    system: int
+    step: int
+    events: Sequence[NamedTuple]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong first: its fingerprints, the op at which it did, and the evidence.
+
+    `error` is set where the engine gave up by itself, or was stuck; there is no transition then.
+    """
+
+    fingerprints: tuple[str, ...]
+    op_index: int
+    violations: Sequence[Violation] = ()
+    transition: Transition | None = None
+    history: Sequence[Moment] = ()
+    error: Exception | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return self.fingerprints[0]
+
+
+class DrainStuck(Exception):
+    """Work was left after as many steps as the bound allows."""
+
+
+@dataclass
+class Counts:
+    """What a run did, for a campaign whose green must be earned."""
+
+    engine_steps: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    noops: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=dict)
+
+
+class Driver:
+    """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
+
+    After a failure every further op is passed over.  With `check_every` N only each N-th engine step
+    is captured and checked; the ops between steps then are not.  With `keep_history` N only the last
+    N ops and transitions are remembered, for runs too long to be replayed.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        *,
+        check_every: int = 1,
+        keep_digests: bool = True,
+        keep_history: int | None = None,
+    ) -> None:
+        self.systems = systems
+        self.counts = Counts()
+        self.watch = Watch()
+        self.ops: list[Op] = []
+        self.digests: list[str] = []
+        self.failure: Failure | None = None
+        self._check_every = check_every
+        self._keep_digests = keep_digests
+        self._keep_history = keep_history
+        self._last = [system.capture() for system in systems]
+        self._history: list[Moment] = []
+
+    def snapshot(self, system: int = 0) -> Snapshot:
+        """The state that was captured last."""
+        return self._last[system]
+
+    def apply(self, op: Op) -> None:
+        """Do one op, and check what came of it; the op is noted before it is done."""
+        if self.failure is not None:
+            return
+        self.ops.append(op)
+        system = op.engine % len(self.systems)
+        try:
+            worked = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
+        except Exception as error:  # whatever an engine raises is a finding, and ends the run
+            self._fail(fingerprint_of_error(error), error)
+            return
+        self.counts.ops[name_of(op)] += 1
+        self.counts.noops[name_of(op)] += not worked
+        if self._keep_history is not None and self.failure is None:
+            del self.ops[: -self._keep_history], self._history[: -self._keep_history]
+        if self._keep_digests and self.failure is None:
+            self.digests.append(digest(self._last[system], self._history[-1].events if self._history else ()))
+
+    def _repeat(self, system: int, op: Op) -> bool:
+        worked = False
+        for _ in range(op.count if isinstance(op, Step) else 1):
+            if self.failure is None:
+                worked |= self._advance(system, op)
+        return worked
+
+    def _advance(self, index: int, op: Op) -> bool:
+        """One step, or one op that is not steps; looked at when it is its turn."""
+        system = self.systems[index]
+        is_step = isinstance(op, Step)
+        self.counts.engine_steps += is_step
+        if self._check_every > 1 and (not is_step or self.counts.engine_steps % self._check_every):
+            worked = system.do(op)
+            system.take_events()
+            return worked
+        worked = False
+
+        def act() -> None:
+            nonlocal worked
+            worked = system.do(op)
+
+        self._transition(index, act, When.STEP if is_step else When.OP)
+        return worked
+
+    def _transition(self, index: int, act: Callable[[], None], when: When) -> None:
+        """Before, events, after, and what the invariants say of it."""
+        system = self.systems[index]
+        before = self._last[index] if self._check_every == 1 else system.capture()
+        act()
+        events = system.take_events()
+        after = self._last[index] = system.capture()
+        self._judge(index, Transition(before, events, after, when, system.reference, system.steps_without_forward))
+
+    def _judge(self, index: int, change: Transition) -> None:
+        self._history.append(Moment(index, change.after.step, change.events))
+        self.watch.look(change)
+        violations = check(change, self.counts.tally)
+        if violations:
+            self.failure = Failure(
+                tuple(fingerprints(violations)), self.counts.ops.total(), violations, change, self._history
+            )
+
+    def _drain(self) -> bool:
+        """Trouble ends: heal, let everything finish within its bound, clear, and look whether all is free."""
+        for index, system in enumerate(self.systems):
+            self._transition(index, system.heal, When.OP)
+            bound = left = system.drain_bound
+            while system.has_work and self.failure is None:
+                if not left:
+                    raise DrainStuck(f"engine {index}: work left after {bound} steps of drain")
+                left -= 1
+                self._advance(index, Step())
+            if self.failure is None:
+                self._transition(index, system.clear, When.QUIESCENT)
+        return True
+
+    def _fail(self, fingerprint: str, error: Exception) -> None:
+        name = STUCK if isinstance(error, DrainStuck) else fingerprint
+        self.failure = Failure((name,), self.counts.ops.total(), history=self._history, error=error)

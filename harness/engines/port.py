@@ -1,0 +1,64 @@
+"""The port through which the harness drives any engine, ours or a real one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from invariants.view import Snapshot
+
+
+class Submission(NamedTuple):
+    """A request as a client would send it."""
+
+    tokens: Sequence[int]
+    max_new_tokens: int
+    stop: Sequence[int]
+    priority: int
+    namespace: int
+
+
+class Streamed(NamedTuple):
+    """What came back for one request in one step."""
+
+    request_id: int
+    token_ids: Sequence[int]
+    finish_reason: str | None
+    cached_tokens: int
+    num_retractions: int
+
+
+class EnginePort(Protocol):
+    """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed."""
+
+    @property
+    def pool_names(self) -> Sequence[str]: ...
+
+    @property
+    def windows(self) -> tuple[int | None, ...]: ...
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model can sample; 0 where outputs cannot be foretold."""
+
+    def submit(self, submission: Submission) -> int:
+        """Queue a request; its id."""
+
+    def abort(self, request_id: int) -> None: ...
+
+    def step(self) -> Sequence[Streamed]:
+        """One engine step; everything that clients get to see since the last one."""
+
+    def advance_clock(self, ms: int) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def pressure(self, pool: str, pages: int) -> None:
+        """Hold `pages` of a pool outside of the engine, or as many as are free; the earlier ones go back."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def capture(self) -> Snapshot:
+        """The facts, found by walking, and the engine's claims."""
+
+    def take_events(self) -> list[NamedTuple]:
+        """What happened since the last call, translated, in order."""

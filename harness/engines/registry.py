@@ -1,0 +1,25 @@
+"""Which systems the harness can drive, by the names that op-logs and the command line use."""
+
+from collections.abc import Callable, Sequence
+
+from engine_under_test.config import EngineConfig
+from harness.driver import Driver
+from harness.engines.swarden import SwardenEngine
+from harness.engines.system import EngineSystem, System
+
+
+def _own_engine(config: EngineConfig) -> System:
+    return EngineSystem(SwardenEngine(config))
+
+
+MACHINES: dict[str, Callable[[EngineConfig], System]] = {
+    "engine": _own_engine,
+}
+
+
+ENGINES = ("swarden",)  # what `engine` can stand for
+
+
+def build_driver(machine: str, configs: Sequence[EngineConfig], *, keep_digests: bool = True) -> Driver:
+    """A driver over fresh systems, one per configuration."""
+    return Driver([MACHINES[machine](config) for config in configs], keep_digests=keep_digests)

@@ -1,0 +1,142 @@
+"""What ops are done to: the port of a driver, and an engine behind it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from harness.engines.port import EnginePort, Streamed, Submission
+from harness.ops import Abort, AdvanceClock, Flush, Op, Pressure, Step, Submit
+from harness.recipes import expand
+from invariants.events import Launched
+from invariants.reference import Reference
+from invariants.view import Snapshot
+
+SPARE_DRAIN_STEPS = 50
+DRAIN_STEPS_PER_TOKEN = 4
+
+
+class System(Protocol):
+    """One thing that ops are done to, and looked at after each."""
+
+    reference: Reference
+    steps_without_forward: int
+
+    def do(self, op: Op) -> bool:
+        """Do an op (of a Step, one step); False where it found nothing to do and was a no-op."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def heal(self) -> None:
+        """End every fault and every pressure."""
+
+    def clear(self) -> None:
+        """Let go of everything cached, once no work is left."""
+
+    @property
+    def drain_bound(self) -> int:
+        """The most steps in which everything that is there now must be done."""
+
+    def capture(self) -> Snapshot: ...
+
+    def take_events(self) -> list[NamedTuple]: ...
+
+
+class EngineSystem:
+    """An engine as its clients see it: who is alive, what was asked, what came back.
+
+    `submitted` are the ids of all requests in order; `streamed` and `heard` are what came of the last
+    step and the events up to the last look.  Without `keep_finished` what was expected of a request is
+    forgotten a step after its end, and nothing can continue it.
+    """
+
+    def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
+        self.port = port
+        self.reference = Reference(port.vocabulary, port.windows)
+        self.steps_without_forward = 0
+        self.submitted: list[int] = []
+        self.streamed: Sequence[Streamed] = ()
+        self.heard: Sequence[NamedTuple] = ()
+        self._keep_finished = keep_finished
+        self._alive: list[int] = []
+        self._max_tokens: dict[int, int] = {}
+        self._worked = False
+
+    @property
+    def has_work(self) -> bool:
+        return self.port.has_work
+
+    @property
+    def drain_bound(self) -> int:
+        tokens = sum(self._max_tokens[request] for request in self._alive)
+        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * tokens
+
+    def do(self, op: Op) -> bool:
+        match op:
+            case Step():
+                return self._step()
+            case Submit():
+                return self._submit(op)
+            case Abort():
+                return self._abort(op)
+            case AdvanceClock():
+                self.port.advance_clock(op.ms)
+            case Flush():
+                self.port.flush()
+            case Pressure():
+                names = self.port.pool_names
+                self.port.pressure(names[op.pool % len(names)], op.pages)
+            case _:
+                return False
+        return True
+
+    def heal(self) -> None:
+        for pool in self.port.pool_names:
+            self.port.pressure(pool, 0)
+
+    def clear(self) -> None:
+        self.port.flush()
+
+    def capture(self) -> Snapshot:
+        return self.port.capture()
+
+    def take_events(self) -> list[NamedTuple]:
+        events = self.heard = self.port.take_events()
+        if self._worked:
+            idle = not any(type(event) is Launched for event in events)
+            self.steps_without_forward = self.steps_without_forward + 1 if idle else 0
+            self._worked = False
+        return events
+
+    def _step(self) -> bool:
+        had_work = self.port.has_work
+        self._worked = bool(self._alive)
+        if not self._keep_finished:
+            self.reference.forget([streamed.request_id for streamed in self.streamed if streamed.finish_reason])
+        self.streamed = self.heard = ()
+        self.streamed = self.port.step()
+        for streamed in self.streamed:
+            self.reference.streamed(streamed.request_id, streamed.token_ids)
+            if streamed.finish_reason is not None:
+                self._alive.remove(streamed.request_id)
+        if not self._alive:
+            self._worked = False
+            self.steps_without_forward = 0
+        return had_work
+
+    def _submit(self, op: Submit) -> bool:
+        continued: Sequence[int] = ()
+        if op.recipe.continues is not None and self.submitted:
+            continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
+        tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
+        request = self.port.submit(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
+        self.reference.submitted(request, namespace=op.namespace, prompt=tokens)
+        self._alive.append(request)
+        self.submitted.append(request)
+        self._max_tokens[request] = len(tokens) + op.max_new_tokens
+        return True
+
+    def _abort(self, op: Abort) -> bool:
+        if not self._alive:
+            return False
+        self.port.abort(self._alive[op.request % len(self._alive)])
+        return True

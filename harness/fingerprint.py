@@ -1,0 +1,78 @@
+"""A name for what is wrong, the same for every run that shows it: no numbers, no ids, no addresses."""
+
+import re
+from collections.abc import Iterable
+from traceback import walk_tb
+from types import FrameType
+
+from invariants.base import Violation
+from invariants.view import FENCE, FREE, NODE_LETTER, OUTSIDE_KIND, TREE_KIND
+
+ENGINE_PACKAGE = "engine_under_test"
+NOBODY = "nobody"
+MAX_SLUG_LEN = 120
+
+NUMBERED_PLURAL = re.compile(r"\b([a-z]+)s (?=\d)")  # pages 3, 5: how many there are must not show
+NUMBER = re.compile(r"\b0x[0-9a-f]+\b|\b[a-z]?\d[\w.]*|\d+")  # and ids: r3, n7
+WORD = re.compile(r"[A-Za-z_]+")
+ASIDE = re.compile(r"\([^()]*\)")  # the terms of an equation: who else holds something
+NAMED_OWNER = re.compile(r"\b([a-z_]+) ([a-z])\d+\b")
+BARE_OWNER = re.compile(rf"\b({FREE.kind}|{FENCE.kind}|{OUTSIDE_KIND}|{NOBODY})\b(?! \d)")  # free 4 is a count
+NESTED = re.compile(r"\.<locals>\.<.*$")  # a comprehension or a lambda is part of its function
+
+
+def fingerprint(violation: Violation) -> str:
+    """The invariant, the subject without its ids, and the kinds of owners that the detail names.
+
+    As in `each_unit_has_one_owner/swa page/free+tree`.
+    """
+    parts = (violation.invariant, _subject(violation.subject), "+".join(_owner_kinds(violation.detail)))
+    return "/".join(part for part in parts if part)
+
+
+def fingerprints(violations: Iterable[Violation]) -> list[str]:
+    """Each once, in the order of the violations; the first names the finding."""
+    return list(dict.fromkeys(map(fingerprint, violations)))
+
+
+def fingerprint_of_error(error: BaseException, package: str = ENGINE_PACKAGE) -> str:
+    """The type of what was raised, and the innermost function of `package` on its way, or of all where none is.
+
+    As in `AccountingError/pools.ledger.Ledger.free`.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if _module(frame).split(".")[0] == package]
+    where = [_function(frame).removeprefix(f"{package}.") for frame in (own or frames)[-1:]]
+    return "/".join([type(error).__name__, *where])
+
+
+def slug(name: str) -> str:
+    """A fingerprint as a file name."""
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
+
+
+def _subject(subject: str) -> str:
+    singular = NUMBERED_PLURAL.sub(r"\1 ", subject)
+    return " ".join(WORD.findall(NUMBER.sub("", singular)))
+
+
+def _owner_kinds(detail: str) -> list[str]:
+    """Sorted, each once: how many of a kind there are is a count."""
+    claims = ASIDE.sub("", detail)
+    named = {kind for kind, letter in NAMED_OWNER.findall(claims) if letter == _letter(kind)}
+    return sorted(named | set(BARE_OWNER.findall(claims)))
+
+
+def _letter(kind: str) -> str:
+    """What the ids of a kind of owner begin with; a node is not an owner, the tree is."""
+    if kind == TREE_KIND:
+        return NODE_LETTER
+    return kind[0] if kind[0] != NODE_LETTER else ""
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _function(frame: FrameType) -> str:
+    return f"{_module(frame)}.{NESTED.sub('', frame.f_code.co_qualname)}"

@@ -1,0 +1,171 @@
+"""What can be done to an engine, as data: every op is total and travels through the op-log.
+
+Handles are ordinals that the driver resolves among what lives; where nothing does, the op is a
+recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges hold for what
+is read from an op-log.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+MAX_STEPS_PER_OP = 8
+MAX_STRETCH = 4096  # tokens a choice, so that no recipe that a hand wrote fills the memory
+MAX_CHOICES = 256
+MAX_NUMBER = 2**31 - 1  # so that any sum of them fits 64 bits
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A prompt as a path of small branch choices, so that prompts collide at many depths.
+
+    Each choice adds `stretch` tokens; two recipes share the tokens of their common path.  `cut`
+    tokens fall away at the end, which branches inside pages.  `continues` puts the prompt and
+    output of an earlier request (an ordinal) in front.
+    """
+
+    path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = (0,)
+    stretch: Annotated[int, msgspec.Meta(ge=0, le=MAX_STRETCH)] = 4
+    cut: Natural = 0
+    continues: Natural | None = None
+
+
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"):
+    """One thing that is done."""
+
+    engine: Natural = 0
+
+
+class Submit(Op, frozen=True, tag="submit"):
+    """A request arrives; `tokens`, when given, are its prompt and the recipe is not looked at."""
+
+    recipe: Recipe = Recipe()
+    tokens: tuple[Natural, ...] | None = None
+    max_new_tokens: Natural = 1
+    stop: tuple[Natural, ...] = ()
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
+    namespace: Natural = 0
+
+
+class Abort(Op, frozen=True, tag="abort"):
+    request: Natural = 0
+
+
+class Step(Op, frozen=True, tag="step"):
+    """`count` engine steps, each captured and checked; at most MAX_STEPS_PER_OP."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_STEPS_PER_OP)] = 1
+
+
+class AdvanceClock(Op, frozen=True, tag="advance_clock"):
+    ms: Natural = 1
+
+
+class Flush(Op, frozen=True, tag="flush"):
+    """Drop everything cached that nobody has locked."""
+
+
+class Pressure(Op, frozen=True, tag="pressure"):
+    """Somebody else holds `pages` of a pool (the pool's ordinal) from now on; 0 lets them go."""
+
+    pool: Natural = 0
+    pages: Natural = 0
+
+
+class Drain(Op, frozen=True, tag="drain"):
+    """Heal everything, finish everything, flush; then every pool must be full again."""
+
+
+class Take(Op, frozen=True, tag="take"):
+    """Take `count` pages in every pool for owner number `owner`."""
+
+    owner: Natural = 0
+    count: Natural = 1
+
+
+class Give(Op, frozen=True, tag="give"):
+    """Owner `owner` gives up to `count` of its pages to owner `to`."""
+
+    owner: Natural = 0
+    to: Natural = 0
+    count: Natural = 1
+
+
+class Free(Op, frozen=True, tag="free"):
+    """Owner `owner` frees up to `count` of its pages: `part` is all, windowed or rest; behind a fence or not."""
+
+    owner: Natural = 0
+    count: Natural = 1
+    part: Annotated[str, msgspec.Meta(pattern="^(all|windowed|rest)$")] = "all"
+    fenced: bool = False
+
+
+class TakeOver(Op, frozen=True, tag="take_over"):
+    """Pages of `owner` whose windowed part is gone take over the peers of as many pages of `giver`."""
+
+    owner: Natural = 0
+    giver: Natural = 0
+    count: Natural = 1
+
+
+class Complete(Op, frozen=True, tag="complete"):
+    """The oldest launch that something waits for has completed."""
+
+
+class Insert(Op, frozen=True, tag="insert"):
+    """Publish a recipe's whole pages on fresh pages, of which the windowed ones of the first `dead` pages are gone."""
+
+    recipe: Recipe = Recipe()
+    namespace: Natural = 0
+    dead: Natural = 0
+
+
+class Lock(Op, frozen=True, tag="lock"):
+    """Match a recipe and lock what was found; the receipt is kept."""
+
+    recipe: Recipe = Recipe()
+    namespace: Natural = 0
+
+
+class Unlock(Op, frozen=True, tag="unlock"):
+    receipt: Natural = 0
+
+
+class Slide(Op, frozen=True, tag="slide"):
+    """Give back the windowed part of a receipt below page number `page`."""
+
+    receipt: Natural = 0
+    page: Natural = 0
+
+
+class Evict(Op, frozen=True, tag="evict"):
+    """Ask for pages of each pool, in the order of the pools."""
+
+    need: tuple[Natural, ...] = (1,)
+
+
+AnyOp = (
+    Submit
+    | Abort
+    | Step
+    | AdvanceClock
+    | Flush
+    | Pressure
+    | Drain
+    | Take
+    | Give
+    | Free
+    | TakeOver
+    | Complete
+    | Insert
+    | Lock
+    | Unlock
+    | Slide
+    | Evict
+)
+
+
+def name_of(op: Op) -> str:
+    """The name of an op's kind, as the op-log spells it."""
+    return str(op.__struct_config__.tag)

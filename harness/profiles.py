@@ -1,0 +1,34 @@
+"""How much a campaign does, and what it must have seen to be green."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A named amount of fuzzing.
+
+    A batch is one Hypothesis search from one seed.  `probe_floor` is the share of runs in which each
+    probe must have been seen, `recheck_every` the distance of the passing runs that are run twice;
+    `must_evaluate` asks for at least one evaluation of every invariant that the engine supports.
+    """
+
+    name: str
+    minutes: float
+    runs_per_batch: int
+    ops_per_run: int
+    probe_floor: float
+    must_evaluate: bool
+    recheck_every: int = 20
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("smoke", 0.15, 20, 40, probe_floor=0.0, must_evaluate=False),
+        Profile("default", 0.9, 40, 60, probe_floor=0.0, must_evaluate=True),
+        Profile("nightly", 20.0, 60, 100, probe_floor=0.01, must_evaluate=True),
+    )
+}
+
+MAX_NOOP_SHARE = 0.5
+SHRINK_CPU_SECONDS = 60.0

@@ -1,0 +1,103 @@
+"""Running an op-log again: through the same driver, with the same bug planted where one was."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from engine_under_test.config import EngineConfig
+from harness.driver import Driver
+from harness.engines.registry import build_driver
+from harness.errors import UsageError
+from harness.mutants.catalog import BY_ID
+from harness.oplog import Header, OpLog
+from harness.sources import source_hash
+
+
+class Verdict(Enum):
+    """How a replay ended, against the fingerprint that the log expects."""
+
+    FIXED = "FIXED"
+    FAILED = "FAILED"
+    CHANGED = "CHANGED"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A log that ran to its end or its failure; `diverged` names the first op whose state was another.
+
+    Only a log of the same build must agree; for another one a divergence is a remark.
+    """
+
+    log: OpLog
+    driver: Driver
+    diverged: str | None
+
+    @property
+    def verdict(self) -> Verdict:
+        failure, expected = self.driver.failure, self.log.header.expected
+        if failure is None:
+            return Verdict.FIXED
+        return Verdict.FAILED if expected in (None, *failure.fingerprints) else Verdict.CHANGED
+
+    @property
+    def is_same_build(self) -> bool:
+        return self.log.header.source_hash == source_hash()
+
+    @property
+    def is_nondeterministic(self) -> bool:
+        return self.diverged is not None and self.is_same_build
+
+
+def log_of(header: Header, configs: Sequence[EngineConfig], driver: Driver) -> OpLog:
+    """What a driver did, as an op-log that replays it; machine, seed, run and mutant are the header's."""
+    failure = driver.failure
+    full = msgspec.structs.replace(
+        header,
+        engines=[config.to_mapping() for config in configs],
+        source_hash=source_hash(),
+        expected=failure.fingerprint if failure else None,
+    )
+    return OpLog(full, list(driver.ops), list(driver.digests))
+
+
+def run_log(log: OpLog, *, keep_digests: bool = False) -> Driver:
+    """Apply a log's ops to fresh engines; raises UsageError where its mutant is not known."""
+    with planted(log.header.mutant):
+        driver = build_driver(log.header.machine, configs_of(log), keep_digests=keep_digests)
+        for op in log.ops:
+            driver.apply(op)
+    return driver
+
+
+def configs_of(log: OpLog) -> list[EngineConfig]:
+    """The configurations of a log's engines, in order."""
+    return [EngineConfig.from_mapping(mapping) for mapping in log.header.engines]
+
+
+def planted(mutant: str | None) -> AbstractContextManager[None]:
+    """The context in which a mutant is in the engine; no mutant changes nothing."""
+    if mutant is None:
+        return nullcontext()
+    if mutant not in BY_ID:
+        raise UsageError(f"mutant {mutant}: not in the catalogue; it has {', '.join(sorted(BY_ID))}")
+    return BY_ID[mutant].planted()
+
+
+def replay(log: OpLog) -> Replayed:
+    """Run a log again and hold its states against the digests that it has."""
+    driver = run_log(log, keep_digests=log.digests is not None)
+    return Replayed(log, driver, _first_difference(log, driver))
+
+
+def _first_difference(log: OpLog, driver: Driver) -> str | None:
+    if log.digests is None:
+        return None
+    for index, (then, now) in enumerate(zip(log.digests, driver.digests, strict=False)):
+        if then != now:
+            return f"op {index + 1} ({type(log.ops[index]).__name__}): digest {now}, the log has {then}"
+    if len(log.digests) != len(driver.digests):
+        return f"op {min(len(log.digests), len(driver.digests)) + 1}: one run failed there and the other did not"
+    return None

@@ -1,0 +1,24 @@
+"""The formats in which production traces come, by name."""
+
+from pathlib import Path
+from typing import Protocol
+
+from harness.errors import UsageError
+from harness.traces.mooncake import read_mooncake
+from harness.traces.request import TraceRequest
+
+
+class Reader(Protocol):
+    """Reads and validates the first `limit` requests, with every length divided by `scale`."""
+
+    def __call__(self, path: Path, *, limit: int | None, scale: int) -> list[TraceRequest]: ...
+
+
+FORMATS: dict[str, Reader] = {"mooncake": read_mooncake}
+
+
+def reader_of(name: str) -> Reader:
+    """The reader of a format; a UsageError names those that there are."""
+    if name not in FORMATS:
+        raise UsageError(f"format {name!r} is not known; want one of {', '.join(sorted(FORMATS))}")
+    return FORMATS[name]

@@ -1,0 +1,91 @@
+"""The Mooncake format: a JSON object a line, with the prompt as the ids of its 512-token blocks.
+
+`{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [id, ...]}`; the
+last id covers what is left of the prompt.  Source: github.com/kvcache-ai/Mooncake, FAST '25.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.traces.request import TraceError, TraceRequest
+
+BLOCK_LEN = 512
+MOST_TOKENS = 1 << 24  # of a prompt or an output, before scaling
+LATEST_MS = 1 << 53
+LARGEST_ID = (1 << 63) - 1
+KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
+
+
+def read_mooncake(path: Path, *, limit: int | None, scale: int) -> list[TraceRequest]:
+    """The first `limit` requests, each length divided by `scale`; raises TraceError at the first bad row."""
+    if scale < 1 or BLOCK_LEN % scale:
+        choices = ", ".join(str(choice) for choice in range(1, BLOCK_LEN + 1) if not BLOCK_LEN % choice)
+        raise UsageError(f"scale {scale} does not divide the {BLOCK_LEN} tokens of a block; want one of {choices}")
+    try:
+        with path.open("rb") as lines:
+            requests = list(_requests(islice(lines, limit), path, scale))
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}; want a trace to read") from error
+    if not requests:
+        raise TraceError(f"{path}: no rows; want at least one request")
+    return requests
+
+
+def _requests(lines: Iterator[bytes], path: Path, scale: int) -> Iterator[TraceRequest]:
+    latest = 0
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        request = _scaled(_row(line, where), where, scale)
+        if request.arrival_ms < latest:
+            raise TraceError(
+                f"{where}: timestamp {request.arrival_ms} follows {latest}; want one that does not go back"
+            )
+        latest = request.arrival_ms
+        yield request
+
+
+def _row(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{where}: not JSON: {error}; want an object with {', '.join(KEYS)}") from error
+    if not isinstance(row, dict):
+        raise TraceError(f"{where}: {shortened(row)} is no object; want one with {', '.join(KEYS)}")
+    for key in KEYS:
+        if key not in row:
+            raise TraceError(f"{where}: no {key}; want an object with {', '.join(KEYS)}")
+    return row
+
+
+def _scaled(row: dict[str, Any], where: str, scale: int) -> TraceRequest:
+    arrival_ms = _whole(row["timestamp"], f"{where}: timestamp", least=0, most=LATEST_MS)
+    input_len = _whole(row["input_length"], f"{where}: input_length", least=1, most=MOST_TOKENS)
+    output_len = _whole(row["output_length"], f"{where}: output_length", least=0, most=MOST_TOKENS)
+    found, wanted = row["hash_ids"], -(-input_len // BLOCK_LEN)
+    if not isinstance(found, list):
+        raise TraceError(f"{where}: hash_ids {shortened(found)} is no list; want {wanted} whole numbers")
+    if len(found) != wanted:
+        raise TraceError(
+            f"{where}: {len(found)} hash_ids for input_length {input_len}; want {wanted}, one per {BLOCK_LEN} tokens"
+        )
+    ids = tuple(_whole(one, f"{where}: hash_ids[{index}]", least=0, most=LARGEST_ID) for index, one in enumerate(found))
+    tail_len = input_len % BLOCK_LEN
+    return TraceRequest(
+        arrival_ms,
+        ids,
+        BLOCK_LEN // scale,
+        max(1, round(tail_len / scale)) if tail_len else 0,
+        max(1, round(output_len / scale)),
+    )
+
+
+def _whole(value: object, where: str, *, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise TraceError(f"{where} is {shortened(value)}; want a whole number from {least} to {most}")
+    return value

@@ -1,0 +1,54 @@
+"""One request of a trace, whatever the format it came in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from harness.errors import UsageError
+
+TOKEN_BITS = 60  # so many that two blocks never share a token, and so never a page
+
+
+class TraceError(UsageError):
+    """A trace that cannot be served; names the file and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """When a request comes and what it asks for; its prompt is made each time somebody wants it.
+
+    `block_ids` name whole blocks of `block_len` tokens and, where `tail_len` is above 0, one block more of
+    which the prompt has the first `tail_len` tokens.  Equal ids stand for equal tokens.
+    """
+
+    arrival_ms: int
+    block_ids: tuple[int, ...]
+    block_len: int
+    tail_len: int
+    max_new_tokens: int
+
+    @property
+    def num_full_blocks(self) -> int:
+        return len(self.block_ids) - (self.tail_len > 0)
+
+    @property
+    def prompt_len(self) -> int:
+        return self.num_full_blocks * self.block_len + self.tail_len
+
+    @property
+    def most_len(self) -> int:
+        """Tokens of the prompt and of the longest output."""
+        return self.prompt_len + self.max_new_tokens
+
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        return tuple(self._tokens())
+
+    def _tokens(self) -> Iterator[int]:
+        for index, block_id in enumerate(self.block_ids):
+            yield from block_token_ids(block_id, self.block_len if index < self.num_full_blocks else self.tail_len)
+
+
+def block_token_ids(block_id: int, length: int) -> list[int]:
+    """The first `length` tokens of a block; fewer of them are a prefix of more."""
+    generator = Random(block_id)
+    return [generator.getrandbits(TOKEN_BITS) for _ in range(length)]

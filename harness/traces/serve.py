@@ -1,0 +1,227 @@
+"""Serving a trace: arrivals by the clock or one after the other, every check on, and what came of it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.units import num_pages
+from harness.driver import Driver, Failure
+from harness.engines.port import Streamed
+from harness.engines.swarden import SwardenEngine
+from harness.engines.system import EngineSystem
+from harness.ops import AdvanceClock, Drain, Step, Submit
+from harness.traces.request import TraceRequest
+from invariants.events import Evicted, Freed, Taken
+
+KEPT_HISTORY = 64  # ops and checked steps that a failure can show
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a trace is served: milliseconds an engine step, checks every so many steps, one at a time or as it comes."""
+
+    step_ms: int = 100
+    check_every: int = 32
+    sequential: bool = False
+
+
+class PoolUse(NamedTuple):
+    """Pages of one pool: all, the most that were not free at once, and those that were evicted."""
+
+    capacity: int
+    peak: int
+    evicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of a trace; `requests` are those that ended, and all counts of tokens are theirs."""
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    hit_share: float
+    hit_share_beyond_first_block: float
+    retractions: int
+    steps: int
+    seconds: float
+    violations: int
+    pools: Mapping[str, PoolUse]
+
+    def to_mapping(self) -> dict[str, object]:
+        """The summary as it stands in JSON."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields | {"pools": {name: use._asdict() for name, use in self.pools.items()}}
+
+
+class Served(NamedTuple):
+    """A summary, and what stopped the serving early; `cut_short` counts requests by the reason that ended them."""
+
+    summary: Summary
+    failure: Failure | None
+    cut_short: Mapping[str, int]
+
+
+class Hits:
+    """Tokens asked for, served from the cache and streamed, over the requests that ended."""
+
+    def __init__(self) -> None:
+        self.requests = self.retractions = 0
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
+        self.cut_short: dict[str, int] = {}
+        self._tokens_beyond = self._cached_beyond = 0
+
+    def ended(self, request: TraceRequest, last: Streamed) -> None:
+        """Count a request by the last thing that was streamed for it."""
+        self.requests += 1
+        self.retractions += last.num_retractions
+        self.prompt_tokens += request.prompt_len
+        self.cached_tokens += last.cached_tokens
+        full_len = request.num_full_blocks * request.block_len
+        self._tokens_beyond += max(0, full_len - request.block_len)
+        self._cached_beyond += max(0, min(last.cached_tokens, full_len) - request.block_len)
+        if last.finish_reason != "length":
+            reason = str(last.finish_reason)
+            self.cut_short[reason] = self.cut_short.get(reason, 0) + 1
+
+    @property
+    def share(self) -> float:
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def share_beyond_first_block(self) -> float:
+        """The share within full blocks behind the first, which all requests may have in common."""
+        return self._cached_beyond / self._tokens_beyond if self._tokens_beyond else 0.0
+
+
+class PoolMeter:
+    """Follows how many pages of each pool are not free, event by event, so that no peak is missed between checks."""
+
+    def __init__(self, capacities: Mapping[str, int]) -> None:
+        self._capacities = capacities
+        self._used = dict.fromkeys(capacities, 0)
+        self._peaks = dict.fromkeys(capacities, 0)
+        self._evicted = dict.fromkeys(capacities, 0)
+
+    def look(self, events: Iterable[NamedTuple]) -> None:
+        for event in events:
+            if isinstance(event, Taken) and event.pool in self._used:
+                self._used[event.pool] += len(event.units)
+                self._peaks[event.pool] = max(self._peaks[event.pool], self._used[event.pool])
+            elif isinstance(event, Freed) and event.pool in self._used:
+                self._used[event.pool] -= len(event.units)
+            elif isinstance(event, Evicted):
+                for pool, count in event.freed:
+                    self._evicted[pool] += count
+
+    @property
+    def pools(self) -> dict[str, PoolUse]:
+        return {
+            name: PoolUse(capacity, self._peaks[name], self._evicted[name])
+            for name, capacity in self._capacities.items()
+        }
+
+
+class TraceServer:
+    """One engine that serves a trace, with the clock at which requests arrive."""
+
+    def __init__(self, config: EngineConfig, pace: Pace, on_end: Callable[[], None]) -> None:
+        self.system = EngineSystem(SwardenEngine(config), keep_finished=False)
+        self.driver = Driver([self.system], check_every=pace.check_every, keep_digests=False, keep_history=KEPT_HISTORY)
+        self.hits = Hits()
+        self.meter = PoolMeter({pool.name: pool.num_pages for pool in config.pools})
+        self._pace = pace
+        self._on_end = on_end
+        self._now_ms = 0
+        self._alive: dict[int, TraceRequest] = {}
+
+    def serve(self, requests: Sequence[TraceRequest]) -> None:
+        """Everything up to the last output, then a drain that must leave every pool full."""
+        for request in requests:
+            if self._pace.sequential:
+                self.finish()
+            else:
+                self.run_until(request.arrival_ms)
+            if self.driver.failure is not None or (self._pace.sequential and self.system.has_work):
+                break
+            self._submit(request)
+        self.finish()
+        self.driver.apply(Drain())
+
+    def run_until(self, arrival_ms: int) -> None:
+        """Steps up to the next arrival, to which an idle engine jumps."""
+        while self._now_ms < arrival_ms and self._goes_on:
+            self._step()
+        if self._now_ms < arrival_ms:
+            self._advance(arrival_ms - self._now_ms)
+
+    def finish(self) -> None:
+        """Steps until nothing is left to do, or as many as a drain would allow; the last drain then says it is stuck."""
+        for _ in range(self.system.drain_bound):
+            if not self._goes_on:
+                break
+            self._step()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.system.has_work and self.driver.failure is None
+
+    def _submit(self, request: TraceRequest) -> None:
+        self.driver.apply(Submit(tokens=request.prompt_token_ids(), max_new_tokens=request.max_new_tokens))
+        self._alive[self.system.submitted[-1]] = request
+
+    def _step(self) -> None:
+        self.driver.apply(Step())
+        self.meter.look(self.system.heard)
+        for streamed in self.system.streamed:
+            self.hits.output_tokens += len(streamed.token_ids)
+            if streamed.finish_reason is not None:
+                self.hits.ended(self._alive.pop(streamed.request_id), streamed)
+                self._on_end()
+        self._advance(self._pace.step_ms)
+
+    def _advance(self, ms: int) -> None:
+        self.driver.apply(AdvanceClock(ms=ms))
+        self._now_ms += ms
+
+
+def serve(
+    requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace, on_end: Callable[[], None] = lambda: None
+) -> Served:
+    """Serve a trace with the fake forward; stops at the first violation.  `on_end` hears of each request's end."""
+    began = perf_counter()
+    server = TraceServer(config, pace, on_end)
+    server.serve(requests)
+    hits, failure = server.hits, server.driver.failure
+    summary = Summary(
+        requests=hits.requests,
+        prompt_tokens=hits.prompt_tokens,
+        output_tokens=hits.output_tokens,
+        hit_share=hits.share,
+        hit_share_beyond_first_block=hits.share_beyond_first_block,
+        retractions=hits.retractions,
+        steps=server.driver.counts.engine_steps,
+        seconds=perf_counter() - began,
+        violations=0 if failure is None else len(failure.violations) or 1,
+        pools=server.meter.pools,
+    )
+    return Served(summary, failure, hits.cut_short)
+
+
+def oracle_config(requests: Sequence[TraceRequest]) -> EngineConfig:
+    """An engine that never evicts: full attention only, a page per block, a place for every token of the trace."""
+    page_size = requests[0].block_len
+    return EngineConfig(
+        page_size=page_size,
+        full_pages=sum(num_pages(request.most_len, page_size) for request in requests),
+        max_running_requests=1,
+        max_context_len=longest(requests),
+        chunk_len=None,
+    )
+
+
+def longest(requests: Sequence[TraceRequest]) -> int:
+    """Tokens of the longest request with all of its output, and no less than an engine takes."""
+    return max(2, *(request.most_len for request in requests))

@@ -1,0 +1,78 @@
+"""Workers of one campaign, each in a process of its own."""
+
+import multiprocessing
+import queue
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from typing import Any, NamedTuple
+
+import torch
+
+from harness.campaign import Plan, Result, Worker, merge
+
+PATIENCE_S = 1.0  # between two looks at whether a worker is alive
+
+
+class WorkerDied(Exception):
+    """A worker's process ended without a result."""
+
+
+class Progress(NamedTuple):
+    """How far one worker is."""
+
+    worker: int
+    runs: int
+    steps: int
+    failed_runs: int
+
+
+Tell = Callable[[Progress], None]
+
+
+def run_campaign(plan: Plan, workers: int, tell: Tell) -> Result:
+    """The merged result of `workers` processes; with one worker, of this one.
+
+    Raises WorkerDied where a process ends before its time.
+    """
+    torch.set_num_threads(1)
+    if workers == 1:
+        return Worker(plan, lambda result: tell(_progress(plan, result))).work()
+    context = multiprocessing.get_context("spawn")
+    mailbox: Any = context.Queue()
+    plans = [replace(plan, worker=worker, workers=workers) for worker in range(workers)]
+    processes = [context.Process(target=_work, args=(one, mailbox), daemon=True) for one in plans]
+    for process in processes:
+        process.start()
+    results = _collect(mailbox, processes, tell)
+    for process in processes:
+        process.join()
+    return merge(results)
+
+
+def _collect(mailbox: Any, processes: list[SpawnProcess], tell: Tell) -> list[Result]:
+    """Listen until every worker has sent its result; in the order of the workers."""
+    results: dict[int, Result] = {}
+    while len(results) < len(processes):
+        try:
+            worker, message = mailbox.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            for index, process in enumerate(processes):
+                if index not in results and not process.is_alive():
+                    raise WorkerDied(f"worker {index} ended with exit code {process.exitcode}") from None
+            continue
+        if isinstance(message, Result):
+            results[worker] = message
+        else:
+            tell(message)
+    return [results[worker] for worker in sorted(results)]
+
+
+def _work(plan: Plan, mailbox: Any) -> None:
+    torch.set_num_threads(1)
+    result = Worker(plan, lambda so_far: mailbox.put((plan.worker, _progress(plan, so_far)))).work()
+    mailbox.put((plan.worker, result))
+
+
+def _progress(plan: Plan, result: Result) -> Progress:
+    return Progress(plan.worker, result.tallies.runs, result.tallies.steps, result.tallies.failed_runs)

@@ -1,0 +1,82 @@
+"""What the prefix cache finds and keeps: matches and insertions."""
+
+from collections.abc import Sequence
+
+from invariants.base import Evidence, Transition, When, invariant
+from invariants.events import (
+    Evicted,
+    Inserted,
+    Matched,
+    RanOut,
+    Recovered,
+    Removed,
+    Retracted,
+    Tombstoned,
+)
+from invariants.prefixes import longest_prefix
+from invariants.view import RecordView
+from invariants.windows import first_needed_page
+from invariants.wording import request_name
+
+CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Evicted)
+
+
+@invariant(When.OP, covers=("MATCH-VALID", "IDEMPOTENT-MATCH"), needs=("nodes",), on=(Matched,))
+def matches_are_the_longest_valid(change: Transition) -> Evidence:
+    """A match is the longest usable cached prefix, a token shorter than the key at least, on the tree's pages.
+
+    Judged against the tree before the step, so only while nothing has come into it or left it;
+    how its nodes were split meanwhile does not matter.
+    """
+    page_size = change.after.limits.page_size
+    for event in change.events:
+        if isinstance(event, CHANGES_CONTENT):
+            break
+        if isinstance(event, Matched):
+            usable = max(0, len(event.key) - 1)
+            best = longest_prefix(change.before, event.namespace, event.key[: usable - usable % page_size])
+            if event.length != best.length:
+                yield request_name(event.request_id), f"matched {event.length} tokens, {best.length} are cached"
+                continue
+            window = change.before.components[0].window
+            first = 0 if window is None else first_needed_page(best.length, window, page_size)
+            if list(event.pages[first:]) != best.pages[first:]:
+                found = f"the pages {list(event.pages)}, the tree has {best.pages}"
+                yield request_name(event.request_id), f"matched {event.length} tokens on {found}"
+
+
+@invariant(When.OP, covers=("MATCH-AFTER-INSERT", "LIVE-NODE"), needs=("nodes", "records"), on=(Inserted,))
+def inserted_prefixes_match(change: Transition) -> Evidence:
+    """What a request has just published can be matched to its end.
+
+    Judged where the tree lost nothing since; of a request that ended with it, by the tokens that
+    its client knows.
+    """
+    after = change.after
+    for index, event in enumerate(change.events):
+        if isinstance(event, Inserted) and not _is_overtaken(change.events[index + 1 :], event.request_id):
+            subject, record = request_name(event.request_id), after.record_by_request.get(event.request_id)
+            if record is not None and record.protected_len != event.end:
+                yield subject, f"published [0, {event.end}), yet shares {record.protected_len} tokens"
+            namespace, key = _published(change, event, record)
+            found = longest_prefix(after, namespace, key).length
+            if found != len(key):
+                yield subject, f"published [0, {event.end}), yet only {found} of {len(key)} tokens match"
+
+
+def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
+    """Did the tree lose something afterwards, or the request publish again or start anew?"""
+    return any(
+        isinstance(event, (Tombstoned, Removed))
+        or (isinstance(event, (Inserted, Retracted, RanOut)) and event.request_id == request_id)
+        for event in later
+    )
+
+
+def _published(change: Transition, event: Inserted, record: RecordView | None) -> tuple[int, Sequence[int]]:
+    """The namespace and the tokens of what was published; no tokens where nobody knows them any more."""
+    if record is not None:
+        path = change.after.path(record.node)[::-1]
+        return (path[0].namespace if path else 0), [token for node in path for token in node.key]
+    expected = change.reference.expectations.get(event.request_id)
+    return (expected.namespace, expected.tokens[: event.end]) if expected else (0, [])

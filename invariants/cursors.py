@@ -1,0 +1,165 @@
+"""A record's cursors and rows: what of a request's tokens it shares, has written and has room for.
+
+0 ........ protected_len ........ committed_len .... allocated_len
+|the tree's, under receipt|private, KV written|private, room     |
+                          |..windowed pages gone..|frontier
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from invariants.base import Evidence, Transition, When, invariant
+from invariants.view import NodeView, RecordView
+from invariants.windows import first_needed_page, kept_len
+from invariants.wording import node_name
+
+
+@invariant(When.OP, covers=("CURSOR",), needs=("records",))
+def cursors_are_ordered(change: Transition) -> Evidence:
+    """0 <= protected_len <= committed_len <= allocated_len, and 0 <= frontier <= allocated_len."""
+    for record in change.after.records or ():
+        if not 0 <= record.protected_len <= record.committed_len <= record.allocated_len:
+            lengths = f"committed_len {record.committed_len}, allocated_len {record.allocated_len}"
+            yield str(record.owner), f"protected_len {record.protected_len}, {lengths}"
+        if not 0 <= record.frontier <= record.allocated_len:
+            yield str(record.owner), f"frontier {record.frontier}, allocated_len {record.allocated_len}"
+
+
+@invariant(When.OP, covers=("ALIGN",), needs=("records",))
+def cursors_are_aligned(change: Transition) -> Evidence:
+    """What splits a request's pages, protected_len and frontier, lies on a page boundary."""
+    page_size = change.after.limits.page_size
+    for record in change.after.records or ():
+        if record.protected_len % page_size:
+            yield str(record.owner), f"protected_len {record.protected_len} is inside a page of {page_size}"
+        if record.frontier % page_size:
+            yield str(record.owner), f"frontier {record.frontier} is inside a page of {page_size}"
+
+
+@invariant(When.OP, covers=("ROW-OVERWRITE", "NO-OOB", "NO-UAF"), needs=("records",))
+def rows_hold_the_pages_of_their_record(change: Transition) -> Evidence:
+    """A row names, page by page, what its record holds, and no more than it is long."""
+    page_size, most = change.after.limits.page_size, change.after.limits.max_context_len
+    for record in change.after.records or ():
+        pages = -(-record.allocated_len // page_size)
+        if record.allocated_len > most:
+            yield str(record.owner), f"allocated_len {record.allocated_len}, yet row {record.row} ends at {most}"
+        for component, units in zip(change.after.components, record.units, strict=True):
+            if len(units) != pages:
+                yield str(record.owner), f"{len(units)} {component.pool} pages for allocated_len {record.allocated_len}"
+        if not _same(record.table, record.units[0]):
+            index = _first_difference(record.table, record.units[0])
+            named = f"names {_at(record.table, index)}, the record {_at(record.units[0], index)}"
+            yield str(record.owner), f"row {record.row}, page index {index}: the row {named}"
+
+
+@invariant(When.OP, covers=("ROW-TREE", "MAP-OWN", "NO-UAF"), needs=("records", "nodes"))
+def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
+    """The shared part of a record is the pages of the nodes from a root to its own, and as long.
+
+    In a component with a window only what the next token still reads is compared: below it a node may
+    have died, and come back on other pages.
+    """
+    after, page_size = change.after, change.after.limits.page_size
+    is_whole_read = any(component.window is None for component in after.components)
+    for record, path in zip(after.records or (), after.record_paths, strict=True):
+        end = path[0].end if path else 0
+        if end != record.protected_len and (path or is_whole_read):
+            below = f"{node_name(record.node)} ends at {end}" if path else "it shares no node"
+            yield str(record.owner), f"protected_len {record.protected_len}, yet {below}"
+        for index, (pool, window) in enumerate(after.components):
+            first = 0 if window is None else first_needed_page(record.committed_len, window, page_size)
+            pages = record.protected_len // page_size
+            if first < pages:
+                shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
+                if own != shared:
+                    found = f"{own} of {pool}, the tree has {shared}"
+                    yield str(record.owner), f"shares from page index {first} the pages {found}"
+
+
+@invariant(When.OP, covers=("DEAD-RANGE", "MAP-CENSUS"), needs=("records",))
+def windowed_pages_go_with_the_frontier(change: Transition) -> Evidence:
+    """A record's private pages are all there, but for the windowed ones below its frontier, which are gone."""
+    page_size = change.after.limits.page_size
+    for record in change.after.records or ():
+        first = record.protected_len // page_size
+        border = max(record.frontier // page_size, first)
+        for component, units in zip(change.after.components, record.units, strict=True):
+            start = first if component.window is None else border
+            if not all(units[start:]):
+                index = list(units).index(0, start)
+                yield str(record.owner), f"no {component.pool} page for {_positions(index, page_size)}"
+            if component.window is not None and any(units[first:border]):
+                index = next(index for index in range(first, border) if units[index])
+                kept = f"{component.pool} page {units[index]} for {_positions(index, page_size)}"
+                yield str(record.owner), f"still has {kept}, below its frontier {record.frontier}"
+
+
+@invariant(When.STEP, covers=("WINDOW-BOUND",), needs=("records", "windowed"))
+def private_windows_are_bounded(change: Transition) -> Evidence:
+    """Behind what a record had computed before a step, it keeps a window, a page and the agreed slack."""
+    limits = change.after.limits
+    for record in change.after.records or ():
+        committed = _committed_before(change, record)
+        for component in change.after.components:
+            if component.window is not None:
+                most = kept_len(component.window, limits.page_size) + limits.page_size - 1 + limits.window_slack
+                kept = committed - max(record.frontier, record.protected_len)
+                if kept > most:
+                    frontier = f"committed_len was {committed}, frontier {record.frontier}"
+                    yield str(record.owner), f"keeps {kept} tokens of {component.pool}, at most {most}: {frontier}"
+
+
+@invariant(When.OP, covers=("DEAD-RANGE", "CONTENT"), needs=("records", "windowed"))
+def frontiers_spare_the_window(change: Transition) -> Evidence:
+    """A record's frontier stays behind everything that its next token still reads."""
+    page_size = change.after.limits.page_size
+    for record in change.after.records or ():
+        for component in change.after.components:
+            if component.window is not None:
+                most = first_needed_page(record.committed_len, component.window, page_size) * page_size
+                if record.frontier > most:
+                    yield (
+                        str(record.owner),
+                        f"frontier {record.frontier} at committed_len {record.committed_len}, at most {most}",
+                    )
+
+
+@invariant(When.OP, covers=("M5-TAIL",), needs=("records",))
+def the_last_token_keeps_its_page(change: Transition) -> Evidence:
+    """The page that holds the last committed token is there in every component, for the next one joins it."""
+    page_size = change.after.limits.page_size
+    for record in change.after.records or ():
+        index = record.committed_len // page_size
+        if record.committed_len % page_size:
+            for component, units in zip(change.after.components, record.units, strict=True):
+                if index >= len(units) or not units[index]:
+                    position = record.committed_len - 1
+                    yield str(record.owner), f"no {component.pool} page for its last token, at position {position}"
+
+
+def _committed_before(change: Transition, record: RecordView) -> int:
+    """What the record had computed when windows last slid; 0 for one that began in this step."""
+    earlier = change.before.record_by_request.get(record.owner.id) if record.owner.kind == "request" else None
+    return min(earlier.committed_len, record.committed_len) if earlier is not None else 0
+
+
+def _path_units(path: Sequence[NodeView], component: int) -> list[int]:
+    return list(chain.from_iterable([node.units[component] for node in reversed(path)]))
+
+
+def _same(one: Sequence[int], other: Sequence[int]) -> bool:
+    return list(one) == list(other)
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _at(units: Sequence[int], index: int) -> str:
+    return f"page {units[index]}" if index < len(units) else "nothing"
+
+
+def _positions(index: int, page_size: int) -> str:
+    return f"positions [{index * page_size}, {(index + 1) * page_size})"

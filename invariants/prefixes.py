@@ -1,0 +1,70 @@
+"""The longest cached prefix that a request can start from, by brute force over the nodes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from invariants.view import NodeView, Snapshot
+from invariants.windows import first_needed_page
+
+
+class Prefix(NamedTuple):
+    """`length` tokens, on `pages` of the first component."""
+
+    length: int
+    pages: list[int]
+
+
+def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Prefix:
+    """The largest whole-page prefix of `tokens` that is cached and usable.
+
+    It is resident wherever the whole prefix is read; of each component with a window either no
+    page of it is missing, or none of those that the next token reads.  Looks at every page
+    boundary, so it does not matter how the nodes are split.
+    """
+    page_size = snapshot.limits.page_size
+    columns = _resident(snapshot, namespace, tokens)
+    for count in range(len(columns[0]), 0, -1):
+        if all(
+            _is_usable(units[:count], component.window, page_size)
+            for component, units in zip(snapshot.components, columns, strict=True)
+        ):
+            return Prefix(count * page_size, columns[0][:count])
+    return Prefix(0, [])
+
+
+def _is_usable(units: list[int], window: int | None, page_size: int) -> bool:
+    if window is None:
+        return all(units)
+    return all(units) or all(units[first_needed_page(len(units) * page_size, window, page_size) :])
+
+
+def _resident(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[list[int]]:
+    """Per component the unit of each page of `tokens` that the tree knows, from the root on."""
+    columns: list[list[int]] = [[] for _ in snapshot.components]
+    parent, position, page_size = 0, 0, snapshot.limits.page_size
+    while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
+        pages = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)
+        for column, units in zip(columns, node.units, strict=True):
+            column.extend(units[:pages])
+        position += pages * page_size
+        if position < node.end:
+            break
+        parent = node.id
+    return columns
+
+
+def _child(snapshot: Snapshot, parent: int, namespace: int, page: Sequence[int]) -> NodeView | None:
+    page_size, wanted = snapshot.limits.page_size, list(page)
+    for node in snapshot.children.get(parent, ()):
+        if node.namespace == namespace and len(wanted) == page_size and list(node.key[:page_size]) == wanted:
+            return node
+    return None
+
+
+def _common_pages(key: Sequence[int], tokens: Sequence[int], page_size: int) -> int:
+    pages = 0
+    for start in range(0, min(len(key), len(tokens)) - page_size + 1, page_size):
+        if list(key[start : start + page_size]) != list(tokens[start : start + page_size]):
+            break
+        pages += 1
+    return pages

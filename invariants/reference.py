@@ -1,0 +1,95 @@
+"""What every slot and every output must be, from the token ids alone: no cache, no pages.
+
+A slot's tag is a hash of the whole token prefix that ends at it, and of the namespace.  The next
+token is a function of all tags that a full layer reads and of those in a window.  The stand-in
+for the model computes the same from what it really read, so a wrong page shows in both.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+TAG_BITS = 63
+TAG_MASK = (1 << TAG_BITS) - 1
+WORD_MASK = (1 << 64) - 1
+
+
+def namespace_tag(namespace: int) -> int:
+    """The tag that stands before position 0."""
+    return next_tag(0x5EED, namespace)
+
+
+def next_tag(previous: int, token: int) -> int:
+    """The tag of a prefix that is one token longer; never 0, which is what an unwritten slot holds."""
+    mixed = ((previous ^ (token + 1)) * 0x9E3779B97F4A7C15) & WORD_MASK
+    mixed ^= mixed >> 29
+    return (mixed * 0xBF58476D1CE4E5B9 & TAG_MASK) | 1
+
+
+def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
+    """The next token from the sums of the tags read, one per pool in order; sums wrap at 64 bits."""
+    mixed = 0
+    for total in sums:
+        mixed = next_tag(mixed, total & WORD_MASK)
+    return (mixed >> 8) % vocabulary
+
+
+@dataclass
+class Expectation:
+    """One request's tokens with the tag of each, and running sums of the tags (one longer)."""
+
+    namespace: int
+    prompt_len: int
+    tokens: list[int]
+    tags: "array[int]" = field(default_factory=lambda: array("q"))
+    sums: list[int] = field(default_factory=lambda: [0])
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Note further tokens; costs O(len(tokens))."""
+        self.tokens += tokens
+        self._catch_up()
+
+    def __post_init__(self) -> None:
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        tag = self.tags[-1] if self.tags else namespace_tag(self.namespace)
+        fresh = list(accumulate(self.tokens[len(self.tags) :], next_tag, initial=tag))[1:]
+        self.tags.extend(fresh)
+        self.sums += list(accumulate(fresh, initial=self.sums[-1]))[1:]
+
+    def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
+        """What must be sampled after the token at `position` - 1, with these windows, pool by pool."""
+        sums = [
+            self.sums[position] - self.sums[0 if window is None else max(0, position - window)] for window in windows
+        ]
+        return sampled_token(sums, vocabulary)
+
+
+@dataclass
+class Reference:
+    """The client's side of every request that was not forgotten: what was asked and what came back.
+
+    Filled in by the harness from what it submitted and what was streamed; never from the engine's
+    own state.  `vocabulary` 0 means that outputs cannot be foretold.
+    """
+
+    vocabulary: int = 0
+    windows: tuple[int | None, ...] = ()
+    expectations: dict[int, Expectation] = field(default_factory=dict)
+
+    def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int]) -> None:
+        self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt))
+
+    def streamed(self, request_id: int, tokens: Sequence[int]) -> None:
+        self.expectations[request_id].extend(tokens)
+
+    def tokens_of(self, request_id: int) -> Sequence[int]:
+        """A request's prompt and output so far; nothing of one that was forgotten."""
+        return self.expectations[request_id].tokens if request_id in self.expectations else ()
+
+    def forget(self, request_ids: Sequence[int]) -> None:
+        """These have ended, and nothing will be judged by them any more."""
+        for request_id in request_ids:
+            del self.expectations[request_id]

@@ -1,0 +1,113 @@
+"""The prefix tree: its shape, what is live in it, and what the engine says of it."""
+
+from collections.abc import Mapping
+from itertools import chain, compress
+from operator import add, itemgetter, not_
+
+from invariants.base import Evidence, Transition, When, invariant
+from invariants.view import NodeComponent, Snapshot
+from invariants.wording import node_name
+
+
+@invariant(When.OP, covers=("TREE-STRUCT",), needs=("nodes",))
+def tree_is_well_formed(change: Transition) -> Evidence:
+    """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page."""
+    after, columns = change.after, change.after.node_columns
+    page_size = after.limits.page_size
+    lens = list(map(len, columns.key))
+    places = dict(zip(columns.id, zip(map(add, columns.start, lens), columns.namespace, strict=True), strict=True))
+    above = [
+        places.get(parent) if parent else (0, namespace)
+        for parent, namespace in zip(columns.parent, columns.namespace, strict=True)
+    ]
+    first_pages = map(tuple, map(itemgetter(slice(page_size)), columns.key))
+    siblings = set(zip(columns.namespace, columns.parent, first_pages, strict=True))
+    pages = [length / page_size for length in lens]
+    is_healthy = (
+        len(places) == len(siblings) == len(lens)
+        and above == list(zip(columns.start, columns.namespace, strict=True))
+        and all(pages)
+        and [list(map(len, component.units)) for component in after.node_components] == [pages] * len(after.components)
+    )
+    if not is_healthy:
+        yield from _malformed(after)
+
+
+@invariant(When.OP, covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",))
+def live_nodes_hold_live_pages(change: Transition) -> Evidence:
+    """A node has all of its pages in a component that is live in it, none where it is a tombstone.
+
+    Only a component with a window may be a tombstone.
+    """
+    for component in change.after.node_components:
+        live = list(chain.from_iterable(compress(component.units, component.live)))
+        dead = chain.from_iterable(compress(component.units, map(not_, component.live)))
+        if not all(live) or any(dead) or (component.window is None and not all(component.live)):
+            yield from _wrongly_live(change.after, component)
+
+
+@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"))
+def tree_claims_equal_facts(change: Transition) -> Evidence:
+    """The evictable and protected pages that the engine counts are those of its unlocked and locked nodes."""
+    claims = change.after.claims
+    assert claims is not None, "claims are needed"
+    evictable: dict[str, int] = {}
+    protected: dict[str, int] = {}
+    for component in change.after.node_components:
+        held = len(list(filter(None, chain.from_iterable(component.units))))
+        locked = len(list(filter(None, chain.from_iterable(compress(component.units, component.locks)))))
+        evictable[component.pool] = evictable.get(component.pool, 0) + held - locked
+        protected[component.pool] = protected.get(component.pool, 0) + locked
+    yield from _differences("evictable", claims.evictable, evictable)
+    yield from _differences("protected", claims.protected, protected)
+
+
+@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",))
+def pool_claims_equal_facts(change: Transition) -> Evidence:
+    """The free units that the engine counts are those in its free list."""
+    claims = change.after.claims
+    assert claims is not None, "claims are needed"
+    pools = change.after.pool_by_name
+    yield from _differences("free", claims.free, {name: len(pools[name].free) for name in claims.free if name in pools})
+
+
+def _differences(what: str, claimed: Mapping[str, int], facts: dict[str, int]) -> Evidence:
+    if claimed != facts:
+        for pool, count in facts.items():
+            if claimed.get(pool) != count:
+                yield pool, f"claims {claimed.get(pool)} {what}, there are {count}"
+
+
+def _malformed(snapshot: Snapshot) -> Evidence:
+    page_size, seen = snapshot.limits.page_size, dict[object, int]()
+    ids: set[int] = set()
+    for node in snapshot.nodes or ():
+        name, parent = node_name(node.id), snapshot.node_by_id.get(node.parent)
+        if node.id in ids:
+            yield name, "is there twice"
+        ids.add(node.id)
+        if node.parent and parent is None:
+            yield name, f"its parent {node_name(node.parent)} is not in the tree"
+        elif node.start != (parent.end if parent else 0):
+            above = node_name(parent.id) if parent else "the root"
+            yield name, f"starts at {node.start}, yet {above} ends at {parent.end if parent else 0}"
+        if parent is not None and parent.namespace != node.namespace:
+            yield name, f"is of namespace {node.namespace}, its parent of {parent.namespace}"
+        if not node.key or len(node.key) % page_size:
+            yield name, f"has a key of {len(node.key)} tokens, want whole pages of {page_size}"
+        for component, units in zip(snapshot.components, node.units, strict=True):
+            if len(units) * page_size != len(node.key):
+                yield name, f"has {len(units)} {component.pool} pages for {len(node.key)} tokens"
+        first_page = (node.namespace, node.parent, tuple(node.key[:page_size]))
+        if (other := seen.setdefault(first_page, node.id)) != node.id:
+            yield name, f"begins with the same page as its sibling {node_name(other)}"
+
+
+def _wrongly_live(snapshot: Snapshot, component: NodeComponent) -> Evidence:
+    for node_id, units, live in zip(snapshot.node_columns.id, component.units, component.live, strict=True):
+        if not live and component.window is None:
+            yield node_name(node_id), f"is a tombstone in {component.pool}, which has no window"
+        elif live and not all(units):
+            yield node_name(node_id), f"is live in {component.pool}, yet has the pages {list(units)}"
+        elif not live and any(units):
+            yield node_name(node_id), f"is a tombstone in {component.pool}, yet has the pages {list(units)}"

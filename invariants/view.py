@@ -1,0 +1,334 @@
+"""What an invariant sees of an engine: facts found by walking it, and apart from them its claims.
+
+Engine-neutral: an adapter fills it in from whatever its engine keeps.  Unit ids are pages, slots,
+blocks or rows; id 0 is the padding unit and stands for "nothing here".  Lengths and positions are
+in tokens.  A part that an engine cannot give is None, and what needs it is not applicable.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """Who must free a unit: a kind (request, tree, session, transfer, load…) and its ordinal."""
+
+    kind: str
+    id: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {NODE_LETTER if self.kind == TREE_KIND else self.kind[0]}{self.id}" if self.id else self.kind
+        )
+
+
+TREE_KIND = "tree"
+NODE_LETTER = "n"
+OUTSIDE_KIND = "pressure"  # a neighbour who takes units of one pool alone
+FREE = Owner("free")
+FENCE = Owner("fence")
+
+
+class Holding(NamedTuple):
+    """Units that one owner must free.  `cached` ones are the tree's; `locks` counts who reads them."""
+
+    owner: Owner
+    units: Sequence[int]
+    cached: bool
+    locks: int = 0
+
+
+class Fence(NamedTuple):
+    """Units that were freed and may still be read by launch `launch`."""
+
+    launch: int
+    units: Sequence[int]
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """One pool: its free list in order, its fences, and who holds what.
+
+    A cached block that an engine keeps in its free queue is a cached holding here, not free.
+    """
+
+    name: str
+    unit: str
+    capacity: int
+    free: Sequence[int]
+    fenced: Sequence[Fence]
+    holdings: Sequence[Holding]
+
+    def claims_by_unit(self) -> dict[int, list[Owner]]:
+        """Everyone who claims each unit, free list and fences included; nobody's units have an empty list."""
+        claims: dict[int, list[Owner]] = {unit: [] for unit in range(1, self.capacity + 1)}
+        for unit in self.free:
+            claims.setdefault(unit, []).append(FREE)
+        for fence in self.fenced:
+            for unit in fence.units:
+                claims.setdefault(unit, []).append(FENCE)
+        for holding in self.holdings:
+            for unit in holding.units:
+                claims.setdefault(unit, []).append(holding.owner)
+        return claims
+
+    @cached_property
+    def num_fenced(self) -> int:
+        return sum([len(fence.units) for fence in self.fenced])
+
+    @cached_property
+    def held(self) -> list[int]:
+        """The units of all holdings."""
+        return [unit for holding in self.holdings for unit in holding.units]
+
+    @cached_property
+    def owner_of(self) -> dict[int, Owner]:
+        """One owner per unit; FREE for the free ones.  Where several claim a unit the last holding wins."""
+        owners = dict.fromkeys(self.free, FREE)
+        for fence in self.fenced:
+            owners.update(dict.fromkeys(fence.units, FENCE))
+        holders = chain.from_iterable([repeat(holding.owner, len(holding.units)) for holding in self.holdings])
+        owners.update(zip(self.held, holders, strict=True))
+        return owners
+
+
+class ComponentView(NamedTuple):
+    """One kind of KV that a page of tokens has: its pool, and its window (None: the whole prefix is read)."""
+
+    pool: str
+    window: int | None
+
+
+class PeerMap(NamedTuple):
+    """`peers[unit of from_pool]` is the unit of to_pool that holds the same tokens, 0 where there is none.
+
+    With `slots` above 1 the map is by slot, slot = unit * slots + offset, on both sides.
+    """
+
+    from_pool: str
+    to_pool: str
+    peers: Sequence[int]
+    slots: int = 1
+
+    def by_unit(self) -> Sequence[int]:
+        """The peer of each unit; of one whose slots disagree, the largest."""
+        if self.slots == 1:
+            return self.peers
+        return [
+            max(self.peers[first : first + self.slots]) // self.slots for first in range(0, len(self.peers), self.slots)
+        ]
+
+
+class NodeView(NamedTuple):
+    """A node of the prefix tree; `parent` is 0 under a root.
+
+    Per component: `units` (one per page of the key, 0 for none), whether the engine calls the
+    node `live` in it (a tombstone is not), and how many `locks` it counts.
+    """
+
+    id: int
+    parent: int
+    namespace: int
+    start: int
+    key: Sequence[int]
+    units: tuple[Sequence[int], ...]
+    live: Sequence[bool]
+    locks: Sequence[int]
+    last_used: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key)
+
+
+class NodeColumns(NamedTuple):
+    """The nodes, field by field, so that all of them are looked at in one call."""
+
+    id: tuple[int, ...]
+    parent: tuple[int, ...]
+    namespace: tuple[int, ...]
+    start: tuple[int, ...]
+    key: tuple[Sequence[int], ...]
+    units: tuple[tuple[Sequence[int], ...], ...]
+    live: tuple[Sequence[bool], ...]
+    locks: tuple[Sequence[int], ...]
+    last_used: tuple[int, ...]
+
+
+class NodeComponent(NamedTuple):
+    """What the nodes have in one component, node by node."""
+
+    pool: str
+    window: int | None
+    units: tuple[Sequence[int], ...]
+    live: tuple[bool, ...]
+    locks: tuple[int, ...]
+
+
+class ReceiptView(NamedTuple):
+    """A lock that is out: who holds it, and per component the ids of the nodes that it covers."""
+
+    id: int
+    holder: Owner
+    node: int
+    covers: tuple[Sequence[int], ...]
+
+
+class RecordView(NamedTuple):
+    """The KV of one row.  `units` per component, one per page of [0, allocated_len), 0 for none.
+
+    `table` is what the row of the request table has in those places, in units of the first
+    component's pool.  `receipt` is the id of its lock; `node` where its shared prefix ends (0: a root).
+    """
+
+    owner: Owner
+    row: int
+    protected_len: int
+    committed_len: int
+    allocated_len: int
+    frontier: int
+    units: tuple[Sequence[int], ...]
+    table: Sequence[int]
+    receipt: int
+    node: int
+
+
+class RequestView(NamedTuple):
+    """A request that is not finished, and the place in which it is (waiting, chunked, running…)."""
+
+    id: int
+    place: str
+    namespace: int
+    prompt_len: int
+    num_outputs: int
+    max_new_tokens: int
+
+
+class Claims(NamedTuple):
+    """What the engine says of itself; pages by pool.  The ratio is in millionths."""
+
+    free: Mapping[str, int]
+    evictable: Mapping[str, int]
+    protected: Mapping[str, int]
+    reserved: Mapping[str, int]
+    new_token_ratio: int
+
+
+class Limits(NamedTuple):
+    """What the engine was built for."""
+
+    page_size: int
+    max_running_requests: int
+    max_context_len: int
+    chunk_len: int | None
+    window_slack: int  # tokens by which a window's frontier may lag
+    ratio_floor: int  # of the new-token ratio, in millionths
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One engine between two steps."""
+
+    step: int
+    limits: Limits
+    components: tuple[ComponentView, ...]
+    pools: tuple[PoolView, ...]
+    peer_maps: tuple[PeerMap, ...] | None
+    nodes: tuple[NodeView, ...] | None
+    receipts: tuple[ReceiptView, ...] | None
+    records: tuple[RecordView, ...] | None
+    requests: tuple[RequestView, ...] | None
+    claims: Claims | None
+
+    def pool(self, name: str) -> PoolView:
+        return self.pool_by_name[name]
+
+    @cached_property
+    def pool_by_name(self) -> dict[str, PoolView]:
+        return {pool.name: pool for pool in self.pools}
+
+    @cached_property
+    def windowed(self) -> tuple[int, ...] | None:
+        """The components with a window, by index; None where there is none."""
+        return tuple(index for index, component in enumerate(self.components) if component.window is not None) or None
+
+    @cached_property
+    def slot_maps(self) -> tuple[PeerMap, ...] | None:
+        """The peer maps that are by slot; None where there is none."""
+        return tuple(peers for peers in self.peer_maps or () if peers.slots > 1) or None
+
+    @cached_property
+    def missing(self) -> frozenset[str]:
+        """The parts that this engine does not have."""
+        return frozenset(name for name, part in self._parts if not part and (part is None or name == "peer_maps"))
+
+    @property
+    def _parts(self) -> tuple[tuple[str, object], ...]:
+        return (
+            ("peer_maps", self.peer_maps),
+            ("slot_maps", self.slot_maps),
+            ("windowed", self.windowed),
+            ("nodes", self.nodes),
+            ("receipts", self.receipts),
+            ("records", self.records),
+            ("requests", self.requests),
+            ("claims", self.claims),
+        )
+
+    @cached_property
+    def node_by_id(self) -> dict[int, NodeView]:
+        return {node.id: node for node in self.nodes or ()}
+
+    @cached_property
+    def node_columns(self) -> NodeColumns:
+        return NodeColumns._make(zip(*self.nodes, strict=True)) if self.nodes else NodeColumns(*repeat((), 9))
+
+    @cached_property
+    def node_components(self) -> list[NodeComponent]:
+        """What the nodes have, component by component."""
+        columns = self.node_columns
+        empty = [()] * len(self.components)
+        units = list(zip(*columns.units, strict=True)) or empty
+        live = list(zip(*columns.live, strict=True)) or empty
+        locks = list(zip(*columns.locks, strict=True)) or empty
+        return [
+            NodeComponent(component.pool, component.window, units[index], live[index], locks[index])
+            for index, component in enumerate(self.components)
+        ]
+
+    @cached_property
+    def record_by_request(self) -> dict[int, RecordView]:
+        return {record.owner.id: record for record in self.records or () if record.owner.kind == "request"}
+
+    @cached_property
+    def request_by_id(self) -> dict[int, RequestView]:
+        return {request.id: request for request in self.requests or ()}
+
+    @cached_property
+    def receipt_by_id(self) -> dict[int, ReceiptView]:
+        return {receipt.id: receipt for receipt in self.receipts or ()}
+
+    @cached_property
+    def record_paths(self) -> list[list[NodeView]]:
+        """Per record the nodes of its shared prefix, the lowest first."""
+        return [self.path(record.node) for record in self.records or ()]
+
+    @cached_property
+    def children(self) -> dict[int, list[NodeView]]:
+        """Nodes by parent; roots' children under 0."""
+        children: dict[int, list[NodeView]] = {}
+        for node in self.nodes or ():
+            children.setdefault(node.parent, []).append(node)
+        return children
+
+    def path(self, node_id: int) -> list[NodeView]:
+        """From a node up to a root; ends early where a parent is unknown, or where it would go round."""
+        nodes = self.node_by_id
+        path: list[NodeView] = []
+        node = nodes.get(node_id)
+        while node is not None and len(path) < len(nodes):
+            path.append(node)
+            node = nodes.get(node.parent)
+        return path

@@ -1,0 +1,80 @@
+"""What is simpler than an op is smaller, can stand in an op-log, and begins with the most boring."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from harness.ops import AnyOp, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from harness.simpler import merged, renumbered, simpler, size
+from tests.harness.some_ops import any_ops
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(op=any_ops())
+def test_each_candidate_is_smaller_and_within_the_ranges_of_an_op_log(op):
+    candidates = list(simpler(op))
+
+    assert all(size(candidate) < size(op) for candidate in candidates)
+    assert [msgspec.convert(msgspec.to_builtins(candidate), AnyOp) for candidate in candidates] == candidates
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(op=any_ops())
+def test_the_most_boring_op_comes_first_and_nothing_is_simpler(op):
+    bare = type(op)()
+
+    assert next(simpler(op), bare) == bare
+    assert list(simpler(bare)) == []
+    assert size(bare) == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "candidates"),
+    [
+        pytest.param(Step(count=8), [Step(), Step(), Step(count=5), Step(count=7)], id="a number"),
+        pytest.param(
+            Free(part="rest", fenced=True), [Free(), Free(fenced=True), Free(part="rest")], id="a word and a flag"
+        ),
+        pytest.param(
+            Evict(need=(2, 1)),
+            [Evict(), Evict(), *[Evict(need=need) for need in ((), (2,), (1,), (2,), (0, 1), (1, 1), (2, 0))]],
+            id="elements",
+        ),
+        pytest.param(
+            Lock(recipe=Recipe(cut=2, continues=1)),
+            [
+                Lock(),
+                Lock(),
+                Lock(recipe=Recipe(continues=1)),
+                Lock(recipe=Recipe(cut=1, continues=1)),
+                Lock(recipe=Recipe(cut=2)),
+                Lock(recipe=Recipe(cut=2, continues=0)),
+            ],
+            id="a recipe",
+        ),
+    ],
+)
+def test_candidates_lead_from_the_default_to_the_op(op, candidates):
+    assert list(simpler(op)) == candidates
+
+
+def test_long_tuples_are_only_cut():
+    op = Submit(tokens=tuple(range(100, 164)))
+
+    assert [len(candidate.tokens or ()) for candidate in simpler(op)] == [0, 0, 0, 32, 48, 56, 60, 62, 63]
+
+
+def test_steps_of_one_engine_add_up_to_what_an_op_may_have():
+    ops = [Step(count=6), Lock(), Step(engine=1), Step(count=5)]
+
+    assert list(merged(ops)) == []
+    assert list(merged([ops[0], ops[1], ops[3]])) == [[Lock(), Step(count=8)], [Step(count=8), Lock()]]
+
+
+def test_without_a_lock_later_receipts_are_one_lower():
+    ops = [Lock(), Lock(namespace=1), Slide(receipt=1, page=2), Unlock()]
+
+    assert list(renumbered(ops)) == [
+        [Lock(), Slide(page=2), Unlock()],
+        [Lock(namespace=1), Slide(page=2), Unlock()],
+    ]

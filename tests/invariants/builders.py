@@ -1,0 +1,187 @@
+"""One healthy decode step of a small two-pool engine, and ways to doctor it.
+
+page 4, window 6 (so a tail of 8 tokens); full has 12 pages, swa 8, rows 2
+
+n1 [0, 8)  tombstone, locked wherever the whole prefix is read ── n2 [8, 16) locked in both
+n3 [0, 8)  another prefix, nobody's: full 5 6, swa 3 4
+r1 runs in row 1: shares [0, 16), owns full 7 8, swa 5 6, and has just computed position 20
+r2 waits
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from invariants.base import Invariant, Transition, When
+from invariants.events import Completed, Launched, Paired, Read, Taken, Written
+from invariants.reference import Expectation, Reference
+from invariants.view import (
+    Claims,
+    ComponentView,
+    Holding,
+    Limits,
+    NodeView,
+    Owner,
+    PeerMap,
+    PoolView,
+    ReceiptView,
+    RecordView,
+    RequestView,
+    Snapshot,
+)
+
+PAGE, WINDOW, VOCABULARY = 4, 6, 64
+R1, R2, TREE, PRESSURE = Owner("request", 1), Owner("request", 2), Owner("tree"), Owner("pressure")
+PROMPT = tuple(range(100, 118))
+OTHER_PROMPT = tuple(range(200, 208))
+LIMITS = Limits(
+    page_size=PAGE, max_running_requests=2, max_context_len=40, chunk_len=8, window_slack=1, ratio_floor=98_000
+)
+COMPONENTS = (ComponentView("full", None), ComponentView("swa", WINDOW))
+
+
+class Case(NamedTuple):
+    """A transition, and all that one invariant has to say of it; nothing where it is healthy."""
+
+    invariant: Invariant
+    name: str
+    change: Transition
+    evidence: tuple[tuple[str, str], ...]
+
+
+def broken(invariant: Invariant, name: str, change: Transition, *evidence: tuple[str, str]) -> Case:
+    assert evidence, f"{name}: a broken case says what is wrong"
+    return Case(invariant, name, change, evidence)
+
+
+def healthy(invariant: Invariant, change: Transition | None = None, name: str = "healthy") -> Case:
+    return Case(invariant, name, HEALTHY if change is None else change, ())
+
+
+def snapshot(*, committed: int) -> Snapshot:
+    """The engine of the module's docstring when r1 has computed `committed` tokens, 20 or 21."""
+    pages = -(-committed // PAGE)
+    full, swa = (1, 2, 3, 4, 7, 8)[:pages], (0, 0, 1, 2, 5, 6)[:pages]
+    nodes = (
+        NodeView(1, 0, 0, 0, PROMPT[:8], ((1, 2), (0, 0)), (True, False), (1, 0), last_used=3),
+        NodeView(2, 1, 0, 8, PROMPT[8:16], ((3, 4), (1, 2)), (True, True), (1, 1), last_used=3),
+        NodeView(3, 0, 0, 0, OTHER_PROMPT, ((5, 6), (3, 4)), (True, True), (0, 0), last_used=1),
+    )
+    record = RecordView(R1, 1, 16, committed, committed, 0, (full, swa), full, receipt=1, node=2)
+    free = [*range(len(full) + 3, 13)], [*range(len(swa) + 1, 9)]
+    peers = [0, 0, 0, 1, 2, 3, 4, *swa[4:], *[0] * 12][:13]
+    return Snapshot(
+        step=committed,
+        limits=LIMITS,
+        components=COMPONENTS,
+        pools=(
+            PoolView("full", "page", 12, free[0], (), _holdings(nodes, 0, full[4:])),
+            PoolView("swa", "page", 8, free[1], (), _holdings(nodes, 1, swa[4:])),
+            PoolView("rows", "row", 2, [2], (), [Holding(R1, (1,), cached=False)]),
+        ),
+        peer_maps=(PeerMap("full", "swa", peers),),
+        nodes=nodes,
+        receipts=(ReceiptView(1, R1, 2, ((2, 1), (2,))),),
+        records=(record,),
+        requests=(RequestView(1, "running", 0, 18, committed - 17, 9), RequestView(2, "waiting", 0, 5, 0, 1)),
+        claims=Claims(
+            free={"full": len(free[0]), "swa": len(free[1])},
+            evictable={"full": 2, "swa": 2},
+            protected={"full": 4, "swa": 2},
+            reserved={"full": 0, "swa": 0},
+            new_token_ratio=500_000,
+        ),
+    )
+
+
+def _holdings(nodes: Sequence[NodeView], component: int, private: Sequence[int]) -> list[Holding]:
+    cached = [
+        Holding(Owner("tree", node.id), node.units[component], cached=True, locks=node.locks[component])
+        for node in nodes
+        if node.live[component]
+    ]
+    return [*cached, Holding(R1, private, cached=False)]
+
+
+def reference(num_tokens: int) -> Reference:
+    """What r1's client knows once it has `num_tokens` tokens, prompt included."""
+    known = Reference(VOCABULARY, (None, WINDOW))
+    known.submitted(1, namespace=0, prompt=PROMPT)
+    known.submitted(2, namespace=0, prompt=(1, 2, 3, 4, 5))
+    expected = known.expectations[1]
+    while len(expected.tokens) < num_tokens:
+        expected.extend([expected.next_token(len(expected.tokens), windows=known.windows, vocabulary=VOCABULARY)])
+    return known
+
+
+def tags(start: int, end: int) -> "array[int]":
+    """What slots of r1 hold for positions [start, end)."""
+    expected: Expectation = reference(22).expectations[1]
+    return expected.tags[start:end]
+
+
+BEFORE, AFTER = snapshot(committed=20), snapshot(committed=21)
+DECODE = (
+    Taken("full", (8,), R1),
+    Taken("swa", (6,), R1),
+    Paired("full", "swa", (8,), (6,)),
+    Launched(7, ((1, 20, 21),)),
+    Written(7, 1, "full", 20, 21, (8,)),
+    Read(7, 1, "full", 0, tags(0, 21)),
+    Written(7, 1, "swa", 20, 21, (6,)),
+    Read(7, 1, "swa", 12, tags(12, 21)),
+    Completed(7),
+)
+HEALTHY = Transition(BEFORE, DECODE, AFTER, When.STEP, reference(22))
+
+
+def after(**parts: Any) -> Transition:
+    """The healthy step, but for these parts of the state that it ends in."""
+    return replace(HEALTHY, after=replace(AFTER, **parts))
+
+
+def during(*events: Any, **parts: Any) -> Transition:
+    """A step in which this happened, and which ends in these parts; otherwise the healthy state before it."""
+    return replace(HEALTHY, events=events, after=replace(AFTER, **parts))
+
+
+def idle(*events: Any, before: Snapshot = AFTER, after: Snapshot | None = None) -> Transition:
+    """A step from one state to the same, but for what is said."""
+    return replace(HEALTHY, before=before, events=events, after=before if after is None else after)
+
+
+def pools(name: str, **changes: Any) -> tuple[PoolView, ...]:
+    """The pools after the healthy step, with changes in one."""
+    return tuple(replace(pool, **changes) if pool.name == name else pool for pool in AFTER.pools)
+
+
+def holding(name: str, owner: Owner, units: Sequence[int], *, cached: bool = False) -> tuple[PoolView, ...]:
+    """The pools after the healthy step, where `owner` holds `units` of one too."""
+    return pools(name, holdings=[*AFTER.pool(name).holdings, Holding(owner, units, cached)])
+
+
+def nodes(node: int, **changes: Any) -> tuple[NodeView, ...]:
+    assert AFTER.nodes is not None
+    return tuple(one._replace(**changes) if one.id == node else one for one in AFTER.nodes)
+
+
+def records(**changes: Any) -> tuple[RecordView, ...]:
+    assert AFTER.records is not None
+    return (AFTER.records[0]._replace(**changes),)
+
+
+def receipts(**changes: Any) -> tuple[ReceiptView, ...]:
+    assert AFTER.receipts is not None
+    return (AFTER.receipts[0]._replace(**changes),)
+
+
+def claims(**changes: Any) -> Claims:
+    assert AFTER.claims is not None
+    return AFTER.claims._replace(**changes)
+
+
+def peers(changes: dict[int, int]) -> tuple[PeerMap, ...]:
+    assert AFTER.peer_maps is not None
+    [healthy_map] = AFTER.peer_maps
+    return (healthy_map._replace(peers=[changes.get(unit, peer) for unit, peer in enumerate(healthy_map.peers)]),)

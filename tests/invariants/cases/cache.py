@@ -1,0 +1,91 @@
+"""Matches that are not the longest, and publications that cannot be matched."""
+
+from invariants.cache import inserted_prefixes_match, matches_are_the_longest_valid
+from invariants.events import Inserted, Matched, Removed, Split, Tombstoned
+from tests.invariants.builders import (
+    OTHER_PROMPT,
+    PROMPT,
+    broken,
+    during,
+    healthy,
+    idle,
+    nodes,
+    records,
+)
+
+
+def match(key, length, pages, *, earlier=(), namespace=0):
+    return idle(*earlier, Matched(2, namespace, key, length, pages))
+
+
+INSIDE = (*PROMPT[:14], 7, 7, 7)
+
+CASES = [
+    healthy(matches_are_the_longest_valid, match(PROMPT, 16, (1, 2, 3, 4))),
+    healthy(matches_are_the_longest_valid, match(OTHER_PROMPT, 4, (5,)), "a-token-shorter-than-the-key"),
+    healthy(matches_are_the_longest_valid, match((*PROMPT[:12], 7), 0, ()), "a-window-reaches-into-a-tombstone"),
+    healthy(matches_are_the_longest_valid, match(PROMPT, 0, (), namespace=1), "another-namespace"),
+    healthy(
+        matches_are_the_longest_valid,
+        match(PROMPT, 16, (1, 2, 3, 4), earlier=(Split(2, 9, 4),)),
+        "a-split-changes-nothing",
+    ),
+    healthy(
+        matches_are_the_longest_valid,
+        match(OTHER_PROMPT, 0, (), earlier=(Removed(3, "full", True),)),
+        "not-judged-once-the-tree-has-changed",
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "too-short",
+        match((*OTHER_PROMPT, 7), 4, (5,)),
+        ("request r2", "matched 4 tokens, 8 are cached"),
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "through-a-tombstone",
+        match(INSIDE, 12, (1, 2, 3)),
+        ("request r2", "matched 12 tokens, 0 are cached"),
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "whole-key",
+        match(OTHER_PROMPT, 8, (5, 6)),
+        ("request r2", "matched 8 tokens, 4 are cached"),
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "other-pages",
+        match(PROMPT, 16, (1, 2, 3, 9)),
+        ("request r2", "matched 16 tokens on the pages [1, 2, 3, 9], the tree has [1, 2, 3, 4]"),
+    ),
+    healthy(inserted_prefixes_match, during(Inserted(1, 8, 0, 16))),
+    healthy(
+        inserted_prefixes_match,
+        during(Inserted(1, 8, 0, 16), records=()),
+        "of-one-that-ended-with-it",
+    ),
+    healthy(
+        inserted_prefixes_match,
+        during(Inserted(1, 8, 0, 16), Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
+        "not-judged-once-something-has-gone",
+    ),
+    broken(
+        inserted_prefixes_match,
+        "dead-tail",
+        during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0)), live=(True, False))),
+        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
+    ),
+    broken(
+        inserted_prefixes_match,
+        "dead-tail-of-one-that-ended",
+        during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0))), records=()),
+        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
+    ),
+    broken(
+        inserted_prefixes_match,
+        "shares-less",
+        during(Inserted(1, 8, 0, 16), records=records(protected_len=8, node=3)),
+        ("request r1", "published [0, 16), yet shares 8 tokens"),
+    ),
+]

@@ -1,0 +1,154 @@
+"""Records whose cursors, rows or pages do not fit together."""
+
+from dataclasses import replace
+
+from invariants.cursors import (
+    cursors_are_aligned,
+    cursors_are_ordered,
+    frontiers_spare_the_window,
+    private_windows_are_bounded,
+    rows_begin_with_the_tree_path,
+    rows_hold_the_pages_of_their_record,
+    the_last_token_keeps_its_page,
+    windowed_pages_go_with_the_frontier,
+)
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, after, broken, healthy, records
+
+FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
+
+
+def unshared(frontier):
+    """The healthy step of an r1 that shares nothing."""
+    return replace(
+        HEALTHY,
+        before=replace(BEFORE, records=records(protected_len=0, committed_len=20)),
+        after=replace(AFTER, records=records(protected_len=0, frontier=frontier)),
+    )
+
+
+CASES = [
+    healthy(cursors_are_ordered),
+    broken(
+        cursors_are_ordered,
+        "committed-beyond-allocated",
+        after(records=records(allocated_len=20)),
+        ("request r1", "protected_len 16, committed_len 21, allocated_len 20"),
+    ),
+    broken(
+        cursors_are_ordered,
+        "protected-beyond-committed",
+        after(records=records(protected_len=24)),
+        ("request r1", "protected_len 24, committed_len 21, allocated_len 21"),
+    ),
+    broken(
+        cursors_are_ordered,
+        "frontier-not-clamped",
+        after(records=records(frontier=24)),
+        ("request r1", "frontier 24, allocated_len 21"),
+    ),
+    healthy(cursors_are_aligned),
+    broken(
+        cursors_are_aligned,
+        "both",
+        after(records=records(protected_len=15, frontier=6)),
+        ("request r1", "protected_len 15 is inside a page of 4"),
+        ("request r1", "frontier 6 is inside a page of 4"),
+    ),
+    healthy(rows_hold_the_pages_of_their_record),
+    broken(
+        rows_hold_the_pages_of_their_record,
+        "stale-row",
+        after(records=records(table=(1, 2, 3, 4, 9, 8))),
+        ("request r1", "row 1, page index 4: the row names page 9, the record page 7"),
+    ),
+    broken(
+        rows_hold_the_pages_of_their_record,
+        "short-row",
+        after(records=records(table=FULL[:5])),
+        ("request r1", "row 1, page index 5: the row names nothing, the record page 8"),
+    ),
+    broken(
+        rows_hold_the_pages_of_their_record,
+        "too-few-pages",
+        after(records=records(units=(FULL, SWA[:5]))),
+        ("request r1", "5 swa pages for allocated_len 21"),
+    ),
+    broken(
+        rows_hold_the_pages_of_their_record,
+        "beyond-the-row",
+        after(records=records(allocated_len=41, units=(range(1, 12), range(1, 12)), table=range(1, 12))),
+        ("request r1", "allocated_len 41, yet row 1 ends at 40"),
+    ),
+    healthy(rows_begin_with_the_tree_path),
+    healthy(
+        rows_begin_with_the_tree_path,
+        after(records=records(units=(FULL, (8, 0, 1, 2, 5, 6)))),
+        "below-the-window-nobody-reads",
+    ),
+    broken(
+        rows_begin_with_the_tree_path,
+        "another-page",
+        after(records=records(units=((1, 2, 9, 4, 7, 8), SWA))),
+        ("request r1", "shares from page index 0 the pages [1, 2, 9, 4] of full, the tree has [1, 2, 3, 4]"),
+    ),
+    broken(
+        rows_begin_with_the_tree_path,
+        "another-length",
+        after(records=records(protected_len=8)),
+        ("request r1", "protected_len 8, yet node n2 ends at 16"),
+        ("request r1", "shares from page index 0 the pages [1, 2] of full, the tree has [1, 2, 3, 4]"),
+    ),
+    broken(
+        rows_begin_with_the_tree_path,
+        "no-node",
+        after(records=records(node=0)),
+        ("request r1", "protected_len 16, yet it shares no node"),
+        ("request r1", "shares from page index 0 the pages [1, 2, 3, 4] of full, the tree has []"),
+    ),
+    healthy(windowed_pages_go_with_the_frontier),
+    healthy(
+        windowed_pages_go_with_the_frontier,
+        after(records=records(protected_len=0, frontier=8)),
+        "gone-below-the-frontier",
+    ),
+    broken(
+        windowed_pages_go_with_the_frontier,
+        "kept",
+        after(records=records(frontier=20)),
+        ("request r1", "still has swa page 5 for positions [16, 20), below its frontier 20"),
+    ),
+    broken(
+        windowed_pages_go_with_the_frontier,
+        "lost",
+        after(records=records(units=(FULL, (0, 0, 1, 2, 0, 6)))),
+        ("request r1", "no swa page for positions [16, 20)"),
+    ),
+    broken(
+        windowed_pages_go_with_the_frontier,
+        "lost-where-there-is-no-window",
+        after(records=records(frontier=20, units=((1, 2, 3, 4, 0, 8), (0, 0, 1, 2, 0, 6)))),
+        ("request r1", "no full page for positions [16, 20)"),
+    ),
+    healthy(frontiers_spare_the_window, after(records=records(frontier=16))),
+    broken(
+        frontiers_spare_the_window,
+        "slid-too-far",
+        after(records=records(frontier=20)),
+        ("request r1", "frontier 20 at committed_len 21, at most 16"),
+    ),
+    healthy(private_windows_are_bounded),
+    healthy(private_windows_are_bounded, unshared(frontier=8), "as-many-as-may-be"),
+    broken(
+        private_windows_are_bounded,
+        "never-slid",
+        unshared(frontier=0),
+        ("request r1", "keeps 20 tokens of swa, at most 12: committed_len was 20, frontier 0"),
+    ),
+    healthy(the_last_token_keeps_its_page),
+    broken(
+        the_last_token_keeps_its_page,
+        "gone",
+        after(records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
+        ("request r1", "no swa page for its last token, at position 20"),
+    ),
+]

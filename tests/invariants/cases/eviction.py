@@ -1,0 +1,127 @@
+"""Evictions that stop too early, or take what others need."""
+
+from dataclasses import replace
+
+from invariants.events import Evicted, Freed, Inserted, Locked, Removed, Slid, Split, Tombstoned, Unlocked
+from invariants.eviction import (
+    eviction_is_least_recently_used,
+    eviction_spares_locked_nodes,
+    eviction_takes_the_dead_interior_first,
+    evictions_meet_their_need,
+)
+from invariants.view import NodeView
+from tests.invariants.builders import AFTER, TREE, broken, healthy, idle
+
+# a branch of 24 tokens, live all along, whose first node ends 16 before its end; and two idle leaves
+BRANCHES = replace(
+    AFTER,
+    nodes=(
+        NodeView(1, 0, 0, 0, range(8), ((1, 2), (1, 2)), (True, True), (0, 0), last_used=5),
+        NodeView(2, 1, 0, 8, range(8, 24), ((3, 4, 5, 6), (3, 4, 5, 6)), (True, True), (0, 0), last_used=5),
+        NodeView(3, 0, 0, 0, range(50, 54), ((7,), (7,)), (True, True), (0, 0), last_used=2),
+        NodeView(4, 0, 0, 0, range(60, 64), ((8,), (8,)), (True, True), (0, 0), last_used=4),
+    ),
+    receipts=(),
+)
+GAVE_BACK = Freed("full", (5, 6), TREE, "evicted", 0)
+
+
+def eviction(*events):
+    return idle(*events, before=BRANCHES)
+
+
+CASES = [
+    healthy(
+        evictions_meet_their_need,
+        idle(GAVE_BACK, Evicted((("full", 2),), (("full", 2),), (("full", 4),))),
+    ),
+    healthy(
+        evictions_meet_their_need,
+        idle(GAVE_BACK, Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
+        "nothing-was-left",
+    ),
+    broken(
+        evictions_meet_their_need,
+        "stopped-early",
+        idle(GAVE_BACK, Evicted((("full", 3),), (("full", 2),), (("full", 1),))),
+        ("full", "needed 3, freed 2, yet 1 could still be evicted"),
+    ),
+    broken(
+        evictions_meet_their_need,
+        "says-more-than-it-did",
+        idle(GAVE_BACK, Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 1),))),
+        ("swa", "said to have freed 2, yet the tree gave back 0"),
+    ),
+    healthy(eviction_spares_locked_nodes, idle(Removed(3, "full", True))),
+    healthy(eviction_spares_locked_nodes, idle(Unlocked(1, 2), Removed(2, "full", True)), "unlocked-before"),
+    healthy(eviction_spares_locked_nodes, idle(Slid(1, 0, 16), Tombstoned(2, "swa", True)), "slid-before"),
+    broken(
+        eviction_spares_locked_nodes,
+        "removed",
+        idle(Removed(2, "full", True), Unlocked(1, 2)),
+        ("node n2", "removed for full, yet request r1 has it locked"),
+    ),
+    broken(
+        eviction_spares_locked_nodes,
+        "upper-half-tombstoned",
+        idle(Split(2, 9, 4), Tombstoned(9, "swa", True)),
+        ("node n9", "gave up its swa pages, yet request r1 has it locked"),
+    ),
+    healthy(eviction_takes_the_dead_interior_first, eviction(Tombstoned(1, "swa", False), Removed(3, "swa", True))),
+    healthy(
+        eviction_takes_the_dead_interior_first,
+        eviction(Locked(1, 1), Removed(3, "swa", True)),
+        "the-interior-is-locked",
+    ),
+    healthy(
+        eviction_takes_the_dead_interior_first,
+        eviction(Removed(3, "full", True)),
+        "a-whole-leaf-goes-for-another-pool",
+    ),
+    healthy(
+        eviction_takes_the_dead_interior_first,
+        eviction(Inserted(1, 0, 0, 8), Removed(3, "swa", True)),
+        "not-judged-once-something-came-in",
+    ),
+    broken(
+        eviction_takes_the_dead_interior_first,
+        "a-tail-goes-first",
+        eviction(Removed(3, "swa", True)),
+        ("node n3", "removed for swa, yet the end of a branch reads it, and node n1 is read by none"),
+    ),
+    broken(
+        eviction_takes_the_dead_interior_first,
+        "the-interior-of-a-node-that-was-split",
+        eviction(Tombstoned(1, "swa", False), Split(2, 9, 8), Tombstoned(2, "swa", False)),
+        ("node n2", "gave up its swa pages, yet the end of a branch reads it, and node n9 is read by none"),
+    ),
+    healthy(eviction_is_least_recently_used, eviction(Removed(3, "full", True), Removed(4, "full", True))),
+    healthy(
+        eviction_is_least_recently_used,
+        eviction(Locked(1, 3), Removed(4, "full", True)),
+        "the-older-one-is-locked",
+    ),
+    healthy(
+        eviction_is_least_recently_used,
+        eviction(
+            Removed(3, "swa", True),
+            Removed(4, "swa", True),
+            Tombstoned(1, "swa", False),
+            Removed(2, "full", True),
+            Removed(1, "full", False),
+        ),
+        "a-childless-tombstone-goes-along",
+    ),
+    broken(
+        eviction_is_least_recently_used,
+        "a-younger-leaf",
+        eviction(Removed(4, "full", True)),
+        ("node n4", "removed for full, yet node n3 is used last at 2, before 4"),
+    ),
+    broken(
+        eviction_is_least_recently_used,
+        "a-younger-tail",
+        eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
+        ("node n4", "removed for swa, yet node n3 is used last at 2, before 4"),
+    ),
+]

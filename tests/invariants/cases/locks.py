@@ -1,0 +1,103 @@
+"""Locks that nobody holds, and holders without a lock."""
+
+from invariants.locks import (
+    locked_windows_are_live,
+    locks_cover_what_is_read,
+    locks_equal_their_receipts,
+    locks_nest,
+    receipts_belong_to_holders,
+)
+from invariants.view import Owner, ReceiptView
+from tests.invariants.builders import AFTER, R2, after, broken, healthy, nodes, receipts, records
+
+ALL_RECEIPTS = AFTER.receipts or ()
+
+CASES = [
+    healthy(locks_equal_their_receipts),
+    broken(
+        locks_equal_their_receipts,
+        "never-returned",
+        after(nodes=nodes(3, locks=(1, 0))),
+        ("node n3", "has 1 full locks, 0 receipts cover it"),
+    ),
+    broken(
+        locks_equal_their_receipts,
+        "returned-twice",
+        after(nodes=nodes(2, locks=(1, 0))),
+        ("node n2", "has 0 swa locks, 1 receipts cover it"),
+    ),
+    healthy(locks_nest),
+    broken(
+        locks_nest,
+        "more-below",
+        after(nodes=nodes(1, locks=(0, 0))),
+        ("node n2", "has 1 full locks below 0 on node n1"),
+    ),
+    broken(
+        locks_nest,
+        "more-in-the-window",
+        after(nodes=nodes(3, locks=(0, 1))),
+        ("node n3", "has 1 swa locks, yet 0 full locks"),
+    ),
+    healthy(receipts_belong_to_holders),
+    healthy(
+        receipts_belong_to_holders,
+        after(receipts=(*ALL_RECEIPTS, ReceiptView(2, Owner("load", 1), 3, ((3,), (3,))))),
+        "a-load-has-no-record",
+    ),
+    broken(
+        receipts_belong_to_holders,
+        "returned-too-early",
+        after(receipts=()),
+        ("request r1", "has receipt 1, which is not out"),
+    ),
+    broken(
+        receipts_belong_to_holders,
+        "another-holder",
+        after(receipts=receipts(holder=R2)),
+        ("request r1", "has receipt 1, which request r2 holds"),
+    ),
+    broken(
+        receipts_belong_to_holders,
+        "one-for-two",
+        after(records=(*records(), *records(owner=R2))),
+        ("request r2", "has receipt 1, which request r1 has too"),
+    ),
+    broken(
+        receipts_belong_to_holders,
+        "lost",
+        after(receipts=(*ALL_RECEIPTS, ReceiptView(2, R2, 3, ((3,), (3,))))),
+        ("receipt 2", "held by request r2, who has no record with it"),
+    ),
+    healthy(locked_windows_are_live),
+    broken(
+        locked_windows_are_live,
+        "evicted-under-its-lock",
+        after(nodes=nodes(2, live=(True, False))),
+        ("node n2", "is a swa tombstone under 1 locks"),
+    ),
+    healthy(locks_cover_what_is_read),
+    healthy(
+        locks_cover_what_is_read,
+        after(receipts=receipts(covers=((2, 1), ()))),
+        "given-back-once-the-window-has-passed",
+    ),
+    broken(
+        locks_cover_what_is_read,
+        "window-open",
+        after(receipts=receipts(covers=((2, 1), ())), records=records(committed_len=18)),
+        ("request r1", "reads node n2, which receipt 1 does not cover in swa"),
+    ),
+    broken(
+        locks_cover_what_is_read,
+        "prefix-open",
+        after(receipts=receipts(covers=((2,), (2,)))),
+        ("request r1", "reads node n1, which receipt 1 does not cover in full"),
+    ),
+    broken(
+        locks_cover_what_is_read,
+        "whole-branch-pinned",
+        after(receipts=receipts(covers=((2, 1), (2, 1)))),
+        ("request r1", "locks 16 tokens of swa, at most 8 are read"),
+    ),
+]

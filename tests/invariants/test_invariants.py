@@ -1,0 +1,146 @@
+"""Each invariant names what is wrong, and has nothing to say of what is right."""
+
+import pytest
+
+from invariants.base import When
+from invariants.catalog import CATALOG, Counts, Tally, check
+from invariants.pools import conservation_terms, each_unit_has_one_owner
+from tests.invariants.builders import HEALTHY, after
+from tests.invariants.builders import pools as pools_with
+from tests.invariants.cases import admission, batches, cache, content, cursors, eviction, locks, peers, pools, tree
+
+MODULES = (pools, peers, cursors, tree, locks, cache, eviction, admission, batches, content)
+CASES = [case for module in MODULES for case in module.CASES]
+LAWS = """
+    CONS-F CONS-S SINGLE-OWNER FREE-UNIQ FREE-RANGE NO-UAF ROW-POOL ONE-SHOT ATOMIC NO-OOB
+    MAP-INJ MAP-FREE MAP-CENSUS MAP-PAGE MAP-OWN M5-TAIL
+    CURSOR ALIGN ROW-TREE ROW-OVERWRITE LIVE-NODE DEAD-RANGE
+    TREE-STRUCT NODE-TIER COUNTERS LISTS LOCK-RECEIPT LOCK-HIER
+    MATCH-VALID MATCH-AFTER-INSERT EVICT-EFFECT IDEMPOTENT-MATCH
+    ADMIT-SOUND BUDGET-COVER BATCH-WF RETRACT-NECESSARY RETRACT-STATE NO-CRASH PROGRESS
+    REJECT-ONLY-IMPOSSIBLE WINDOW-BOUND RATIO
+    CONTENT WRITE-PRIVATE INFLIGHT-PIN OUTPUT-EQ
+"""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.invariant.name}-{case.name}")
+def test_an_invariant_names_exactly_what_is_wrong(case):
+    """Subject and detail of every violation, in order; a healthy case has none."""
+    tally: Tally = {}
+
+    found = check(case.change, tally, [case.invariant])
+
+    assert [(violation.subject, violation.detail) for violation in found] == list(case.evidence)
+    assert tally == {case.invariant.name: Counts(evaluated=1)}
+
+
+@pytest.mark.parametrize("invariant", CATALOG, ids=lambda invariant: invariant.name)
+def test_every_invariant_is_shown_broken_and_healthy(invariant):
+    shown = [bool(case.evidence) for case in CASES if case.invariant is invariant]
+
+    assert set(shown) == {True, False}
+
+
+def test_a_violation_says_whose_claim_is_broken():
+    [violation] = each_unit_has_one_owner.violations(after(pools=pools_with("swa", free=[7])))
+
+    assert violation == ("each_unit_has_one_owner", "swa page 8", "owned by nobody")
+
+
+def test_the_names_of_cases_are_unique():
+    names = [(case.invariant.name, case.name) for case in CASES]
+
+    assert len(names) == len(set(names))
+
+
+def test_the_names_of_invariants_are_unique():
+    names = [invariant.name for invariant in CATALOG]
+
+    assert len(names) == len(set(names))
+
+
+def test_every_law_is_covered():
+    covered = {law for invariant in CATALOG for law in invariant.covers}
+
+    assert set(LAWS.split()) - covered == set()
+
+
+def test_the_claim_of_an_invariant_is_a_sentence():
+    assert [invariant.name for invariant in CATALOG if not invariant.claim.endswith(".")] == []
+
+
+def test_a_healthy_step_breaks_nothing():
+    assert check(HEALTHY, {}) == []
+
+
+def test_violations_come_in_the_order_of_the_catalogue():
+    """A leak of two kinds: whose pages they are is told before that the sum is wrong."""
+    found = check(after(pools=pools_with("swa", free=[7])), {})
+
+    assert [(violation.invariant, violation.subject) for violation in found] == [
+        ("each_unit_has_one_owner", "swa page 8"),
+        ("pools_conserve_their_units", "swa"),
+        ("pool_claims_equal_facts", "swa"),
+    ]
+
+
+def test_what_has_nothing_to_judge_is_not_counted():
+    """No eviction, no count: a vacuous pass is none."""
+    tally: Tally = {}
+
+    check(HEALTHY, tally)
+
+    assert "evictions_meet_their_need" not in tally
+    assert "drained_pools_are_full" not in tally
+    assert tally["pools_conserve_their_units"] == Counts(evaluated=1)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        pytest.param("nodes", "tree_is_well_formed", id="tree"),
+        pytest.param("records", "cursors_are_ordered", id="records"),
+        pytest.param("claims", "pool_claims_equal_facts", id="claims"),
+        pytest.param("peer_maps", "peers_share_their_owner", id="peers"),
+    ],
+)
+def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
+    tally: Tally = {}
+
+    found = check(after(**{part: None}), tally, [one for one in CATALOG if one.name == name])
+
+    assert (found, tally) == ([], {name: Counts(not_applicable=1)})
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        pytest.param(content.UNFORETOLD, "outputs_equal_the_reference", id="outputs"),
+        pytest.param(content.UNFORETOLD, "every_slot_read_holds_its_prefix", id="tags"),
+        pytest.param(batches.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
+        pytest.param(HEALTHY, "fences_wait_for_a_launch", id="fences"),
+        pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
+    ],
+)
+def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name):
+    tally: Tally = {}
+
+    found = check(change, tally, [one for one in CATALOG if one.name == name])
+
+    assert (found, tally) == ([], {name: Counts(not_applicable=1)})
+
+
+def test_conservation_terms_name_the_pool_and_every_term():
+    """The report shows it beside the evidence."""
+    shown = [conservation_terms(pool) for pool in HEALTHY.after.pools[:2]]
+
+    assert shown == [
+        "full: capacity 12 = free 4 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2)",
+        "swa: capacity 8 = free 2 + cached 4 (evictable 2, protected 2) + uncached 2 (request r1 2)",
+    ]
+
+
+def test_an_invariant_knows_when_it_is_due():
+    [drained] = [one for one in CATALOG if one.name == "drained_pools_are_full"]
+
+    assert (drained.when, drained.is_due(HEALTHY), drained.applies(HEALTHY)) == (When.QUIESCENT, False, True)
