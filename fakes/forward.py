@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from engine_under_test.ports import ForwardBatch, PoolPages
+from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 
 
 class TagRead(NamedTuple):
@@ -54,53 +54,54 @@ class FakeForward:
         self._sampled: dict[int, list[int | None]] = {}
 
     def launch(self, batch: ForwardBatch) -> None:
-        sums: list[list[int]] = [[] for _ in batch.entries]
-        for pool in batch.pools:
-            self._write(batch, pool)
-            for entry_sums, total in zip(sums, self._read(batch, pool), strict=True):
-                entry_sums.append(total)
+        pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
+        tags = self._new_tags(batch, pages_by_pool[0])
+        sums = []
+        for pool, pages in zip(batch.pools, pages_by_pool, strict=True):
+            self._write(batch, pool, pages, tags)
+            sums.append(self._read(batch, pool))
         self._sampled[batch.launch] = [
-            self._model.sampled_token(entry_sums) if entry.samples else None
-            for entry, entry_sums in zip(batch.entries, sums, strict=True)
+            self._model.sampled_token([of_pool[index] for of_pool in sums]) if entry.samples else None
+            for index, entry in enumerate(batch.entries)
         ]
 
     def collect(self, launch: int) -> list[int | None]:
         return self._sampled.pop(launch)
 
-    def _write(self, batch: ForwardBatch, pool: PoolPages) -> None:
-        """Write the tag of every position that is computed, chained to the one stored before it."""
-        page_size, pages = batch.page_size, pool.pages.tolist()
-        slots = pool.kv.view(-1)
+    def _new_tags(self, batch: ForwardBatch, pages: Sequence[int]) -> "array[int]":
+        """The tag of every position that is computed, chained to the one that the first pool has before it."""
+        pool, page_size = batch.pools[0], batch.page_size
         before = [
-            _slot(pages, span.begin, max(0, entry.start - 1) - span.first_position, page_size)
+            _slot(pages, span, max(entry.start - 1, 0), page_size)
             for entry, span in zip(batch.entries, pool.spans, strict=True)
         ]
-        stored = slots.index_select(0, torch.tensor(before)).tolist()
-        written, tags = array("q"), array("q")
-        for entry, span, tag in zip(batch.entries, pool.spans, stored, strict=True):
+        stored = pool.kv.view(-1).index_select(0, torch.tensor(before)).tolist()
+        next_tag, tags = self._model.next_tag, array("q")
+        for entry, tag in zip(batch.entries, stored, strict=True):
             if not entry.start:
                 tag = self._model.namespace_tag(entry.namespace)
-            for position, token in enumerate(entry.tokens, entry.start - span.first_position):
-                tag = self._model.next_tag(tag, token)
-                written.append(_slot(pages, span.begin, position, page_size))
+            for token in entry.tokens:
+                tag = next_tag(tag, token)
                 tags.append(tag)
+        return tags
+
+    def _write(self, batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[int]") -> None:
+        page_size, slots = batch.page_size, array("q")
+        for entry, span in zip(batch.entries, pool.spans, strict=True):
+            slots.extend([_slot(pages, span, position, page_size) for position in range(entry.start, entry.end)])
             if self._note:
                 first = span.begin + (entry.start - span.first_position) // page_size
-                last = span.begin + span.num_pages
-                self._note(
-                    TagWritten(
-                        batch.launch, entry.request_id, pool.name, entry.start, entry.end, tuple(pages[first:last])
-                    )
-                )
-        slots.index_copy_(0, torch.frombuffer(written, dtype=torch.int64), torch.frombuffer(tags, dtype=torch.int64))
+                written = tuple(pages[first : span.begin + span.num_pages])
+                self._note(TagWritten(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
+        pool.kv.view(-1).index_copy_(0, _tensor(slots), _tensor(tags))
 
     def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[int]:
         """The sum of the tags that each entry's last position sees; all reads in one gather."""
         page_size, count = batch.page_size, len(pool.pages)
         tags, running = array("q", bytes(8 * count * page_size)), array("q", bytes(8 * (count * page_size + 1)))
-        gathered = torch.frombuffer(tags, dtype=torch.int64)
+        gathered = _tensor(tags)
         torch.index_select(pool.kv, 0, pool.pages, out=gathered.view(count, page_size))
-        torch.cumsum(gathered, 0, out=torch.frombuffer(running, dtype=torch.int64)[1:])
+        torch.cumsum(gathered, 0, out=_tensor(running)[1:])
         totals = []
         for entry, span in zip(batch.entries, pool.spans, strict=True):
             base = span.begin * page_size - span.first_position
@@ -113,6 +114,12 @@ class FakeForward:
         return totals
 
 
-def _slot(pages: Sequence[int], begin: int, position: int, page_size: int) -> int:
-    """The slot of a position, counted from the first one of its span."""
-    return pages[begin + position // page_size] * page_size + position % page_size
+def _slot(pages: Sequence[int], span: PageSpan, position: int, page_size: int) -> int:
+    """The slot of a request's position."""
+    page, offset = divmod(position - span.first_position, page_size)
+    return pages[span.begin + page] * page_size + offset
+
+
+def _tensor(values: "array[int]") -> torch.Tensor:
+    """The same memory as a tensor."""
+    return torch.frombuffer(values, dtype=torch.int64)

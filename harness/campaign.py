@@ -126,9 +126,10 @@ class Worker:
 
     def on_op(self, driver: Driver) -> None:
         found = driver.failure is not None and self.plan.stop_on_first
-        self.is_over = found or time.monotonic() - self._began > self.plan.seconds
+        self.is_over |= found or time.monotonic() - self._began > self.plan.seconds
 
     def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+        self.on_op(driver)
         self._note(machine, driver)
         header = Header(
             machine=machine,

@@ -48,6 +48,10 @@ class RadixTree:
         self.components = tuple(components)
         self.page_size = page_size
         self.observer = observer
+        windows = [component.window for component in components]
+        # The component with a window, by index, and the tokens that it needs live at the end of a match.
+        self.windowed = next((index for index, window in enumerate(windows) if window is not None), None)
+        self.tail_len = max(tail_len(window=window, page_size=page_size) if window else 0 for window in windows)
         self.roots: dict[int, Node] = {}
         self.evictable = [0] * len(components)
         self.protected = [0] * len(components)
@@ -56,18 +60,6 @@ class RadixTree:
         self.tails = LruQueue(self._is_evictable_windowed)
         self._num_nodes = 0
         self._uses = 0
-
-    @property
-    def windowed(self) -> int | None:
-        """The component with a window, by index; None where every layer sees the whole prefix."""
-        return next((index for index, component in enumerate(self.components) if component.window is not None), None)
-
-    @property
-    def tail_len(self) -> int:
-        """Tokens that must be live at the end of a match, in whole pages; 0 without a window."""
-        index = self.windowed
-        window = None if index is None else self.components[index].window
-        return 0 if window is None else tail_len(window=window, page_size=self.page_size)
 
     def root(self, namespace: int) -> Node:
         if namespace not in self.roots:

@@ -47,21 +47,20 @@ def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> Fo
         )
         for entry in entries
     ]
-    pools = [_pool_pages(memory, pool, entries) for pool in memory.pools]
+    rows = [memory.table.read(entry.record.row, 0, num_pages(entry.end, memory.page_size)) for entry in entries]
+    pools = [_pool_pages(memory, pool, entries, rows) for pool in memory.pools]
     return ForwardBatch(launch, memory.page_size, forward_entries, pools)
 
 
-def _pool_pages(memory: KVMemory, pool: PoolSpec, entries: Sequence[Entry]) -> PoolPages:
+def _pool_pages(memory: KVMemory, pool: PoolSpec, entries: Sequence[Entry], rows: Sequence["array[int]"]) -> PoolPages:
     """A span per entry, from the page of the first position that its window sees to its last page."""
-    handles = array("q")
-    spans = []
-    for entry in entries:
-        seen = entry.start if pool.window is None else lookback(pool.window)
-        first = max(0, entry.start - seen) // memory.page_size
-        pages = memory.table.read(entry.record.row, first, num_pages(entry.end, memory.page_size))
-        spans.append(PageSpan(first * memory.page_size, len(handles), len(pages)))
-        handles += pages
+    handles, spans = array("q"), []
+    page_size = memory.page_size
+    seen = None if pool.window is None else lookback(pool.window)
+    for entry, row in zip(entries, rows, strict=True):
+        first = 0 if seen is None or seen > entry.start else (entry.start - seen) // page_size
+        spans.append(PageSpan(first * page_size, len(handles), len(row) - first))
+        handles += row[first:] if first else row
     pages = array("q", memory.ledgers.pages_of(pool.name, handles))
-    return PoolPages(
-        pool.name, pool.window, memory.store.kv(pool.name), torch.frombuffer(pages, dtype=torch.int64), spans
-    )
+    kv = memory.store.kv(pool.name)
+    return PoolPages(pool.name, pool.window, kv, torch.frombuffer(pages, dtype=torch.int64), spans)

@@ -89,7 +89,7 @@ class Scheduler:
 
     def _prefill(self) -> list[Entry]:
         """The next chunk of what has begun, then of who waits, with their pages."""
-        if not self.chunked and not len(self.waiting):
+        if not self.chunked and not (len(self.waiting) and self._memory.table.rows.num_free):
             return []
         records = [self.custody.record(request) for request in self.running]
         growth = sum(min(request.tokens_left, self._config.max_estimated_new_tokens) for request in self.running)

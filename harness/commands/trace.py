@@ -40,7 +40,7 @@ def trace(
     page_size: Annotated[int, typer.Option(min=1, help="tokens a page")] = 16,
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 256,
     max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
-    step_ms: Annotated[int, typer.Option(min=0, help="milliseconds an engine step takes")] = 100,
+    step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
     check_every: Annotated[
         int | None,
         typer.Option(min=1, help=f"check each Nth step; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
@@ -80,8 +80,9 @@ def _tell(served: Served, *, as_json: bool) -> None:
     remarks = ERR if as_json else OUT
     if served.failure is not None:
         remarks.print(failure_text(served.failure), markup=False)
-    for reason, count in served.cut_short.items():
-        remarks.print(f"{count} requests ended early: {reason}", markup=False)
+    if served.cut_short:
+        count, first = len(served.cut_short), served.cut_short[0]
+        remarks.print(f"requests cut short: {count}, the first was {first}", markup=False)
     if as_json:
         print_json(served.summary.to_mapping())
     else:

@@ -10,7 +10,7 @@ from engine_under_test.engine import create_engine
 from engine_under_test.units import Owner
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward, TagRead, TagWritten
-from harness.engines.capture import capture_engine
+from harness.engines.capture import EngineCapture
 from harness.engines.port import Streamed, Submission
 from invariants import reference, view
 
@@ -79,6 +79,7 @@ class SwardenEngine:
         self._clock = FakeClock()
         self._forward = FakeForward(ReferenceModel(), note=self._events.notice)
         self._engine = create_engine(config, forward=self._forward, clock=self._clock, observer=self._events)
+        self._capture = EngineCapture(self._engine)
         self._held: dict[str, list[int]] = {}
         self._steps = 0
 
@@ -128,7 +129,7 @@ class SwardenEngine:
             for pool, units in self._held.items()
             if units
         }
-        return capture_engine(self._engine, step=self._steps, outside=outside)
+        return self._capture.capture(step=self._steps, outside=outside)
 
     def take_events(self) -> list[NamedTuple]:
         return self._events.take()

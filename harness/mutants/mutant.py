@@ -38,28 +38,38 @@ class Mutant:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Run the body with the bug in; raises StaleMutant before anything is changed."""
-        swaps = [self._swap(hunk) for hunk in self.hunks]
-        healthy = [(function, function.__code__) for function, _ in swaps]
-        for function, code in swaps:
-            function.__code__ = code
+        """Run the body with the bug in, once however often it is planted; raises StaleMutant before any change."""
+        swaps = [swap for hunk in self.hunks if (swap := self._swap(hunk)) is not None]
+        for swap in swaps:
+            swap.function.__code__ = swap.broken
         try:
             yield
         finally:
-            for function, code in healthy:
-                function.__code__ = code
+            for swap in swaps:
+                swap.function.__code__ = swap.healthy
 
-    def _swap(self, hunk: Hunk) -> tuple[FunctionType, CodeType]:
-        """The function to change, and its code with the bug: all who imported it meet the bug."""
+    def _swap(self, hunk: Hunk) -> "Swap | None":
+        """The function to change, so that all who imported it meet the bug; None where it has the bug already."""
         function = _function(hunk.target)
+        name = f"<{self.id} in {hunk.target}>"
+        if function.__code__.co_filename == name:
+            return None
         source = textwrap.dedent(inspect.getsource(function))
         if (times := source.count(hunk.healthy)) != 1:
             raise StaleMutant(f"{self.id}: {hunk.target} has {hunk.healthy!r} {times} times; want it once")
-        name = f"<{self.id} in {hunk.target}>"
         namespace: dict[str, object] = {}
-        broken = compile(source.replace(hunk.healthy, hunk.broken), name, "exec", dont_inherit=True)
-        exec(broken, function.__globals__, namespace)
-        return function, _unwrap(namespace[function.__name__]).__code__
+        code = compile(source.replace(hunk.healthy, hunk.broken), name, "exec", dont_inherit=True)
+        exec(code, function.__globals__, namespace)
+        return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A function with its code before and after a bug was planted."""
+
+    function: FunctionType
+    healthy: CodeType
+    broken: CodeType
 
 
 def _function(target: str) -> FunctionType:
@@ -76,6 +86,6 @@ def _unwrap(found: object) -> FunctionType:
         found = found.fget
     if isinstance(found, classmethod | staticmethod):
         found = found.__func__
-    if not isinstance(found, FunctionType):
+    if type(found) is not FunctionType:
         raise StaleMutant(f"{found!r} is not a function whose code can be changed")
     return found

@@ -1,7 +1,7 @@
 """Serving a trace: arrivals by the clock or one after the other, every check on, and what came of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import NamedTuple
 
@@ -27,7 +27,8 @@ class Pace:
     sequential: bool = False
 
 
-class PoolUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PoolUse:
     """Pages of one pool: all, the most that were not free at once, and those that were evicted."""
 
     capacity: int
@@ -37,7 +38,10 @@ class PoolUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of a trace; `requests` are those that ended, and all counts of tokens are theirs."""
+    """What came of a trace; `requests` are those that ended, and the shares are over their prompts.
+
+    `violations` are those of the first transition that had any; an engine that gave up counts as one.
+    """
 
     requests: int
     prompt_tokens: int
@@ -52,16 +56,15 @@ class Summary:
 
     def to_mapping(self) -> dict[str, object]:
         """The summary as it stands in JSON."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return fields | {"pools": {name: use._asdict() for name, use in self.pools.items()}}
+        return asdict(self)
 
 
 class Served(NamedTuple):
-    """A summary, and what stopped the serving early; `cut_short` counts requests by the reason that ended them."""
+    """A summary, what stopped the serving, and why requests ended before their last output, in order."""
 
     summary: Summary
     failure: Failure | None
-    cut_short: Mapping[str, int]
+    cut_short: Sequence[str]
 
 
 class Hits:
@@ -70,7 +73,7 @@ class Hits:
     def __init__(self) -> None:
         self.requests = self.retractions = 0
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
-        self.cut_short: dict[str, int] = {}
+        self.cut_short: list[str] = []
         self._tokens_beyond = self._cached_beyond = 0
 
     def ended(self, request: TraceRequest, last: Streamed) -> None:
@@ -83,8 +86,7 @@ class Hits:
         self._tokens_beyond += max(0, full_len - request.block_len)
         self._cached_beyond += max(0, min(last.cached_tokens, full_len) - request.block_len)
         if last.finish_reason != "length":
-            reason = str(last.finish_reason)
-            self.cut_short[reason] = self.cut_short.get(reason, 0) + 1
+            self.cut_short.append(str(last.finish_reason))
 
     @property
     def share(self) -> float:
@@ -158,7 +160,7 @@ class TraceServer:
             self._advance(arrival_ms - self._now_ms)
 
     def finish(self) -> None:
-        """Steps until nothing is left to do, or as many as a drain would allow; the last drain then says it is stuck."""
+        """Steps until nothing is left to do, or as many as a drain may take; that drain says what is stuck."""
         for _ in range(self.system.drain_bound):
             if not self._goes_on:
                 break

@@ -1,0 +1,140 @@
+"""swarden trace: what it prints where, and how it ends."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.commands.trace import trace
+from harness.errors import UsageError
+from harness.mutants.mutant import Hunk, Mutant
+from tests.harness.traces.some_traces import chatty_rows, row, write_trace
+
+KEYS = [
+    "requests",
+    "prompt_tokens",
+    "output_tokens",
+    "hit_share",
+    "hit_share_beyond_first_block",
+    "retractions",
+    "steps",
+    "seconds",
+    "violations",
+    "pools",
+]
+LEAK = Mutant(
+    "leak",
+    "made up",
+    (
+        Hunk(
+            "engine_under_test.scheduler.custody:Custody.release",
+            "self._memory.ledgers.free(live, owner=record.owner, cause=cause)\n",
+            "pass\n",
+        ),
+    ),
+    ("each_unit_has_one_owner",),
+)
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    app.command()(trace)
+
+    def invoke(*arguments: object):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_trace(tmp_path / "t.jsonl", chatty_rows(40))
+
+
+def test_json_is_one_object_and_nothing_else(run, path):
+    result = run(path, "--limit", 30, "--json")
+
+    told = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert list(told) == KEYS
+    assert told["requests"] == 30
+    assert all(0 < told[share] < 1 for share in ("hit_share", "hit_share_beyond_first_block"))
+    assert [list(pool) for pool in told["pools"].values()] == [["capacity", "peak", "evicted"]] * 2
+
+
+def test_the_oracle_has_one_pool_that_never_evicts(run, path):
+    told = json.loads(run(path, "--oracle", "--json").stdout)
+
+    assert list(told["pools"]) == ["full"]
+    assert told["pools"]["full"]["evicted"] == 0
+
+
+def test_without_windows_there_is_one_pool(run, path):
+    told = json.loads(run(path, "--swa-pages", 0, "--json").stdout)
+
+    assert list(told["pools"]) == ["full"]
+
+
+def test_a_person_gets_a_table(run, path):
+    result = run(path, "--limit", 30)
+
+    assert result.exit_code == 0
+    assert [line.split("  ")[0].strip() for line in result.stdout.splitlines()] == [
+        "requests",
+        "prompt tokens",
+        "output tokens",
+        "hit share",
+        "hit share beyond the first block",
+        "retractions",
+        "engine steps",
+        "seconds",
+        "violations",
+        "full pages",
+        "swa pages",
+    ]
+
+
+def test_what_was_cut_short_is_a_remark(run, tmp_path):
+    path = write_trace(tmp_path / "t.jsonl", [row([0, 1]), row(list(range(300)))])
+
+    result = run(path, "--json")
+
+    assert result.exit_code == 0
+    assert result.stderr == "requests cut short: 1, the first was rejected: the prompt needs 301 full pages of 256\n"
+
+
+def test_a_violation_ends_with_1_and_its_story(run, path):
+    with LEAK.planted():
+        result = run(path, "--json")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["violations"] > 0
+    assert result.stderr.startswith("each_unit_has_one_owner: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param(("--format", "azure"), "format 'azure' is not known; want one of mooncake", id="format"),
+        pytest.param(
+            ("--page-size", 7), "page_size: 7 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256", id="configuration"
+        ),
+    ],
+)
+def test_misuse_is_one_line(run, path, options, said):
+    result = run(path, *options)
+
+    assert isinstance(result.exception, UsageError)
+    assert (str(result.exception), result.stdout) == (said, "")
+
+
+def test_a_bad_row_is_named_before_anything_is_served(run, path):
+    path.write_text(path.read_text() + "{}\n")
+
+    result = run(path, "--json")
+
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(f"{path}:41: no timestamp; ")
+    assert result.stdout == ""

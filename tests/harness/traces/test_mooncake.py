@@ -1,0 +1,169 @@
+"""The Mooncake format: what a row becomes, and what is said of a bad one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.traces.formats import reader_of
+from harness.traces.mooncake import read_mooncake
+from harness.traces.request import TraceError, TraceRequest
+from tests.harness.traces.some_traces import row, write_trace
+
+GOOD = row([0, 1], tail=100)
+KEYS = "timestamp, input_length, output_length, hash_ids"
+
+
+def changed(**values: object) -> str:
+    """A good row but for these values."""
+    return json.dumps(GOOD | values)
+
+
+def complaint(path: Path, *, limit: int | None = None, scale: int = 32) -> str:
+    with pytest.raises(UsageError) as caught:
+        read_mooncake(path, limit=limit, scale=scale)
+    return str(caught.value)
+
+
+def test_a_row_becomes_a_request_with_all_lengths_scaled(tmp_path):
+    path = write_trace(tmp_path / "t.jsonl", [row([7, 8, 9], tail=100, timestamp=40, output_length=350)])
+
+    [request] = read_mooncake(path, limit=None, scale=32)
+
+    assert request == TraceRequest(arrival_ms=40, block_ids=(7, 8, 9), block_len=16, tail_len=3, max_new_tokens=11)
+    assert (request.num_full_blocks, request.prompt_len, request.most_len) == (2, 35, 46)
+
+
+@pytest.mark.parametrize(
+    ("tail", "output_length", "lens"),
+    [
+        pytest.param(0, 0, (2, 32, 1), id="no-tail-no-output"),
+        pytest.param(1, 1, (1, 17, 1), id="never-less-than-one"),
+        pytest.param(511, 47, (1, 32, 1), id="a-tail-that-rounds-to-a-block-is-no-full-block"),
+        pytest.param(511, 49, (1, 32, 2), id="rounded-to-the-nearest"),
+    ],
+)
+def test_lengths_are_rounded_and_at_least_one(tmp_path, tail, output_length, lens):
+    path = write_trace(tmp_path / "t.jsonl", [row([0, 1], tail=tail, output_length=output_length)])
+
+    [request] = read_mooncake(path, limit=None, scale=32)
+
+    assert (request.num_full_blocks, request.prompt_len, request.max_new_tokens) == lens
+
+
+def test_equal_ids_are_equal_tokens_and_others_share_none(tmp_path):
+    rows = [row([0, 1]), row([0, 2]), row([0, 1], tail=160)]
+    path = write_trace(tmp_path / "t.jsonl", rows)
+
+    first, second, third = (request.prompt_token_ids() for request in read_mooncake(path, limit=None, scale=32))
+
+    assert first[:16] == second[:16]
+    assert third == first[: 16 + 5]
+    assert len({*first, *second}) == 3 * 16
+
+
+def test_a_prompt_is_as_long_as_it_says(tmp_path):
+    path = write_trace(tmp_path / "t.jsonl", [row([0, 1, 2], tail=77)])
+
+    [request] = read_mooncake(path, limit=None, scale=8)
+
+    assert len(request.prompt_token_ids()) == request.prompt_len == 64 + 64 + 10
+
+
+def test_the_limit_ends_the_reading(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{changed()}\n{changed()}\nnever read\n")
+
+    assert len(read_mooncake(path, limit=2, scale=32)) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param("{", f"not JSON: Input data was truncated; want an object with {KEYS}", id="cut"),
+        pytest.param("", f"not JSON: Input data was truncated; want an object with {KEYS}", id="empty"),
+        pytest.param("[" * 9000, None, id="deep"),
+        pytest.param('{"timestamp": NaN}', None, id="nan"),
+        pytest.param("[1]", f"[1] is no object; want one with {KEYS}", id="list"),
+        pytest.param('{"timestamp": 0}', f"no input_length; want an object with {KEYS}", id="missing"),
+        pytest.param(
+            changed(timestamp=-1), "timestamp is -1; want a whole number from 0 to 9007199254740992", id="before-0"
+        ),
+        pytest.param(
+            changed(timestamp=0.5), "timestamp is 0.5; want a whole number from 0 to 9007199254740992", id="fraction"
+        ),
+        pytest.param(
+            changed(input_length="many"), "input_length is 'many'; want a whole number from 1 to 16777216", id="text"
+        ),
+        pytest.param(
+            changed(input_length=True), "input_length is True; want a whole number from 1 to 16777216", id="bool"
+        ),
+        pytest.param(
+            changed(input_length=0), "input_length is 0; want a whole number from 1 to 16777216", id="no-prompt"
+        ),
+        pytest.param(
+            changed(output_length=1 << 40),
+            "output_length is 1099511627776; want a whole number from 0 to 16777216",
+            id="endless",
+        ),
+        pytest.param(changed(hash_ids=7), "hash_ids 7 is no list; want 2 whole numbers", id="no-list"),
+        pytest.param(
+            changed(hash_ids=[0]), "1 hash_ids for input_length 612; want 2, one per 512 tokens", id="too-few"
+        ),
+        pytest.param(
+            changed(hash_ids=[0, -4]),
+            "hash_ids[1] is -4; want a whole number from 0 to 9223372036854775807",
+            id="negative-id",
+        ),
+        pytest.param(changed(timestamp=99), "timestamp 99 follows 100; want one that does not go back", id="goes-back"),
+    ],
+)
+def test_a_bad_row_is_one_line_that_names_it(tmp_path, line, said):
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{changed(timestamp=100)}\n{line}\n")
+
+    found = complaint(path)
+
+    assert found.startswith(f"{path}:2: not JSON: ") if said is None else found == f"{path}:2: {said}"
+    assert "\n" not in found
+
+
+def test_bytes_that_are_no_text_are_no_json(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"timestamp": "\xff"}\n')
+
+    assert complaint(path).startswith(f"{path}:1: not JSON: ")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    assert complaint(tmp_path / "t.jsonl") == f"{tmp_path}/t.jsonl: No such file or directory; want a trace to read"
+
+
+def test_a_folder_is_no_trace(tmp_path):
+    assert complaint(tmp_path) == f"{tmp_path}: Is a directory; want a trace to read"
+
+
+def test_an_empty_trace_is_refused(tmp_path):
+    path = write_trace(tmp_path / "t.jsonl", [])
+
+    assert complaint(path) == f"{path}: no rows; want at least one request"
+
+
+def test_a_scale_that_does_not_divide_a_block_is_refused(tmp_path):
+    path = write_trace(tmp_path / "t.jsonl", [GOOD])
+
+    assert complaint(path, scale=3) == (
+        "scale 3 does not divide the 512 tokens of a block; want one of 1, 2, 4, 8, 16, 32, 64, 128, 256, 512"
+    )
+
+
+def test_a_format_that_is_not_known_is_refused_with_those_that_are():
+    with pytest.raises(UsageError) as caught:
+        reader_of("azure")
+
+    assert str(caught.value) == "format 'azure' is not known; want one of mooncake"
+
+
+def test_a_bad_trace_is_misuse():
+    assert issubclass(TraceError, UsageError)
