@@ -63,7 +63,8 @@ class Driver:
 
     After a failure every further op is passed over.  With `check_every` N only each N-th engine step
     is captured and checked; the ops between steps then are not.  With `keep_history` N only the last
-    N ops and transitions are remembered, for runs too long to be replayed.
+    N ops and transitions are remembered, for runs too long to be replayed.  `tell` hears of every
+    transition before it is judged.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Driver:
         check_every: int = 1,
         keep_digests: bool = True,
         keep_history: int | None = None,
+        tell: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems
         self.counts = Counts()
@@ -83,6 +85,7 @@ class Driver:
         self._check_every = check_every
         self._keep_digests = keep_digests
         self._keep_history = keep_history
+        self._tell = tell
         self._last = [system.capture() for system in systems]
         self._history: list[Moment] = []
 
@@ -144,6 +147,8 @@ class Driver:
 
     def _judge(self, index: int, change: Transition) -> None:
         self._history.append(Moment(index, change.after.step, change.events))
+        if self._tell is not None:
+            self._tell(change)
         self.watch.look(change)
         violations = check(change, self.counts.tally)
         if violations:

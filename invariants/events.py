@@ -216,6 +216,14 @@ class Written(NamedTuple):
     pages: tuple[int, ...]
 
 
+class Modelled(NamedTuple):
+    """Something that a naive model foretold, and what was found; told whether they agree or not."""
+
+    what: str
+    expected: object
+    found: object
+
+
 Event = (
     Taken
     | Given
@@ -242,4 +250,5 @@ Event = (
     | Completed
     | Read
     | Written
+    | Modelled
 )

@@ -1,15 +1,13 @@
 """swarden show: an op-log as a table of steps, or the whole state at one of them."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 from rich.table import Table
 
 from harness.commands.console import OUT
-from harness.driver import Driver
 from harness.engines.registry import build_driver
 from harness.errors import UsageError
 from harness.oplog import OpLog
@@ -27,36 +25,34 @@ def show(
 ) -> None:
     """The op-log as a table of ops and steps with pool occupancy; with --step the state at one step."""
     log = OpLog.load(path)
+    rows: list[Row] = []
     with planted(log.header.mutant):
-        driver = build_driver(log.header.machine, configs_of(log), keep_digests=False)
-        rows = list(_rows(driver, log, step))
+        driver = build_driver(
+            log.header.machine,
+            configs_of(log),
+            keep_digests=False,
+            tell=lambda change: rows.append(Row(len(driver.ops), driver.ops[-1], change.after)),
+        )
+        for op in log.ops:
+            driver.apply(op)
     if step is None:
         OUT.print(_table(rows))
-    elif not rows or rows[-1].snapshot.step != step:
-        last = rows[-1].snapshot.step if rows else 0
+        if driver.failure is not None:
+            OUT.print(failure_text(driver.failure), markup=False)
+        return
+    at_step = [row.snapshot for row in rows if row.snapshot.step == step]
+    if not at_step:
+        last = max((row.snapshot.step for row in rows), default=0)
         raise UsageError(f"{path}: has no engine step {step}; the last is {last}")
-    else:
-        OUT.print(state_text(rows[-1].snapshot), markup=False)
-    if driver.failure is not None:
-        OUT.print(failure_text(driver.failure), markup=False)
+    OUT.print(state_text(at_step[0]), markup=False)
 
 
-class Row(msgspec.Struct, frozen=True):
-    """What was done, and the state after it."""
+class Row(NamedTuple):
+    """An op by its number, and the state after one transition of it."""
 
     number: int
     op: Op
     snapshot: Snapshot
-
-
-def _rows(driver: Driver, log: OpLog, last_step: int | None) -> Iterator[Row]:
-    """A row per op, and per engine step of an op that takes several; ends behind `last_step`."""
-    for number, op in enumerate(log.ops, start=1):
-        for one in [msgspec.structs.replace(op, count=1)] * op.count if isinstance(op, Step) else [op]:
-            driver.apply(one)
-            yield Row(number, op, driver.snapshot(op.engine % len(driver.systems)))
-            if driver.failure is not None or driver.snapshot().step == last_step:
-                return
 
 
 def _table(rows: list[Row]) -> Table:
@@ -88,8 +84,9 @@ def state_text(snapshot: Snapshot) -> str:
         )
     for record in snapshot.records or ():
         lines.append(
-            f"record of {record.owner}: row {record.row}, protected {record.protected_len}, committed "
-            f"{record.committed_len}, allocated {record.allocated_len}, frontier {record.frontier}, lock {record.receipt}"
+            f"record of {record.owner}: row {record.row}, protected {record.protected_len}, "
+            f"committed {record.committed_len}, allocated {record.allocated_len}, frontier {record.frontier}, "
+            f"lock {record.receipt}"
         )
         for component, units in zip(snapshot.components, record.units, strict=True):
             lines.append(f"  {component.pool}: {list(units)}")

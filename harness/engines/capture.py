@@ -106,7 +106,9 @@ class MemoryWalk:
                 units = (handles, *[[peer[handle] for handle in handles] for peer in peers])
                 if view is None or not _shows(view, node, parent, units):
                     live, locks = node.live[:], node.locks[:]
-                    view = NodeView(node.id, parent, namespace, node.start, node.key, units, live, locks, node.last_used)
+                    view = NodeView(
+                        node.id, parent, namespace, node.start, node.key, units, live, locks, node.last_used
+                    )
                 found[node.id] = view
                 if node.children:
                     stack += [(node.id, child) for child in node.children.values()]
@@ -120,7 +122,7 @@ class MemoryWalk:
         pools = []
         for index, ledger in enumerate(memory.ledgers.ledgers):
             holdings = [*outside.get(ledger.name, ())]
-            holdings += [of_node[index] for of_node in cached if of_node[index] is not None]
+            holdings += [held for of_node in cached if (held := of_node[index]) is not None]
             for record in self.records:
                 private = record.units[index][record.protected_len // memory.page_size :]
                 if 0 in private:

@@ -6,6 +6,7 @@ from engine_under_test.config import EngineConfig
 from harness.driver import Driver
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem, System
+from invariants.base import Transition
 
 
 def _own_engine(config: EngineConfig) -> System:
@@ -20,6 +21,12 @@ MACHINES: dict[str, Callable[[EngineConfig], System]] = {
 ENGINES = ("swarden",)  # what `engine` can stand for
 
 
-def build_driver(machine: str, configs: Sequence[EngineConfig], *, keep_digests: bool = True) -> Driver:
+def build_driver(
+    machine: str,
+    configs: Sequence[EngineConfig],
+    *,
+    keep_digests: bool = True,
+    tell: Callable[[Transition], None] | None = None,
+) -> Driver:
     """A driver over fresh systems, one per configuration."""
-    return Driver([MACHINES[machine](config) for config in configs], keep_digests=keep_digests)
+    return Driver([MACHINES[machine](config) for config in configs], keep_digests=keep_digests, tell=tell)

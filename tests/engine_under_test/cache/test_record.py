@@ -1,0 +1,27 @@
+"""What a record's owner has to free: whole pages, split at the frontier."""
+
+import pytest
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.units import request_owner
+from tests.engine_under_test.builders import CacheBench
+
+
+@pytest.mark.parametrize(
+    ("protected_len", "allocated_len", "frontier", "dead", "live"),
+    [
+        pytest.param(8, 21, 12, [3], [4, 5, 6], id="the window has slid into what is private"),
+        pytest.param(8, 21, 4, [], [3, 4, 5, 6], id="the window has slid in what is shared"),
+        pytest.param(8, 21, 0, [], [3, 4, 5, 6], id="the window has not slid"),
+        pytest.param(8, 16, 16, [3, 4], [], id="the window has slid to the end"),
+        pytest.param(8, 8, 0, [], [], id="nothing private"),
+        pytest.param(0, 5, 0, [], [1, 2], id="nothing shared"),
+    ],
+)
+def test_private_pages_are_dead_below_the_frontier(protected_len, allocated_len, frontier, dead, live):
+    bench = CacheBench()
+    receipt = bench.custody.record(bench.start([1])).receipt
+    handles = [1, 2, 3, 4, 5, 6][: -(-allocated_len // 4)]
+    record = KVRecord(request_owner(9), 1, receipt, protected_len, allocated_len, allocated_len, frontier, handles)
+
+    assert record.private_handles(4) == (dead, live)

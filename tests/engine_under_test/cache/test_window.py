@@ -1,0 +1,48 @@
+"""The window formula at the numbers that once went wrong."""
+
+import pytest
+
+from engine_under_test.cache.window import kept_len, tail_len, window_frontier
+
+
+@pytest.mark.parametrize(
+    ("window", "page_size", "position", "frontier"),
+    [
+        pytest.param(128, 64, 1023, 832, id="a window of a token less than two pages"),
+        pytest.param(33, 64, 127, 0, id="page above window: the second page is not begun"),
+        pytest.param(33, 64, 159, 64, id="page above window: in the third page"),
+        pytest.param(33, 64, 160, 64, id="page above window: the last publishable page stays"),
+        pytest.param(33, 64, 192, 128, id="page above window: a page on"),
+        pytest.param(6, 4, 0, 0, id="nothing computed"),
+        pytest.param(6, 4, 8, 0, id="just a window"),
+        pytest.param(6, 4, 11, 0, id="inside a page"),
+        pytest.param(6, 4, 12, 4, id="a page is dead"),
+        pytest.param(2, 1, 5, 4, id="pages of a token, window of two"),
+    ],
+)
+def test_the_frontier_leaves_a_window_in_whole_pages(window, page_size, position, frontier):
+    assert window_frontier(position, window=window, page_size=page_size) == frontier
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 4, 16])
+@pytest.mark.parametrize("window", [2, 4, 5, 8, 17])
+@pytest.mark.parametrize("position", [0, 1, 7, 16, 33, 160])
+def test_what_a_position_reads_and_a_page_before_what_is_published_stay(page_size, window, position):
+    frontier = window_frontier(position, window=window, page_size=page_size)
+    first_read = max(0, position - (window - 1))
+    last_published_page = max(0, position // page_size * page_size - page_size)
+
+    assert frontier <= min(first_read, last_published_page)
+
+
+@pytest.mark.parametrize(
+    ("window", "page_size", "length"),
+    [
+        pytest.param(128, 64, 128, id="not a multiple of the page"),
+        pytest.param(129, 64, 128, id="a multiple of the page"),
+        pytest.param(33, 64, 64, id="less than a page"),
+        pytest.param(2, 1, 1, id="the least"),
+    ],
+)
+def test_window_and_tail_are_counted_in_whole_pages(window, page_size, length):
+    assert kept_len(window=window, page_size=page_size) == tail_len(window=window, page_size=page_size) == length

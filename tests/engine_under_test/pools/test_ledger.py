@@ -1,0 +1,117 @@
+"""A ledger hands out whole takes or none, in its order of reuse, and keeps fenced units back."""
+
+import pytest
+
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Freed, Given, Taken
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.units import TREE, request_owner
+from tests.engine_under_test.builders import Heard
+
+R1 = request_owner(1)
+
+
+def test_a_new_ledger_has_every_unit_but_the_padding_free():
+    assert Ledger("full", 3, reuse="lifo").free_units == (1, 2, 3)
+
+
+def test_what_is_taken_is_free_no_more():
+    ledger = Ledger("full", 4, reuse="fifo")
+
+    units = ledger.take(3, owner=R1)
+
+    assert (units, ledger.free_units, ledger.num_free) == ([1, 2, 3], (4,), 1)
+
+
+def test_a_take_of_more_than_is_free_takes_nothing():
+    ledger = Ledger("full", 2, reuse="lifo")
+
+    with pytest.raises(PoolExhausted) as caught:
+        ledger.take(3, owner=R1)
+
+    assert (str(caught.value), ledger.free_units) == ("full: want 3, 2 free", (1, 2))
+
+
+def test_an_exhausted_pool_says_which_it_is_and_what_was_wanted():
+    with pytest.raises(PoolExhausted) as caught:
+        Ledger("swa", 1, reuse="lifo").take(2, owner=R1)
+
+    assert (caught.value.pool, caught.value.want, caught.value.free) == ("swa", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("reuse", "units"),
+    [
+        pytest.param("lifo", [2, 3], id="lifo: what was freed last comes first"),
+        pytest.param("fifo", [4, 3], id="fifo: what was freed last comes last"),
+    ],
+)
+def test_freed_units_come_again_in_the_configured_order(reuse, units):
+    ledger = Ledger("full", 4, reuse=reuse)
+    ledger.take(4, owner=R1)
+    ledger.free([4, 3, 2], owner=R1, cause="finished")
+
+    assert ledger.take(2, owner=R1) == units
+
+
+def test_a_unit_freed_behind_a_fence_waits_for_its_launch():
+    ledger = Ledger("full", 2, reuse="lifo")
+    units = ledger.take(2, owner=R1)
+
+    ledger.free(units, owner=R1, cause="finished", after=3)
+
+    assert (ledger.num_free, ledger.fenced_units) == (0, {3: tuple(units)})
+
+
+@pytest.mark.parametrize(
+    ("launch", "num_free", "fenced"),
+    [
+        pytest.param(2, 0, {3: (1,), 4: (2,)}, id="an earlier launch"),
+        pytest.param(3, 1, {4: (2,)}, id="the first of the two"),
+        pytest.param(4, 2, {}, id="a later launch completes the earlier ones"),
+    ],
+)
+def test_a_completed_launch_lowers_its_fence(launch, num_free, fenced):
+    ledger = Ledger("full", 2, reuse="fifo")
+    first, second = ledger.take(2, owner=R1)
+    ledger.free([first], owner=R1, cause="finished", after=3)
+    ledger.free([second], owner=R1, cause="finished", after=4)
+
+    ledger.complete(launch)
+
+    assert (ledger.num_free, ledger.fenced_units) == (num_free, fenced)
+
+
+def test_a_unit_freed_behind_a_completed_launch_is_free_at_once():
+    ledger = Ledger("full", 1, reuse="lifo")
+    units = ledger.take(1, owner=R1)
+    ledger.complete(3)
+
+    ledger.free(units, owner=R1, cause="finished", after=3)
+
+    assert (ledger.num_free, ledger.fenced_units) == (1, {})
+
+
+def test_an_observer_hears_of_every_unit_that_changes_hands():
+    heard = Heard()
+    ledger = Ledger("full", 2, reuse="fifo", observer=heard)
+
+    units = ledger.take(2, owner=R1)
+    ledger.give(units, from_owner=R1, to_owner=TREE)
+    ledger.free(units, owner=TREE, cause="evicted")
+
+    assert heard.events == [
+        Taken("full", (1, 2), R1),
+        Given("full", (1, 2), R1, TREE),
+        Freed("full", (1, 2), TREE, "evicted", 0),
+    ]
+
+
+def test_what_moves_nothing_is_not_reported():
+    heard = Heard()
+    ledger = Ledger("full", 2, reuse="fifo", observer=heard)
+
+    ledger.free(ledger.take(0, owner=R1), owner=R1, cause="finished")
+    ledger.give([], from_owner=R1, to_owner=TREE)
+
+    assert heard.events == []

@@ -1,0 +1,233 @@
+"""Pages of several pools are taken together and freed by three checked frees."""
+
+import pytest
+
+from engine_under_test.errors import AccountingError, PoolExhausted
+from engine_under_test.events import Freed, Paired, Refused, Taken
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.paired import PairedLedgers
+from engine_under_test.units import TREE, request_owner
+from tests.engine_under_test.builders import Heard
+
+R1 = request_owner(1)
+WINDOWED = frozenset({"swa"})
+
+
+def pools(observer=None, **pages: int) -> PairedLedgers:
+    """Pools of so many pages, the anchor first; each hands out its lowest page first."""
+    ledgers = [Ledger(name, count, reuse="fifo", observer=observer) for name, count in pages.items()]
+    return PairedLedgers(ledgers, WINDOWED & pages.keys(), observer=observer)
+
+
+def num_free(ledgers: PairedLedgers) -> dict[str, int]:
+    return {ledger.name: ledger.num_free for ledger in ledgers.ledgers}
+
+
+def test_a_take_pairs_the_pages_of_all_pools():
+    ledgers = pools(full=4, swa=3)
+    ledgers.anchor.take(1, owner=TREE)
+
+    handles = ledgers.take(2, owner=R1)
+
+    assert (handles, ledgers.pages_of("swa", handles)) == ([2, 3], [1, 2])
+
+
+def test_the_pages_of_the_anchor_are_the_handles_themselves():
+    ledgers = pools(full=4, swa=3)
+
+    assert ledgers.pages_of("full", [4, 2]) == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"),
+    [
+        pytest.param({"full": 1, "swa": 4}, "full: want 2, 1 free", id="the anchor is short"),
+        pytest.param({"full": 4, "swa": 1}, "swa: want 2, 1 free", id="the second pool is short"),
+    ],
+)
+def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, message):
+    ledgers = pools(**pages)
+
+    with pytest.raises(PoolExhausted) as caught:
+        ledgers.take(2, owner=R1)
+
+    assert (str(caught.value), num_free(ledgers)) == (message, pages)
+
+
+def test_a_refused_take_is_reported_with_its_roll_back():
+    heard = Heard()
+    ledgers = pools(heard, full=4, swa=1)
+
+    with pytest.raises(PoolExhausted):
+        ledgers.take(2, owner=R1)
+
+    assert heard.events == [
+        Taken("full", (1, 2), R1),
+        Freed("full", (2, 1), R1, "rolled back", 0),
+        Refused("swa", R1, 2, 1),
+    ]
+
+
+def test_a_refused_take_leaves_no_peers_behind():
+    ledgers = pools(full=2, swa=1)
+
+    with pytest.raises(PoolExhausted):
+        ledgers.take(2, owner=R1)
+
+    assert ledgers.pages_of("swa", [1, 2]) == [0, 0]
+
+
+def test_free_gives_back_the_pages_of_all_pools_and_their_pairing():
+    ledgers = pools(full=4, swa=4)
+    handles = ledgers.take(3, owner=R1)
+
+    ledgers.free(handles, owner=R1, cause="finished")
+
+    assert (num_free(ledgers), ledgers.pages_of("swa", handles)) == ({"full": 4, "swa": 4}, [0, 0, 0])
+
+
+def test_free_windowed_gives_back_the_windowed_pages_alone():
+    ledgers = pools(full=4, swa=4)
+    handles = ledgers.take(3, owner=R1)
+
+    left = ledgers.free_windowed(handles[:2], owner=R1, cause="slid")
+
+    assert (left, num_free(ledgers)) == (handles[:2], {"full": 1, "swa": 3})
+
+
+def test_free_rest_gives_back_what_the_window_has_left():
+    ledgers = pools(full=4, swa=4)
+    handles = ledgers.take(3, owner=R1)
+    left = ledgers.free_windowed(handles[:2], owner=R1, cause="slid")
+
+    ledgers.free_rest(left, owner=R1, cause="finished")
+
+    assert num_free(ledgers) == {"full": 3, "swa": 3}
+
+
+@pytest.mark.parametrize("free", ["free", "free_windowed"])
+def test_a_page_without_its_peer_cannot_be_freed_as_a_whole(free):
+    ledgers = pools(full=4, swa=4)
+    handles = ledgers.take(2, owner=R1)
+    ledgers.free_windowed(handles[1:], owner=R1, cause="slid")
+
+    with pytest.raises(AccountingError) as caught:
+        {"free": ledgers.free, "free_windowed": ledgers.free_windowed}[free](handles, owner=R1, cause="finished")
+
+    assert str(caught.value) == "full page 2: freed with its swa page (finished) by request r1, yet it has none"
+
+
+def test_a_page_with_its_peer_cannot_be_freed_alone():
+    ledgers = pools(full=4, swa=4)
+    ledgers.followers[0].take(1, owner=TREE)
+    handles = ledgers.take(1, owner=R1)
+
+    with pytest.raises(AccountingError) as caught:
+        ledgers.free_rest(handles, owner=R1, cause="finished")
+
+    assert str(caught.value) == "full page 1: freed alone (finished) by request r1, yet it has swa page 2"
+
+
+@pytest.mark.parametrize("pages", [pytest.param({"full": 4}, id="full only"), pytest.param({"swa": 4}, id="swa only")])
+def test_the_padding_page_is_never_freed(pages):
+    ledgers = pools(**pages)
+
+    with pytest.raises(AccountingError) as caught:
+        ledgers.free([0], owner=R1, cause="finished")
+
+    assert str(caught.value) == f"{ledgers.anchor.name} page 0: the padding page was freed (finished)"
+
+
+def test_the_padding_page_is_never_freed_as_the_rest_of_a_page():
+    with pytest.raises(AccountingError) as caught:
+        pools(full=4).free_rest([0], owner=R1, cause="finished")
+
+    assert str(caught.value) == "full page 0: the padding page was freed (finished)"
+
+
+def test_peers_are_taken_over_by_pages_that_stay():
+    ledgers = pools(full=4, swa=4)
+    kept, incoming = ledgers.take(2, owner=TREE), ledgers.take(2, owner=R1)
+    ledgers.free_windowed(kept, owner=TREE, cause="evicted")
+    peers = ledgers.pages_of("swa", incoming)
+
+    ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
+
+    assert (ledgers.pages_of("swa", kept), ledgers.pages_of("swa", incoming)) == (peers, [0, 0])
+
+
+def test_a_page_whose_peer_was_taken_over_is_freed_alone():
+    ledgers = pools(full=4, swa=4)
+    kept, incoming = ledgers.take(1, owner=TREE), ledgers.take(1, owner=R1)
+    ledgers.free_windowed(kept, owner=TREE, cause="evicted")
+    ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
+
+    ledgers.free_rest(incoming, owner=R1, cause="peers taken over")
+
+    assert num_free(ledgers) == {"full": 3, "swa": 3}
+
+
+def test_an_observer_hears_when_a_pairing_begins_and_ends():
+    heard = Heard()
+    ledgers = pools(heard, full=4, swa=4)
+    ledgers.free_windowed(ledgers.take(2, owner=R1), owner=R1, cause="slid")
+
+    assert heard.of(Paired) == [Paired("full", "swa", (1, 2), (1, 2)), Paired("full", "swa", (1, 2), (0, 0))]
+
+
+def test_with_full_pages_only_nothing_is_windowed():
+    ledgers = pools(full=4)
+    handles = ledgers.take(2, owner=R1)
+
+    left = ledgers.free_windowed(handles, owner=R1, cause="slid")
+
+    assert (left, num_free(ledgers)) == (handles, {"full": 2})
+
+
+def test_with_swa_pages_only_a_slid_handle_stands_for_nothing():
+    ledgers = pools(swa=4)
+    handles = ledgers.take(2, owner=R1)
+
+    left = ledgers.free_windowed(handles, owner=R1, cause="slid")
+
+    assert (left, num_free(ledgers)) == ([0, 0], {"swa": 4})
+
+
+def test_with_swa_pages_only_nothing_is_left_to_free_behind_the_window():
+    ledgers = pools(swa=4)
+    left = ledgers.free_windowed(ledgers.take(2, owner=R1), owner=R1, cause="slid")
+
+    ledgers.free_rest(left, owner=R1, cause="finished")
+
+    assert num_free(ledgers) == {"swa": 4}
+
+
+def test_with_swa_pages_only_a_live_page_is_not_freed_as_dead():
+    ledgers = pools(swa=4)
+    handles = ledgers.take(2, owner=R1)
+
+    with pytest.raises(AccountingError) as caught:
+        ledgers.free_rest(handles, owner=R1, cause="finished")
+
+    assert str(caught.value) == "swa pages [1, 2]: freed as dead (finished) by request r1"
+
+
+def test_a_give_hands_over_only_what_is_held():
+    heard = Heard()
+    ledgers = pools(heard, full=4, swa=4)
+    handles = ledgers.take(2, owner=R1)
+    ledgers.free_windowed(handles[:1], owner=R1, cause="slid")
+
+    ledgers.give(handles, from_owner=R1, to_owner=TREE)
+
+    assert [tuple(event[:2]) for event in heard.events[-2:]] == [("full", (1, 2)), ("swa", (2,))]
+
+
+def test_a_fence_holds_back_the_pages_of_all_pools():
+    ledgers = pools(full=2, swa=2)
+    ledgers.free(ledgers.take(2, owner=R1), owner=R1, cause="finished", after=5)
+    before = num_free(ledgers)
+
+    ledgers.complete(5)
+
+    assert (before, num_free(ledgers)) == ({"full": 0, "swa": 0}, {"full": 2, "swa": 2})

@@ -1,0 +1,34 @@
+"""A row holds page handles by position; nobody writes beyond its width."""
+
+import pytest
+
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.request_table import RequestTable
+
+
+def table() -> RequestTable:
+    return RequestTable(Ledger("rows", 2, reuse="lifo"), width=4)
+
+
+def test_a_row_gives_back_what_was_written():
+    rows = table()
+    rows.write(1, 0, [7, 8])
+    rows.write(1, 2, [9])
+
+    assert list(rows.read(1, 1, 3)) == [8, 9]
+
+
+def test_a_row_is_not_written_by_its_neighbour():
+    rows = table()
+    rows.write(1, 0, [7, 8, 9, 10])
+
+    rows.write(2, 0, [1, 2, 3, 4])
+
+    assert list(rows.read(1, 0, 4)) == [7, 8, 9, 10]
+
+
+def test_a_write_beyond_the_width_is_refused():
+    with pytest.raises(AssertionError) as caught:
+        table().write(1, 3, [7, 8])
+
+    assert str(caught.value).splitlines()[0] == "row 1: 3 + 2 pages do not fit in a width of 4"

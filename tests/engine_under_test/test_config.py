@@ -1,0 +1,117 @@
+"""A configuration that no engine can be built from is refused with field, value and remedy."""
+
+import pytest
+
+from engine_under_test.config import EngineConfig, PoolSpec
+from engine_under_test.errors import ConfigError
+
+REFUSALS = [
+    ("page_size", {"page_size": 3}, "page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
+    ("page_reuse", {"page_reuse": "random"}, "page_reuse: 'random' is not one of lifo, fifo"),
+    ("waiting_order", {"waiting_order": "sjf"}, "waiting_order: 'sjf' is not one of fcfs, lpm"),
+    ("prefix_sharing", {"prefix_sharing": 1}, "prefix_sharing: 1 is not true or false"),
+    ("full_pages", {"full_pages": -1}, "full_pages: -1 is not a whole number of at least 0"),
+    ("swa_pages", {"swa_pages": 2.5}, "swa_pages: 2.5 is not a whole number of at least 0"),
+    ("rows", {"max_running_requests": 0}, "max_running_requests: 0 is not a whole number of at least 1"),
+    ("row width", {"max_context_len": 1}, "max_context_len: 1 is not a whole number of at least 2"),
+    ("interval", {"window_eviction_interval": 0}, "window_eviction_interval: 0 is not a whole number of at least 1"),
+    (
+        "decay",
+        {"new_token_ratio_decay_steps": 0},
+        "new_token_ratio_decay_steps: 0 is not a whole number of at least 1",
+    ),
+    ("clip", {"max_estimated_new_tokens": True}, "max_estimated_new_tokens: True is not a whole number of at least 1"),
+    ("chunk_len", {"chunk_len": 0}, "chunk_len: 0 is not a whole number of at least 1"),
+    ("timeout", {"request_timeout_ms": "5"}, "request_timeout_ms: '5' is not a whole number of at least 1"),
+    (
+        "no pool",
+        {"full_pages": 0},
+        "full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages",
+    ),
+    (
+        "ratio above 1",
+        {"new_token_ratio": 1.5},
+        "new_token_ratio: 1.5 with new_token_ratio_floor 0.098; want 0 < new_token_ratio_floor <= new_token_ratio <= 1",
+    ),
+    (
+        "floor above ratio",
+        {"new_token_ratio": 0.5, "new_token_ratio_floor": 0.6},
+        "new_token_ratio: 0.5 with new_token_ratio_floor 0.6; want 0 < new_token_ratio_floor <= new_token_ratio <= 1",
+    ),
+    (
+        "window without a pool",
+        {"sliding_window": 8},
+        "sliding_window: 8 with swa_pages 0; give swa_pages or leave the window out",
+    ),
+    (
+        "pool without a window",
+        {"swa_pages": 8},
+        "sliding_window: not given, and swa_pages is 8; want at least 2 tokens",
+    ),
+    (
+        "window of the token itself",
+        {"swa_pages": 8, "sliding_window": 1},
+        "sliding_window: 1 is not a whole number of at least 2",
+    ),
+    (
+        "pool below a window and two pages",
+        {"page_size": 4, "swa_pages": 3, "sliding_window": 6},
+        "swa_pages: 3 cannot hold one request with sliding_window 6 and page_size 4; want at least 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
+def test_an_impossible_configuration_is_refused(fields, message):
+    with pytest.raises(ConfigError) as caught:
+        EngineConfig(**fields)
+
+    assert str(caught.value) == message
+
+
+def test_an_unknown_field_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError) as caught:
+        EngineConfig.from_mapping({"page_size": 4, "pages": 8})
+
+    assert str(caught.value) == (
+        "pages: no such field; the fields are chunk_len, full_pages, max_context_len, max_estimated_new_tokens, "
+        "max_running_requests, new_token_ratio, new_token_ratio_decay_steps, new_token_ratio_floor, page_reuse, "
+        "page_size, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, waiting_order, "
+        "window_eviction_interval"
+    )
+
+
+def test_a_configuration_survives_being_written_down():
+    config = EngineConfig(page_size=4, full_pages=16, swa_pages=8, sliding_window=6, page_reuse="fifo")
+
+    assert EngineConfig.from_mapping(config.to_mapping()) == config
+
+
+FULL, SWA = PoolSpec("full", 16, None), PoolSpec("swa", 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pools"),
+    [
+        pytest.param({"full_pages": 16}, (FULL,), id="full only"),
+        pytest.param({"full_pages": 0, "swa_pages": 8, "sliding_window": 6}, (SWA,), id="swa only"),
+        pytest.param({"full_pages": 16, "swa_pages": 8, "sliding_window": 6}, (FULL, SWA), id="both"),
+    ],
+)
+def test_a_pool_of_no_pages_does_not_exist(fields, pools):
+    assert EngineConfig(page_size=4, **fields).pools == pools
+
+
+@pytest.mark.parametrize(
+    ("page_size", "window", "pages"),
+    [
+        pytest.param(4, 6, 4, id="window above a page"),
+        pytest.param(64, 33, 3, id="window below a page"),
+        pytest.param(1, 2, 3, id="the least window"),
+        pytest.param(64, 128, 4, id="window of whole pages"),
+    ],
+)
+def test_the_least_windowed_pool_is_a_window_in_whole_pages_and_two_more(page_size, window, pages):
+    config = EngineConfig(page_size=page_size, swa_pages=pages, sliding_window=window)
+
+    assert config.least_swa_pages == pages

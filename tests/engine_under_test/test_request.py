@@ -1,0 +1,38 @@
+"""A request counts its outputs, knows when it is done and sends each token once."""
+
+import pytest
+
+from engine_under_test.request import Output, Request
+
+
+def a_request(**fields):
+    return Request(1, 3, [5, 6, 7], **{"max_new_tokens": 2} | fields)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "reason"),
+    [
+        pytest.param([8], None, id="more to come"),
+        pytest.param([8, 9], "length", id="all that were asked for"),
+        pytest.param([40], "stop", id="a stop token"),
+        pytest.param([8, 40], "stop", id="a stop token as the last"),
+    ],
+)
+def test_a_request_ends_with_its_last_token(sampled, reason):
+    request = a_request(stop_token_ids=frozenset({40}))
+
+    for token in sampled:
+        request.append(token)
+
+    assert (request.finish_reason, request.num_outputs) == (reason, len(sampled))
+
+
+def test_a_token_is_sent_once():
+    request = a_request()
+    request.append(8)
+    first = request.send()
+    request.append(9)
+
+    second = request.send()
+
+    assert (first, second) == (Output(1, (8,), None, 0, 0), Output(1, (9,), "length", 0, 0))

@@ -1,0 +1,35 @@
+"""Arithmetic of tokens and pages, and how owners are called."""
+
+import pytest
+
+from engine_under_test.units import TREE, Owner, align_down, align_up, lookback, num_pages, request_owner
+
+
+@pytest.mark.parametrize(
+    ("length", "down", "up", "pages"),
+    [
+        pytest.param(0, 0, 0, 0, id="nothing"),
+        pytest.param(1, 0, 4, 1, id="a page begun"),
+        pytest.param(4, 4, 4, 1, id="a whole page"),
+        pytest.param(5, 4, 8, 2, id="a token more"),
+        pytest.param(8, 8, 8, 2, id="two whole pages"),
+    ],
+)
+def test_lengths_are_rounded_to_pages(length, down, up, pages):
+    assert (align_down(length, 4), align_up(length, 4), num_pages(length, 4)) == (down, up, pages)
+
+
+def test_a_window_that_counts_the_token_itself_looks_back_one_less():
+    assert lookback(128) == 127
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        pytest.param(request_owner(3), "request r3", id="request"),
+        pytest.param(Owner("session", 12), "session s12", id="session"),
+        pytest.param(TREE, "tree", id="tree"),
+    ],
+)
+def test_an_owner_is_called_by_kind_and_number(owner, name):
+    assert str(owner) == name

@@ -1,0 +1,169 @@
+"""The command line, as a user and as a script meet it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from harness.oplog import Header, OpLog
+from harness.ops import Drain, Recipe, Submit
+from harness.replay import log_of, run_log
+
+CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
+OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
+
+
+def swarden(*arguments, cwd):
+    """Run the command as a process of its own."""
+    script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=cwd,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    """The op-log of a run with a planted bug."""
+    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B18"), OPS)
+    path = tmp_path / "failing.oplog"
+    log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True)).save(path)
+    return path
+
+
+def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
+    """Standard output is one object with the promised keys; shares are from 0 to 1."""
+    run = swarden("fuzz", "--profile", "smoke", "--runs", 4, "--workers", 1, "--seed", 5, "--json", cwd=tmp_path)
+
+    told = json.loads(run.stdout)
+    assert run.returncode == 0, run.stderr
+    assert set(told) == {
+        "runs",
+        "steps",
+        "seconds",
+        "steps_per_second",
+        "violations",
+        "findings",
+        "probes",
+        "checks",
+        "noops",
+        "faults",
+    }
+    assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
+    assert all(0 <= share <= 1 for share in told["noops"].values())
+    assert not (tmp_path / ".swarden").exists()
+
+
+def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
+    """The finding is shrunk, its op-log fails again, and so does the pytest file beside it."""
+    found = swarden(
+        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1, "--json",
+        "--minutes", 1, cwd=tmp_path,
+    )  # fmt: skip
+    [finding] = json.loads(found.stdout)["findings"]
+
+    again = swarden("replay", finding["path"], cwd=tmp_path)
+
+    assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nrequests_are_in_one_place: ")
+    assert again.stdout.rstrip().endswith(f"replay: swarden replay {finding['path']}")
+    assert finding["ops"] <= 12
+    assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
+
+
+def test_two_workers_share_a_campaign(tmp_path):
+    """Each takes every second batch; the counts are of both."""
+    run = swarden("fuzz", "--profile", "smoke", "--runs", 3, "--workers", 2, "--seed", 5, "--json", cwd=tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["runs"] == 6
+
+
+def test_shrink_writes_a_smaller_log_and_leaves_the_first_alone(failing, tmp_path):
+    """The smaller log fails with the same fingerprint; nothing is overwritten."""
+    before = failing.read_bytes()
+
+    run = swarden("shrink", failing, "--json", cwd=tmp_path)
+
+    told = json.loads(run.stdout)
+    small = OpLog.load(Path(told["path"]))
+    assert run.returncode == 0, run.stderr
+    assert failing.read_bytes() == before
+    assert small.header.expected == told["fingerprint"]
+    assert len(small.ops) == told["ops"] <= len(OPS)
+
+
+def test_show_prints_a_row_per_step(failing, tmp_path):
+    """Ops, places and occupancy, then what failed."""
+    run = swarden("show", failing, cwd=tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert "full used" in run.stdout
+    assert "rows_begin_with_the_tree_path: " in run.stdout
+
+
+def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
+    """Equations, free lists, requests, records and nodes."""
+    run = swarden("show", failing, "--step", 1, cwd=tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("step 1\nfull: capacity 64 = free ")
+    assert "record of request r1: row " in run.stdout
+    assert "node n" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ("replay", "nowhere.oplog"),
+            "ERROR nowhere.oplog: cannot be read: No such file or directory; name an op-log",
+            id="replay-of-nothing",
+        ),
+        pytest.param(
+            ("show", "nowhere.oplog"),
+            "swarden: nowhere.oplog: cannot be read: No such file or directory; name an op-log",
+            id="show-of-nothing",
+        ),
+        pytest.param(
+            ("fuzz", "--machine", "toaster"),
+            "swarden: --machine: 'toaster' is not one of engine",
+            id="unknown-machine",
+        ),
+        pytest.param(
+            ("fuzz", "--mutant", "B0"), "swarden: mutant B0: not in the catalogue; it has ", id="unknown-mutant"
+        ),
+        pytest.param(("mutants", "run", "B0"), "swarden: mutant B0: not in the catalogue; it has ", id="no-such-hunt"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_two(arguments, message, tmp_path):
+    """No traceback, nothing written."""
+    run = swarden(*arguments, cwd=tmp_path)
+
+    lines = (run.stdout + run.stderr).strip().splitlines()
+    assert run.returncode == 2
+    assert [line[: len(message)] for line in lines] == [message]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_torn_log_among_good_ones_is_named_and_the_others_still_run(failing, tmp_path):
+    """ERROR for the one, FAILED for the other; misuse decides the exit code."""
+    torn = tmp_path / "torn.oplog"
+    torn.write_bytes(failing.read_bytes()[:-30])
+
+    run = swarden("replay", torn, failing, cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert [line.split()[0] for line in run.stdout.splitlines() if line.startswith(("ERROR", "FAILED"))] == [
+        "ERROR",
+        "FAILED",
+    ]
+    assert torn.read_bytes() == failing.read_bytes()[:-30]

@@ -1,0 +1,117 @@
+"""Campaigns: the same seed finds the same, and green must be earned."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.campaign import Plan, Result, Tallies, Worker, batch_seed, machine_of, merge, why_not_green
+from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
+from harness.machines.ledger import LedgerTraffic
+from harness.probes import ENGINE_PROBES
+from harness.profiles import Profile
+from invariants.catalog import CATALOG
+
+TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=15, probe_floor=0.0, must_evaluate=False, recheck_every=3)
+
+
+def work(**changes):
+    """A worker's result after a few small runs."""
+    plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    return Worker(replace(plan, **changes), lambda _: None).work()
+
+
+def earned() -> Result:
+    """A campaign of 100 engine runs that saw and evaluated everything."""
+    tallies = Tallies(runs=100)
+    tallies.machine_runs["engine"] = 100
+    tallies.ops.update({"step": 100})
+    tallies.evaluated.update(invariant.name for invariant in CATALOG)
+    tallies.probes.update(dict.fromkeys(ENGINE_PROBES, 1))
+    return Result(tallies)
+
+
+def test_the_same_seed_does_the_same():
+    """Two campaigns from one seed run the same ops and see the same probes."""
+    first, second = work(), work()
+
+    assert (first.tallies.ops, first.tallies.steps) == (second.tallies.ops, second.tallies.steps)
+    assert first.tallies.probes == second.tallies.probes
+    assert first.tallies.rechecked == 2
+    assert first.diverged == []
+
+
+def test_the_first_finding_ends_a_hunt():
+    """With stop_on_first one finding is kept, with its log up to the op that failed."""
+    result = work(mutant="B46", stop_on_first=True, max_runs=None)
+
+    [finding] = result.findings.values()
+    assert finding.invariant == "requests_are_in_one_place"
+    assert finding.log.header.mutant == "B46"
+    assert result.tallies.failed_runs == 1
+
+
+def test_a_failure_of_the_same_kind_is_kept_once():
+    """Runs that fail are counted, findings are told apart by their fingerprint."""
+    result = work(mutant="B46", max_runs=12)
+
+    assert result.tallies.failed_runs > len(result.findings)
+    assert all(name == finding.fingerprint for name, finding in result.findings.items())
+
+
+def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
+    """All machines have their turn; naming one leaves only its own."""
+    turns = [machine_of(None, batch) for batch in range(10)]
+
+    assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 4
+    assert {machine_of("ledger", batch) for batch in range(10)} == {LedgerTraffic}
+
+
+def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
+    """Known values: a change would make old seeds worthless."""
+    assert [batch_seed(7, batch) for batch in (0, 1)] == [1718373188, 4149949613]
+    assert batch_seed(7, 0) != batch_seed(8, 0)
+
+
+def test_results_of_workers_add_up():
+    """Counts are sums, of equal findings the earliest stays."""
+    one, other = work(mutant="B46", stop_on_first=True), work(mutant="B46", stop_on_first=True)
+    [fingerprint] = one.findings
+    other.findings[fingerprint] = replace(other.findings[fingerprint], found_cpu_seconds=0.0)
+
+    merged = merge([one, other])
+
+    assert merged.tallies.runs == one.tallies.runs + other.tallies.runs
+    assert merged.findings[fingerprint].found_cpu_seconds == 0.0
+
+
+def test_an_earned_campaign_is_green():
+    """Everything evaluated, every probe at its floor, no op mostly idle."""
+    assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01)) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "owed"),
+    [
+        pytest.param(
+            lambda tallies: tallies.noops.update({"step": 51}),
+            "op step: 51 of 100 were no-ops",
+            id="idle-op",
+        ),
+        pytest.param(
+            lambda tallies: tallies.evaluated.pop("tree_is_well_formed"),
+            "invariant tree_is_well_formed was never evaluated",
+            id="vacuous-invariant",
+        ),
+        pytest.param(
+            lambda tallies: tallies.probes.pop("chunk_parked"),
+            "probe chunk_parked: seen in 0 runs, want at least 1",
+            id="probe-below-its-floor",
+        ),
+    ],
+)
+def test_a_campaign_that_did_not_see_enough_is_red(spoil, owed):
+    """Zero violations are not enough."""
+    result = earned()
+    spoil(result.tallies)
+
+    assert why_not_green(result, replace(TINY, must_evaluate=True, probe_floor=0.01)) == [owed]

@@ -1,0 +1,58 @@
+"""Planting: from outside, exactly once, and undone."""
+
+import pytest
+
+from engine_under_test.cache.window import kept_len, window_frontier
+from harness.mutants.catalog import BY_ID
+from harness.mutants.mutant import Hunk, Mutant, StaleMutant
+
+WINDOW = "engine_under_test.cache.window:kept_len"
+
+
+def test_a_planted_bug_reaches_everybody_who_imported_the_function():
+    """The function itself is changed, and healthy again afterwards."""
+    healthy = kept_len(window=2, page_size=16), window_frontier(40, window=2, page_size=16)
+
+    with BY_ID["B14"].planted():
+        broken = kept_len(window=2, page_size=16), window_frontier(40, window=2, page_size=16)
+
+    assert (healthy, broken) == ((16, 16), (1, 32))
+    assert kept_len(window=2, page_size=16) == 16
+
+
+def test_planting_twice_is_planting_once():
+    """A replay inside a campaign that has planted the bug already does not stumble over it."""
+    with BY_ID["B14"].planted():
+        with BY_ID["B14"].planted():
+            pass
+        still_broken = kept_len(window=2, page_size=16)
+
+    assert still_broken == 1
+
+
+@pytest.mark.parametrize(
+    ("healthy", "times"),
+    [
+        pytest.param("return nothing_of_the_kind", 0, id="gone"),
+        pytest.param("page_size", 3, id="ambiguous"),
+    ],
+)
+def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
+    """The message names the mutant, the target, the text and how often it stands there."""
+    stale = Mutant("B0", "nowhere", (Hunk(WINDOW, healthy, "pass"),), ())
+
+    with pytest.raises(StaleMutant) as raised, stale.planted():
+        pass
+
+    assert str(raised.value) == f"B0: {WINDOW} has {healthy!r} {times} times; want it once"
+
+
+def test_a_stale_hunk_leaves_the_others_unplanted():
+    """Nothing is changed unless all of it fits."""
+    good = BY_ID["B14"].hunks[0]
+    half_stale = Mutant("B0", "nowhere", (good, Hunk(WINDOW, "return nothing_of_the_kind", "pass")), ())
+
+    with pytest.raises(StaleMutant), half_stale.planted():
+        pass
+
+    assert kept_len(window=2, page_size=16) == 16

@@ -1,0 +1,108 @@
+"""Replaying: the same driver again, and a verdict."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine_under_test.config import EngineConfig
+from harness.engines.registry import build_driver
+from harness.errors import UsageError
+from harness.oplog import Header, OpLog
+from harness.ops import Drain, Op, Recipe, Step, Submit
+from harness.replay import Verdict, log_of, replay, run_log
+
+CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
+OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
+
+
+def fresh_log(mutant=None):
+    """The log of a run of OPS, as a campaign would write it."""
+    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant=mutant), OPS)
+    return log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True))
+
+
+def test_a_healthy_log_replays_as_fixed_and_deterministic():
+    """Nothing fails and every digest is met again."""
+    outcome = replay(fresh_log())
+
+    assert (outcome.verdict, outcome.diverged, outcome.is_same_build) == (Verdict.FIXED, None, True)
+
+
+def test_a_log_of_a_planted_bug_fails_as_before():
+    """The header's mutant is planted again, and the same fingerprint shows."""
+    outcome = replay(fresh_log("B18"))
+
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.diverged is None
+    assert outcome.driver.failure is not None
+    assert outcome.driver.failure.fingerprint == outcome.log.header.expected
+
+
+def test_a_log_that_fails_in_another_way_has_changed():
+    """What the log expects is not what is seen."""
+    log = fresh_log("B18")
+    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+
+    assert replay(log).verdict is Verdict.CHANGED
+
+
+def test_the_first_op_whose_state_differs_is_named():
+    """A digest that is not met says where the two runs part."""
+    log = fresh_log()
+    then = ["000000000000", *log.digests[1:]]
+
+    outcome = replay(OpLog(log.header, log.ops, then))
+
+    assert outcome.diverged == f"op 1 (Submit): digest {log.digests[0]}, the log has 000000000000"
+    assert outcome.is_nondeterministic
+
+
+def test_a_divergence_from_another_build_is_a_remark():
+    """Only the same sources must agree."""
+    log = fresh_log()
+    older = msgspec.structs.replace(log.header, source_hash="another build")
+
+    outcome = replay(OpLog(older, log.ops, ["000000000000", *log.digests[1:]]))
+
+    assert outcome.diverged is not None
+    assert not outcome.is_nondeterministic
+
+
+def test_a_mutant_that_is_not_in_the_catalogue_is_named():
+    """One line, with what there is."""
+    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B0"), OPS)
+
+    with pytest.raises(UsageError, match=r"^mutant B0: not in the catalogue; it has B14, B18, "):
+        run_log(log)
+
+
+def test_a_log_survives_its_file(tmp_path: Path):
+    """Written, read and run again it is the same run."""
+    path = tmp_path / "run.oplog"
+    fresh_log("B18").save(path)
+
+    assert replay(OpLog.load(path)).verdict is Verdict.FAILED
+
+
+def test_a_log_of_two_engines_drives_both():
+    """Ops name their engine by its ordinal in the header."""
+    log = OpLog(
+        Header(machine="engine", engines=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
+        [Submit(), Submit(engine=1), Step(engine=1), Drain()],
+    )
+
+    driver = run_log(log)
+
+    assert driver.failure is None
+    assert [driver.snapshot(index).step for index in (0, 1)] == [1, 1]
+
+
+def test_a_driver_is_built_for_each_machine():
+    """Whatever a header may name can be driven."""
+    drivers = {name: build_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
+
+    for driver in drivers.values():
+        driver.apply(Drain())
+
+    assert [driver.failure for driver in drivers.values()] == [None, None, None]
