@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from harness.campaign import Plan, Worker
 from harness.findings import Settled, settle
 from harness.mutants.mutant import Mutant
+from harness.process import prepare_process
 from harness.profiles import PROFILES
 from harness.shrink import Budget
 
@@ -45,7 +44,7 @@ class Hunted:
 
 def hunt(mutant: Mutant, *, seed: int, seconds: float, out: Path) -> Hunted:
     """Plant a bug, look for it for at most `seconds`, shrink what is found for as long again."""
-    torch.set_num_threads(1)
+    prepare_process()
     plan = Plan(PROFILES["default"], seed, seconds, machine=mutant.machine, mutant=mutant.id, stop_on_first=True)
     result = Worker(plan, lambda _: None).work()
     if not result.findings:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple
 
-import torch
-
 from harness.campaign import Plan, Result, Worker, merge
+from harness.process import prepare_process
 
 PATIENCE_S = 1.0  # between two looks at whether a worker is alive
 
@@ -35,7 +34,7 @@ def run_campaign(plan: Plan, workers: int, tell: Tell) -> Result:
 
     Raises WorkerDied where a process ends before its time.
     """
-    torch.set_num_threads(1)
+    prepare_process()
     if workers == 1:
         return Worker(plan, lambda result: tell(_progress(plan, result))).work()
     context = multiprocessing.get_context("spawn")
@@ -69,7 +68,7 @@ def _collect(mailbox: Any, processes: list[SpawnProcess], tell: Tell) -> list[Re
 
 
 def _work(plan: Plan, mailbox: Any) -> None:
-    torch.set_num_threads(1)
+    prepare_process()
     result = Worker(plan, lambda so_far: mailbox.put((plan.worker, _progress(plan, so_far)))).work()
     mailbox.put((plan.worker, result))
 

@@ -1,12 +1,14 @@
 """What an invariant is: a named pure function from a transition to evidence."""
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from invariants.changes import PARTS, Changes
+from invariants.derived import Derived
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
 from invariants.view import Snapshot
@@ -36,7 +38,9 @@ class Transition:
     """One step or operation: the state before, what happened, the state after.
 
     `reference` is the truth that the harness keeps apart from the engine.  `steps_without_forward`
-    counts the steps up to this one in which work waited and nothing was computed.
+    counts the steps up to this one in which work waited and nothing was computed.  Where
+    `before_is_checked`, `before` was the `after` of a transition in which nothing was found wrong, and
+    what is the same object in both states is not judged again.
     """
 
     before: Snapshot
@@ -45,16 +49,22 @@ class Transition:
     when: When = When.STEP
     reference: Reference = field(default_factory=Reference)
     steps_without_forward: int = 0
+    before_is_checked: bool = False
 
-    @cached_property
+    @Derived
     def by_type(self) -> dict[type, list[NamedTuple]]:
         """The events by their type, each in order."""
-        grouped: dict[type, list[NamedTuple]] = {}
+        grouped: defaultdict[type, list[NamedTuple]] = defaultdict(list)
         for event in self.events:
-            grouped.setdefault(type(event), []).append(event)
-        return grouped
+            grouped[type(event)].append(event)
+        return dict(grouped)
 
-    @cached_property
+    @Derived
+    def changes(self) -> Changes:
+        """What of the state after may be wrong; all of it, unless the state before was checked."""
+        return Changes(self.before, self.after, before_is_right=self.before_is_checked)
+
+    @Derived
     def misplaced(self) -> list[Misplaced]:
         """Units that were moved or written by somebody who did not own them just then."""
         return replay(self.before, self.events, self.after)
@@ -67,12 +77,14 @@ class Transition:
 Given = Callable[[Transition], bool]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Invariant:
     """A claim and the function that finds what breaks it.
 
     `covers` names the laws that it stands for; `needs` the parts of a snapshot without which it is
     not applicable, `given` what else it takes; `on` the events without which there is nothing to judge.
+    One that is about the state after alone may say which parts it `reads`: where it held, and they are
+    the same objects still, it holds.
     """
 
     name: str
@@ -81,6 +93,7 @@ class Invariant:
     covers: tuple[str, ...]
     needs: frozenset[str]
     on: frozenset[type]
+    reads: frozenset[str]
     given: Given | None
     find: Callable[[Transition], Evidence]
 
@@ -104,6 +117,7 @@ def invariant(
     covers: tuple[str, ...],
     needs: tuple[str, ...] = (),
     on: tuple[type, ...] = (),
+    reads: tuple[str, ...] = (),
     given: Given | None = None,
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
     """Make an Invariant of a generator; its name is the function's, its claim the docstring's first line."""
@@ -111,8 +125,18 @@ def invariant(
     def made(find: Callable[[Transition], Evidence]) -> Invariant:
         claim = inspect.getdoc(find)
         assert claim, f"{find.__name__} has no docstring to claim anything"
+        assert frozenset(PARTS) >= frozenset(reads), f"{find.__name__} reads {reads}: want some of {PARTS}"
+        assert not reads or (when is When.OP and not on), f"{find.__name__} is not judged each time"
         return Invariant(
-            find.__name__, claim.splitlines()[0], when, covers, frozenset(needs), frozenset(on), given, find
+            find.__name__,
+            claim.splitlines()[0],
+            when,
+            covers,
+            frozenset(needs),
+            frozenset(on),
+            frozenset(reads),
+            given,
+            find,
         )
 
     return made

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from invariants import (
     admission,
@@ -72,6 +74,8 @@ CATALOG: tuple[Invariant, ...] = (
     pools.drained_pools_are_full,
 )
 
+MOST_CASES = 4096  # remembered
+
 
 @dataclass(slots=True)
 class Counts:
@@ -84,19 +88,64 @@ class Counts:
 Tally = dict[str, Counts]
 
 
+class Due(NamedTuple):
+    """What a transition calls for: of these invariants the ones that are judged, the ones that still hold, the rest."""
+
+    judged: tuple[Invariant, ...]
+    unchanged: tuple[str, ...]
+    not_applicable: tuple[str, ...]
+
+
+class Case(NamedTuple):
+    """What decides which invariants are due: the moment, the types of the events, and the parts of the state."""
+
+    moment: When
+    kinds: frozenset[type]
+    missing: frozenset[str]
+    unchanged: frozenset[str]
+
+
 def check(change: Transition, tally: Tally, catalog: Sequence[Invariant] = CATALOG) -> list[Violation]:
     """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
     found: list[Violation] = []
-    kinds, missing, moment, always = change.by_type, change.after.missing, change.when, When.OP
-    for one in catalog:
-        if (one.when is always or one.when is moment) and not (one.on and one.on.isdisjoint(kinds)):
-            counts = tally.get(one.name)
-            if counts is None:
-                counts = tally[one.name] = Counts()
-            if (one.needs and not one.needs.isdisjoint(missing)) or not (one.given is None or one.given(change)):
-                counts.not_applicable += 1
-            else:
-                counts.evaluated += 1
-                for subject, detail in one.find(change):
-                    found.append(Violation(one.name, subject, detail))
+    case = Case(change.when, frozenset(change.by_type), change.after.missing, change.changes.unchanged)
+    due = _usually_due(case) if catalog is CATALOG else _due(case, catalog)
+    for name in due.not_applicable:
+        _counts(tally, name).not_applicable += 1
+    for name in due.unchanged:
+        _counts(tally, name).evaluated += 1
+    for one in due.judged:
+        counts = tally.get(one.name) or _counts(tally, one.name)
+        if one.given is None or one.given(change):
+            counts.evaluated += 1
+            for subject, detail in one.find(change):
+                found.append(Violation(one.name, subject, detail))
+        else:
+            counts.not_applicable += 1
     return found
+
+
+def _due(case: Case, catalog: Sequence[Invariant]) -> Due:
+    applicable: list[Invariant] = []
+    not_applicable: list[str] = []
+    for one in catalog:
+        if one.when in (When.OP, case.moment) and not (one.on and one.on.isdisjoint(case.kinds)):
+            if one.needs.isdisjoint(case.missing):
+                applicable.append(one)
+            else:
+                not_applicable.append(one.name)
+    held = [one for one in applicable if one.reads and one.reads <= case.unchanged]
+    judged = tuple(one for one in applicable if one not in held)
+    return Due(judged, tuple(one.name for one in held), tuple(not_applicable))
+
+
+@lru_cache(maxsize=MOST_CASES)
+def _usually_due(case: Case) -> Due:
+    return _due(case, CATALOG)
+
+
+def _counts(tally: Tally, name: str) -> Counts:
+    counts = tally.get(name)
+    if counts is None:
+        counts = tally[name] = Counts()
+    return counts

@@ -50,10 +50,9 @@ def reads_cover_the_window(change: Transition) -> Evidence:
 @invariant(When.OP, covers=("WRITE-PRIVATE", "NO-UAF"), on=(Written,))
 def writes_go_to_private_units(change: Transition) -> Evidence:
     """A pass writes only to what its request owns just then: not to the tree's, nor to what is free."""
-    pools = change.before.pool_by_name
     for event, unit, owner in change.misplaced:
         if isinstance(event, Written):
-            pool = pools[event.pool]
+            pool = change.before.pool(event.pool)
             wrote = f"written by {request_name(event.request_id)} for [{event.start}, {event.end})"
             yield unit_of(pool, unit), f"{wrote}, yet {standing(owner) if unit else 'it is padding'}"
 

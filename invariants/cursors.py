@@ -5,7 +5,7 @@
                           |..windowed pages gone..|frontier
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
@@ -17,7 +17,7 @@ from invariants.wording import node_name
 @invariant(When.OP, covers=("CURSOR",), needs=("records",))
 def cursors_are_ordered(change: Transition) -> Evidence:
     """0 <= protected_len <= committed_len <= allocated_len, and 0 <= frontier <= allocated_len."""
-    for record in change.after.records or ():
+    for record in change.changes.records:
         if not 0 <= record.protected_len <= record.committed_len <= record.allocated_len:
             lengths = f"committed_len {record.committed_len}, allocated_len {record.allocated_len}"
             yield str(record.owner), f"protected_len {record.protected_len}, {lengths}"
@@ -29,7 +29,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
 def cursors_are_aligned(change: Transition) -> Evidence:
     """What splits a request's pages, protected_len and frontier, lies on a page boundary."""
     page_size = change.after.limits.page_size
-    for record in change.after.records or ():
+    for record in change.changes.records:
         if record.protected_len % page_size:
             yield str(record.owner), f"protected_len {record.protected_len} is inside a page of {page_size}"
         if record.frontier % page_size:
@@ -40,7 +40,7 @@ def cursors_are_aligned(change: Transition) -> Evidence:
 def rows_hold_the_pages_of_their_record(change: Transition) -> Evidence:
     """A row names, page by page, what its record holds, and no more than it is long."""
     page_size, most = change.after.limits.page_size, change.after.limits.max_context_len
-    for record in change.after.records or ():
+    for record in change.changes.records:
         pages = -(-record.allocated_len // page_size)
         if record.allocated_len > most:
             yield str(record.owner), f"allocated_len {record.allocated_len}, yet row {record.row} ends at {most}"
@@ -62,7 +62,8 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
     """
     after, page_size = change.after, change.after.limits.page_size
     is_whole_read = any(component.window is None for component in after.components)
-    for record, path in zip(after.records or (), after.record_paths, strict=True):
+    for record in change.changes.records:
+        path = after.path(record.node)
         end = path[0].end if path else 0
         if end != record.protected_len and (path or is_whole_read):
             below = f"{node_name(record.node)} ends at {end}" if path else "it shares no node"
@@ -81,7 +82,7 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
 def windowed_pages_go_with_the_frontier(change: Transition) -> Evidence:
     """A record's private pages are all there, but for the windowed ones below its frontier, which are gone."""
     page_size = change.after.limits.page_size
-    for record in change.after.records or ():
+    for record in change.changes.records:
         first = record.protected_len // page_size
         border = max(record.frontier // page_size, first)
         for component, units in zip(change.after.components, record.units, strict=True):
@@ -98,23 +99,24 @@ def windowed_pages_go_with_the_frontier(change: Transition) -> Evidence:
 @invariant(When.STEP, covers=("WINDOW-BOUND",), needs=("records", "windowed"))
 def private_windows_are_bounded(change: Transition) -> Evidence:
     """Behind what a record had computed before a step, it keeps a window, a page and the agreed slack."""
-    limits = change.after.limits
-    for record in change.after.records or ():
-        committed = _committed_before(change, record)
-        for component in change.after.components:
-            if component.window is not None:
-                most = kept_len(component.window, limits.page_size) + limits.page_size - 1 + limits.window_slack
-                kept = committed - max(record.frontier, record.protected_len)
-                if kept > most:
-                    frontier = f"committed_len was {committed}, frontier {record.frontier}"
-                    yield str(record.owner), f"keeps {kept} tokens of {component.pool}, at most {most}: {frontier}"
+    limits, earlier = change.after.limits, change.before.record_by_request
+    for component in change.after.components:
+        if component.window is not None:
+            most = kept_len(component.window, limits.page_size) + limits.page_size - 1 + limits.window_slack
+            for record in change.after.records or ():
+                if record.committed_len - max(record.frontier, record.protected_len) > most:
+                    committed = _committed_before(earlier, record)
+                    kept = committed - max(record.frontier, record.protected_len)
+                    if kept > most:
+                        frontier = f"committed_len was {committed}, frontier {record.frontier}"
+                        yield str(record.owner), f"keeps {kept} tokens of {component.pool}, at most {most}: {frontier}"
 
 
 @invariant(When.OP, covers=("DEAD-RANGE", "CONTENT"), needs=("records", "windowed"))
 def frontiers_spare_the_window(change: Transition) -> Evidence:
     """A record's frontier stays behind everything that its next token still reads."""
     page_size = change.after.limits.page_size
-    for record in change.after.records or ():
+    for record in change.changes.records:
         for component in change.after.components:
             if component.window is not None:
                 most = first_needed_page(record.committed_len, component.window, page_size) * page_size
@@ -129,7 +131,7 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
 def the_last_token_keeps_its_page(change: Transition) -> Evidence:
     """The page that holds the last committed token is there in every component, for the next one joins it."""
     page_size = change.after.limits.page_size
-    for record in change.after.records or ():
+    for record in change.changes.records:
         index = record.committed_len // page_size
         if record.committed_len % page_size:
             for component, units in zip(change.after.components, record.units, strict=True):
@@ -138,9 +140,9 @@ def the_last_token_keeps_its_page(change: Transition) -> Evidence:
                     yield str(record.owner), f"no {component.pool} page for its last token, at position {position}"
 
 
-def _committed_before(change: Transition, record: RecordView) -> int:
+def _committed_before(before: Mapping[int, RecordView], record: RecordView) -> int:
     """What the record had computed when windows last slid; 0 for one that began in this step."""
-    earlier = change.before.record_by_request.get(record.owner.id) if record.owner.kind == "request" else None
+    earlier = before.get(record.owner.id) if record.owner.kind == "request" else None
     return min(earlier.committed_len, record.committed_len) if earlier is not None else 0
 
 

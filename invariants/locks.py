@@ -1,11 +1,9 @@
 """Locks on the tree, and the receipts that stand for them."""
 
-from collections import Counter
-from itertools import chain, compress
-from operator import ge
+from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.view import RecordView, Snapshot
+from invariants.view import NodeView, RecordView, Snapshot
 from invariants.windows import lookback, tail_len
 from invariants.wording import node_name
 
@@ -13,42 +11,47 @@ RECORD_KINDS = frozenset({"request", "session", "transfer"})  # who may own a re
 UNLIMITED = 1 << 62
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"))
+@invariant(When.OP, covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"), reads=("nodes", "receipts"))
 def locks_equal_their_receipts(change: Transition) -> Evidence:
     """A node counts, per component, exactly the receipts that are out and cover it."""
     after = change.after
-    for index, component in enumerate(after.node_components):
-        receipts = dict(Counter(chain.from_iterable([receipt.covers[index] for receipt in after.receipts or ()])))
-        counted = dict(compress(zip(after.node_columns.id, component.locks, strict=True), component.locks))
-        if counted != receipts:
-            for node in sorted(counted.keys() | receipts.keys()):
-                locks, out = counted.get(node, 0), receipts.get(node, 0)
+    for index, component in enumerate(after.components):
+        covering: dict[int, int] = {}
+        for receipt in after.receipts or ():
+            for node_id in receipt.covers[index]:
+                covering[node_id] = covering.get(node_id, 0) + 1
+        counted = {node.id: node.locks[index] for node in after.nodes or () if node.locks[index]}
+        if counted != covering:
+            for node_id in sorted(counted.keys() | covering.keys()):
+                locks, out = counted.get(node_id, 0), covering.get(node_id, 0)
                 if locks != out:
-                    yield node_name(node), f"has {locks} {component.pool} locks, {out} receipts cover it"
+                    yield node_name(node_id), f"has {locks} {component.pool} locks, {out} receipts cover it"
 
 
-@invariant(When.OP, covers=("LOCK-HIER",), needs=("nodes",))
+@invariant(When.OP, covers=("LOCK-HIER",), needs=("nodes",), reads=("nodes",))
 def locks_nest(change: Transition) -> Evidence:
-    """A node is locked wherever the whole prefix is read at least as often as in its windows and as below it."""
-    after, columns = change.after, change.after.node_columns
-    windowed = [component for component in after.node_components if component.window is not None]
-    for component in after.node_components:
-        if component.window is None:
-            locks = dict(zip(columns.id, component.locks, strict=True))
-            above = [locks.get(parent, UNLIMITED) for parent in columns.parent]
-            if not all(map(ge, above, component.locks)):
-                for node, parent, own, limit in zip(columns.id, columns.parent, component.locks, above, strict=True):
-                    if own > limit:
-                        below = f"{own} {component.pool} locks below {limit} on {node_name(parent)}"
-                        yield node_name(node), f"has {below}"
+    """A node is locked wherever the whole prefix is read at least as often as in its windows and as below it.
+
+    So a node is bound to its parent, and judged where either is different.
+    """
+    after, components = change.after, change.after.components
+    whole = [index for index, component in enumerate(components) if component.window is None]
+    if whole and not all(_nests(after, node, whole) for node in change.changes.relatives):
+        windowed = [index for index, component in enumerate(components) if component.window is not None]
+        for index in whole:
+            pool = components[index].pool
+            for node in after.nodes or ():
+                limit, own = _locks_above(after, node, index), node.locks[index]
+                if own > limit:
+                    yield node_name(node.id), f"has {own} {pool} locks below {limit} on {node_name(node.parent)}"
             for other in windowed:
-                if not all(map(ge, component.locks, other.locks)):
-                    for node, own, inner in zip(columns.id, component.locks, other.locks, strict=True):
-                        if inner > own:
-                            yield node_name(node), f"has {inner} {other.pool} locks, yet {own} {component.pool} locks"
+                for node in after.nodes or ():
+                    if node.locks[other] > node.locks[index]:
+                        inner = f"{node.locks[other]} {components[other].pool} locks"
+                        yield node_name(node.id), f"has {inner}, yet {node.locks[index]} {pool} locks"
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT",), needs=("receipts", "records"))
+@invariant(When.OP, covers=("LOCK-RECEIPT",), needs=("receipts", "records"), reads=("receipts", "records"))
 def receipts_belong_to_holders(change: Transition) -> Evidence:
     """Each record has a receipt that is out and its own, and each receipt has a record that will return it."""
     after = change.after
@@ -67,14 +70,16 @@ def receipts_belong_to_holders(change: Transition) -> Evidence:
             yield f"receipt {receipt}", f"held by {out[receipt]}, who has no record with it"
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"), needs=("nodes", "receipts", "windowed"))
+@invariant(
+    When.OP, covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"), needs=("nodes", "receipts", "windowed"), reads=("nodes",)
+)
 def locked_windows_are_live(change: Transition) -> Evidence:
     """What a lock covers in a component with a window is there."""
-    for component in change.after.node_components:
-        if component.window is not None and not all(compress(component.live, component.locks)):
-            for node, live, locks in zip(change.after.node_columns.id, component.live, component.locks, strict=True):
-                if locks and not live:
-                    yield node_name(node), f"is a {component.pool} tombstone under {locks} locks"
+    for index, component in enumerate(change.after.components):
+        if component.window is not None:
+            for node in change.changes.nodes:
+                if node.locks[index] and not node.live[index]:
+                    yield node_name(node.id), f"is a {component.pool} tombstone under {node.locks[index]} locks"
 
 
 @invariant(When.OP, covers=("LOCK-RECEIPT", "NO-UAF", "WINDOW-BOUND"), needs=("nodes", "receipts", "records"))
@@ -85,8 +90,8 @@ def locks_cover_what_is_read(change: Transition) -> Evidence:
     """
     after = change.after
     windows = [component.window for component in after.components]
-    for record, path in zip(after.records or (), after.record_paths, strict=True):
-        receipt = after.receipt_by_id.get(record.receipt)
+    for record in change.changes.records:
+        receipt, path = after.receipt_by_id.get(record.receipt), after.path(record.node)
         if receipt is None or not path:
             continue
         ids = [node.id for node in path]
@@ -103,6 +108,15 @@ def locks_cover_what_is_read(change: Transition) -> Evidence:
                 if covered_len > most:
                     pool = after.components[index].pool
                     yield str(record.owner), f"locks {covered_len} tokens of {pool}, at most {most} are read"
+
+
+def _nests(snapshot: Snapshot, node: NodeView, whole: Sequence[int]) -> bool:
+    return all(max(node.locks) <= node.locks[index] <= _locks_above(snapshot, node, index) for index in whole)
+
+
+def _locks_above(snapshot: Snapshot, node: NodeView, index: int) -> int:
+    parent = snapshot.node_by_id.get(node.parent)
+    return parent.locks[index] if parent is not None else UNLIMITED
 
 
 def _uncovered(snapshot: Snapshot, record: RecordView, component: int, nodes: list[int]) -> Evidence:

@@ -15,41 +15,34 @@ def conservation_terms(pool: PoolView) -> str:
     return f"{pool.name}: {_equation(pool)}"
 
 
-@invariant(When.OP, covers=("CONS-F", "CONS-S", "HOST-CONS"))
+@invariant(When.OP, covers=("CONS-F", "CONS-S", "HOST-CONS"), reads=("pools",))
 def pools_conserve_their_units(change: Transition) -> Evidence:
     """The capacity of each pool is what is free, what is cached, what others hold and what is fenced.
 
     Sums alone are blind: a page that is in use and free at once balances one that is lost.
     """
-    for pool in change.after.pools:
+    for pool in change.changes.pools:
         if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
             yield pool.name, _equation(pool)
 
 
-@invariant(When.OP, covers=("SINGLE-OWNER", "NO-UAF", "FREE-UNIQ", "ROW-POOL", "LIVE-NODE", "INFLIGHT-PIN"))
+@invariant(When.OP, covers=("SINGLE-OWNER", "NO-UAF", "FREE-UNIQ", "ROW-POOL", "LIVE-NODE", "INFLIGHT-PIN"), reads=("pools",))
 def each_unit_has_one_owner(change: Transition) -> Evidence:
     """Every unit of every pool is free, or has exactly one owner who must free it.
 
     Nobody: a leak.  Free and somebody: a use after free.  Twice free: a double free.
     Who reads the tree's pages under a lock holds them; holders are counted elsewhere.
     """
-    for pool in change.after.pools:
-        claimed = [*pool.free, *pool.held]
-        if pool.fenced:
-            claimed += chain.from_iterable(fence.units for fence in pool.fenced)
-        units = set(claimed)
-        if not len(claimed) == len(units) == pool.capacity or (
-            units and not 0 < min(units) <= max(units) <= len(units)
-        ):
+    for pool in change.changes.pools:
+        if not pool.is_partitioned:
             yield from _wrongly_owned(pool)
 
 
 @invariant(When.OP, covers=("ONE-SHOT", "FREE-UNIQ", "NO-UAF", "ROW-OVERWRITE"), on=(Taken, Given, Freed))
 def units_move_only_by_their_owner(change: Transition) -> Evidence:
     """Only a free unit is taken, and only its owner gives a unit away or frees it, once."""
-    pools = change.before.pool_by_name
     for event, unit, owner in change.misplaced:
-        pool = pools[event.pool]
+        pool = change.before.pool(event.pool)
         if not isinstance(event, Written) and 0 < unit <= pool.capacity:
             yield unit_of(pool, unit), f"{_deed(event)}, yet {standing(owner)}"
 
@@ -57,15 +50,14 @@ def units_move_only_by_their_owner(change: Transition) -> Evidence:
 @invariant(When.OP, covers=("FREE-RANGE",), on=(Taken, Given, Freed))
 def the_padding_unit_is_never_moved(change: Transition) -> Evidence:
     """Unit 0 and what lies beyond the capacity are never taken, given or freed."""
-    pools = change.before.pool_by_name
     for event, unit, _ in change.misplaced:
-        pool = pools[event.pool]
+        pool = change.before.pool(event.pool)
         if not isinstance(event, Written) and not 0 < unit <= pool.capacity:
             yield unit_of(pool, unit), f"{_deed(event)}, yet {pool.unit}s run from 1 to {pool.capacity}"
 
 
 def there_are_fences(change: Transition) -> bool:
-    return any(pool.fenced for pool in (*change.before.pools, *change.after.pools))
+    return change.before.has_fences or change.after.has_fences
 
 
 @invariant(When.OP, covers=("INFLIGHT-PIN",), given=there_are_fences)

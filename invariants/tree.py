@@ -1,68 +1,65 @@
 """The prefix tree: its shape, what is live in it, and what the engine says of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, compress
-from operator import add, itemgetter, not_
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.view import NodeComponent, Snapshot
+from invariants.view import NodeComponent, NodeView, Snapshot
 from invariants.wording import node_name
 
 
-@invariant(When.OP, covers=("TREE-STRUCT",), needs=("nodes",))
+@invariant(When.OP, covers=("TREE-STRUCT",), needs=("nodes",), reads=("nodes",))
 def tree_is_well_formed(change: Transition) -> Evidence:
-    """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page."""
-    after, columns = change.after, change.after.node_columns
-    page_size = after.limits.page_size
-    lens = list(map(len, columns.key))
-    places = dict(zip(columns.id, zip(map(add, columns.start, lens), columns.namespace, strict=True), strict=True))
-    above = [
-        places.get(parent) if parent else (0, namespace)
-        for parent, namespace in zip(columns.parent, columns.namespace, strict=True)
-    ]
-    first_pages = map(tuple, map(itemgetter(slice(page_size)), columns.key))
-    siblings = set(zip(columns.namespace, columns.parent, first_pages, strict=True))
-    pages = [length / page_size for length in lens]
+    """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page.
+
+    A node is bound to its parent and to its siblings, so what is reshaped is judged with its children.
+    """
+    after = change.after
     is_healthy = (
-        len(places) == len(siblings) == len(lens)
-        and above == list(zip(columns.start, columns.namespace, strict=True))
-        and all(pages)
-        and [list(map(len, component.units)) for component in after.node_components] == [pages] * len(after.components)
+        len(after.node_by_id) == len(after.nodes or ())
+        and all(_continues_its_parent(after, node) for node in change.changes.reshaped_relatives)
+        and not (change.changes.reshaped and _has_twins(after))
     )
     if not is_healthy:
         yield from _malformed(after)
 
 
-@invariant(When.OP, covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",))
+@invariant(When.OP, covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",), reads=("nodes",))
 def live_nodes_hold_live_pages(change: Transition) -> Evidence:
     """A node has all of its pages in a component that is live in it, none where it is a tombstone.
 
     Only a component with a window may be a tombstone.
     """
-    for component in change.after.node_components:
-        live = list(chain.from_iterable(compress(component.units, component.live)))
-        dead = chain.from_iterable(compress(component.units, map(not_, component.live)))
-        if not all(live) or any(dead) or (component.window is None and not all(component.live)):
+    windows = [component.window for component in change.after.components]
+    if not all(_is_as_live_as_it_says(node, windows) for node in change.changes.reshaped):
+        for component in change.after.node_components:
             yield from _wrongly_live(change.after, component)
 
 
-@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"))
+@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
 def tree_claims_equal_facts(change: Transition) -> Evidence:
     """The evictable and protected pages that the engine counts are those of its unlocked and locked nodes."""
-    claims = change.after.claims
+    claims, claimed = change.after.claims, change.before.claims
     assert claims is not None, "claims are needed"
-    evictable: dict[str, int] = {}
-    protected: dict[str, int] = {}
-    for component in change.after.node_components:
-        held = len(list(filter(None, chain.from_iterable(component.units))))
-        locked = len(list(filter(None, chain.from_iterable(compress(component.units, component.locks)))))
-        evictable[component.pool] = evictable.get(component.pool, 0) + held - locked
-        protected[component.pool] = protected.get(component.pool, 0) + locked
-    yield from _differences("evictable", claims.evictable, evictable)
-    yield from _differences("protected", claims.protected, protected)
+    is_as_before = (
+        "nodes" in change.changes.unchanged
+        and claimed is not None
+        and claims.evictable == claimed.evictable
+        and claims.protected == claimed.protected
+    )
+    if not is_as_before:
+        evictable: dict[str, int] = {}
+        protected: dict[str, int] = {}
+        for component in change.after.node_components:
+            held = len(list(filter(None, chain.from_iterable(component.units))))
+            locked = len(list(filter(None, chain.from_iterable(compress(component.units, component.locks)))))
+            evictable[component.pool] = evictable.get(component.pool, 0) + held - locked
+            protected[component.pool] = protected.get(component.pool, 0) + locked
+        yield from _differences("evictable", claims.evictable, evictable)
+        yield from _differences("protected", claims.protected, protected)
 
 
-@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",))
+@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",), reads=("claims", "pools"))
 def pool_claims_equal_facts(change: Transition) -> Evidence:
     """The free units that the engine counts are those in its free list."""
     claims = change.after.claims
@@ -76,6 +73,32 @@ def _differences(what: str, claimed: Mapping[str, int], facts: dict[str, int]) -
         for pool, count in facts.items():
             if claimed.get(pool) != count:
                 yield pool, f"claims {claimed.get(pool)} {what}, there are {count}"
+
+
+def _continues_its_parent(snapshot: Snapshot, node: NodeView) -> bool:
+    parent = snapshot.node_by_id.get(node.parent) if node.parent else None
+    if parent is None:
+        fits = not node.parent and not node.start
+    else:
+        fits = node.start == parent.start + len(parent.key) and node.namespace == parent.namespace
+    pages, rest = divmod(len(node.key), snapshot.limits.page_size)
+    return fits and pages > 0 and not rest and [len(units) for units in node.units] == [pages] * len(snapshot.components)
+
+
+def _has_twins(snapshot: Snapshot) -> bool:
+    """Do two siblings begin with the same page?  Mostly their first tokens tell already."""
+    nodes = snapshot.nodes or ()
+    if len({(node.parent, node.namespace, *node.key[:1]) for node in nodes}) == len(nodes):
+        return False
+    page_size = snapshot.limits.page_size
+    return len({(node.parent, node.namespace, *node.key[:page_size]) for node in nodes}) != len(nodes)
+
+
+def _is_as_live_as_it_says(node: NodeView, windows: Sequence[int | None]) -> bool:
+    return all(
+        all(units) if live else window is not None and not any(units)
+        for units, live, window in zip(node.units, node.live, windows, strict=True)
+    )
 
 
 def _malformed(snapshot: Snapshot) -> Evidence:

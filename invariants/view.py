@@ -7,9 +7,12 @@ in tokens.  A part that an engine cannot give is None, and what needs it is not 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import chain, repeat
+from operator import itemgetter
 from typing import NamedTuple
+
+from invariants.derived import Derived
 
 
 class Owner(NamedTuple):
@@ -47,6 +50,15 @@ class Fence(NamedTuple):
     units: Sequence[int]
 
 
+_owner_of_holding = itemgetter(Holding._fields.index("owner"))
+_units_of_holding = itemgetter(Holding._fields.index("units"))
+
+
+@lru_cache
+def _all_units(capacity: int) -> frozenset[int]:
+    return frozenset(range(1, capacity + 1))
+
+
 @dataclass(frozen=True)
 class PoolView:
     """One pool: its free list in order, its fences, and who holds what.
@@ -74,22 +86,31 @@ class PoolView:
                 claims.setdefault(unit, []).append(holding.owner)
         return claims
 
-    @cached_property
+    @Derived
     def num_fenced(self) -> int:
         return sum([len(fence.units) for fence in self.fenced])
 
-    @cached_property
+    @Derived
     def held(self) -> list[int]:
         """The units of all holdings."""
-        return [unit for holding in self.holdings for unit in holding.units]
+        return list(chain.from_iterable(map(_units_of_holding, self.holdings)))
 
-    @cached_property
+    @Derived
+    def is_partitioned(self) -> bool:
+        """Is each unit claimed once, and nothing else?"""
+        claimed = [*self.free, *self.held]
+        if self.fenced:
+            claimed += chain.from_iterable(fence.units for fence in self.fenced)
+        return len(claimed) == self.capacity and set(claimed) == _all_units(self.capacity)
+
+    @Derived
     def owner_of(self) -> dict[int, Owner]:
         """One owner per unit; FREE for the free ones.  Where several claim a unit the last holding wins."""
         owners = dict.fromkeys(self.free, FREE)
         for fence in self.fenced:
             owners.update(dict.fromkeys(fence.units, FENCE))
-        holders = chain.from_iterable([repeat(holding.owner, len(holding.units)) for holding in self.holdings])
+        lens = map(len, map(_units_of_holding, self.holdings))
+        holders = chain.from_iterable(map(repeat, map(_owner_of_holding, self.holdings), lens))
         owners.update(zip(self.held, holders, strict=True))
         return owners
 
@@ -227,6 +248,9 @@ class Limits(NamedTuple):
     ratio_floor: int  # of the new-token ratio, in millionths
 
 
+OPTIONAL_PARTS = ("nodes", "receipts", "records", "requests", "claims", "windowed", "slot_maps")
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One engine between two steps."""
@@ -245,47 +269,40 @@ class Snapshot:
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
 
-    @cached_property
+    @Derived
     def pool_by_name(self) -> dict[str, PoolView]:
         return {pool.name: pool for pool in self.pools}
 
-    @cached_property
+    @Derived
+    def has_fences(self) -> bool:
+        return any([pool.fenced for pool in self.pools])
+
+    @Derived
     def windowed(self) -> tuple[int, ...] | None:
         """The components with a window, by index; None where there is none."""
         return tuple(index for index, component in enumerate(self.components) if component.window is not None) or None
 
-    @cached_property
+    @Derived
     def slot_maps(self) -> tuple[PeerMap, ...] | None:
         """The peer maps that are by slot; None where there is none."""
         return tuple(peers for peers in self.peer_maps or () if peers.slots > 1) or None
 
-    @cached_property
+    @Derived
     def missing(self) -> frozenset[str]:
         """The parts that this engine does not have."""
-        return frozenset(name for name, part in self._parts if not part and (part is None or name == "peer_maps"))
+        parts = (self.nodes, self.receipts, self.records, self.requests, self.claims, self.windowed, self.slot_maps)
+        missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
+        return frozenset(missing if self.peer_maps else [*missing, "peer_maps"])
 
-    @property
-    def _parts(self) -> tuple[tuple[str, object], ...]:
-        return (
-            ("peer_maps", self.peer_maps),
-            ("slot_maps", self.slot_maps),
-            ("windowed", self.windowed),
-            ("nodes", self.nodes),
-            ("receipts", self.receipts),
-            ("records", self.records),
-            ("requests", self.requests),
-            ("claims", self.claims),
-        )
-
-    @cached_property
+    @Derived
     def node_by_id(self) -> dict[int, NodeView]:
         return {node.id: node for node in self.nodes or ()}
 
-    @cached_property
+    @Derived
     def node_columns(self) -> NodeColumns:
         return NodeColumns._make(zip(*self.nodes, strict=True)) if self.nodes else NodeColumns(*repeat((), 9))
 
-    @cached_property
+    @Derived
     def node_components(self) -> list[NodeComponent]:
         """What the nodes have, component by component."""
         columns = self.node_columns
@@ -298,24 +315,19 @@ class Snapshot:
             for index, component in enumerate(self.components)
         ]
 
-    @cached_property
+    @Derived
     def record_by_request(self) -> dict[int, RecordView]:
         return {record.owner.id: record for record in self.records or () if record.owner.kind == "request"}
 
-    @cached_property
+    @Derived
     def request_by_id(self) -> dict[int, RequestView]:
         return {request.id: request for request in self.requests or ()}
 
-    @cached_property
+    @Derived
     def receipt_by_id(self) -> dict[int, ReceiptView]:
         return {receipt.id: receipt for receipt in self.receipts or ()}
 
-    @cached_property
-    def record_paths(self) -> list[list[NodeView]]:
-        """Per record the nodes of its shared prefix, the lowest first."""
-        return [self.path(record.node) for record in self.records or ()]
-
-    @cached_property
+    @Derived
     def children(self) -> dict[int, list[NodeView]]:
         """Nodes by parent; roots' children under 0."""
         children: dict[int, list[NodeView]] = {}

@@ -1,7 +1,7 @@
 """What a checked engine step costs, in steps of an empty Hypothesis machine."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,68 +18,38 @@ from invariants.view import Snapshot
 PAIRS = 5
 WARM_STEPS = 150
 MEASURED_STEPS = 600
+EMPTY_RULES = 10
 EMPTY_RUNS = 25
 EMPTY_STEPS_PER_RUN = 200
-RUNNING = 5
-OUTPUT_LENS = (40, 28, 34, 46)
+RUNNING = 6
+OUTPUT_LENS = (26, 22, 30)
 CONFIG = EngineConfig(
     page_size=4,
     full_pages=64,
     swa_pages=24,
-    sliding_window=8,
+    sliding_window=5,
     max_running_requests=RUNNING,
     max_context_len=256,
-    chunk_len=24,
+    chunk_len=64,
 )
 
 
 class EmptyMachine(RuleBasedStateMachine):
-    """Ten rules with one integer each that do nothing: what generation itself costs."""
+    """What generation itself costs: its rules, which are added below, draw an integer and do nothing."""
 
     steps = 0
 
-    def _count(self) -> None:
-        EmptyMachine.steps += 1
 
-    @rule(value=st.integers())
-    def rule_0(self, value: int) -> None:
-        self._count()
+def _empty_rule() -> Callable[[EmptyMachine, int], None]:
+    @rule(_value=st.integers())
+    def nothing(self: EmptyMachine, _value: int) -> None:
+        type(self).steps += 1
 
-    @rule(value=st.integers())
-    def rule_1(self, value: int) -> None:
-        self._count()
+    return nothing
 
-    @rule(value=st.integers())
-    def rule_2(self, value: int) -> None:
-        self._count()
 
-    @rule(value=st.integers())
-    def rule_3(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_4(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_5(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_6(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_7(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_8(self, value: int) -> None:
-        self._count()
-
-    @rule(value=st.integers())
-    def rule_9(self, value: int) -> None:
-        self._count()
+for number in range(EMPTY_RULES):
+    setattr(EmptyMachine, f"rule_{number}", _empty_rule())
 
 
 @dataclass(frozen=True)
@@ -158,9 +128,9 @@ def pinned_workload() -> Workload:
 
 def _submission(number: int) -> Op:
     """Prompts that share a start, branch at a few depths and repeat after a while."""
-    path = (0, number % 2, number % 3, number % 5)
+    path = (0, number % 2, number % 3, number % 5, number % 7)
     return Submit(
-        recipe=Recipe(path=path, stretch=3, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
+        recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
     )
 
 

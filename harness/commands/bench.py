@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.commands.console import OUT, print_json, progress
+from harness.process import prepare_process
 
 
 def bench(
@@ -15,7 +15,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """What a checked engine step costs, in steps of an empty Hypothesis machine."""
-    torch.set_num_threads(1)
+    prepare_process()
     with progress() as bar:
         bar.add_task("checked engine step against an empty machine")
         cost = measure(pairs)

@@ -67,13 +67,13 @@ class LedgerModel:
                 state.fenced.extend((after, unit) for unit in units)
             else:
                 state.free.extend(units)
-        for pool in set(self.peers) & set(self.pools_of(part)):
+        for peers in self._peers_of(part):
             for handle in handles:
-                self.peers[pool].pop(handle, None)
+                peers.pop(handle, None)
 
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], to: Owner) -> None:
         """The windowed units of `incoming` are the peers of `kept` from now on, and `to`'s."""
-        for pool in set(self.peers) & set(self.pools_of(WINDOWED)):
+        for pool in self.pools_of(WINDOWED):
             for keeper, giver in zip(kept, incoming, strict=True):
                 unit = self.peers[pool][keeper] = self.peers[pool].pop(giver)
                 self.pools[pool].owners[unit] = to
@@ -93,6 +93,9 @@ class LedgerModel:
             state.free.append(unit)
         for unit in self._pick(state, min(pages, len(state.free))):
             state.owners[unit] = holder
+
+    def _peers_of(self, part: str) -> list[dict[int, int]]:
+        return [self.peers[pool] for pool in self.pools_of(part) if pool in self.peers]
 
     def _pick(self, state: PoolState, count: int) -> list[int]:
         return [state.free.pop(-1 if self._takes_newest else 0) for _ in range(count)]

@@ -13,7 +13,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
-from engine_under_test.events import Event
+from engine_under_test.events import Event, Launched
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.scheduler.custody import Custody
@@ -136,8 +136,8 @@ class CacheBench:
         """Let a request compute, publish and leave; if it `slid`, its window was evicted before it published."""
         request = self.start(tokens, namespace=namespace)
         self.compute(request, len(tokens))
-        for sliding in [request] * slid:
-            self.slide(sliding)
+        if slid:
+            self.slide(request)
         self.publish(request)
         self.leave(request)
 
@@ -166,17 +166,21 @@ class Received:
 class Serving:
     """An engine with stand-ins behind its ports, and the clients that it answers."""
 
-    def __init__(self, config: EngineConfig = HYBRID) -> None:
+    def __init__(self, config: EngineConfig = HYBRID, *, heard: Heard | None = None) -> None:
         self.config = config
-        self.heard = Heard()
+        self.heard = heard or Heard()
         self.clock = FakeClock()
         self.engine: Engine = create_engine(
             config, forward=FakeForward(ReferenceModel()), clock=self.clock, observer=self.heard
         )
         self.received: dict[int, Received] = {}
 
-    def submit(self, prompt: Sequence[int], *, max_new_tokens: int = 4, namespace: int = 0) -> int:
-        request_id = self.engine.submit(prompt, max_new_tokens=max_new_tokens, namespace=namespace)
+    def submit(
+        self, prompt: Sequence[int], *, max_new_tokens: int = 4, namespace: int = 0, stop_token_ids: Sequence[int] = ()
+    ) -> int:
+        request_id = self.engine.submit(
+            prompt, max_new_tokens=max_new_tokens, namespace=namespace, stop_token_ids=stop_token_ids
+        )
         self.received[request_id] = Received()
         return request_id
 
@@ -189,14 +193,21 @@ class Serving:
                 received.cached_tokens = output.cached_tokens
                 received.num_retractions = output.num_retractions
 
-    def run(self) -> int:
-        """Step until nothing is left to do; how many steps that took."""
-        steps = 0
-        while self.engine.has_work:
-            assert steps < MOST_STEPS, f"still at work after {steps} steps: {self.received}"
+    def run(self) -> None:
+        """Step until nothing is left to do."""
+        for _ in range(MOST_STEPS):
+            if not self.engine.has_work:
+                return
             self.step()
-            steps += 1
-        return steps
+        raise AssertionError(f"still at work after {MOST_STEPS} steps: {self.received}")
+
+    def until(self, kind: type[EventKind]) -> EventKind:
+        """Step until the first event of a kind."""
+        for _ in range(MOST_STEPS):
+            if heard := self.heard.of(kind):
+                return heard[0]
+            self.step()
+        raise AssertionError(f"no {kind.__name__} in {MOST_STEPS} steps: {self.received}")
 
     def serve(self, prompt: Sequence[int], *, max_new_tokens: int = 4, namespace: int = 0) -> Received:
         """Submit one request and wait until nothing is left to do."""
@@ -211,6 +222,17 @@ class Serving:
         for position in range(len(prompt), len(prompt) + max_new_tokens):
             expectation.extend([expectation.next_token(position, windows=windows, vocabulary=VOCABULARY)])
         return expectation.tokens[len(prompt) :]
+
+    def tokens(self, request_id: int) -> list[int]:
+        return self.received[request_id].tokens
+
+    def reason(self, request_id: int) -> str | None:
+        return self.received[request_id].reason
+
+    @property
+    def passes(self) -> list[tuple[tuple[int, int, int], ...]]:
+        """Per forward pass the requests in it, each with the positions [start, end) that it computed."""
+        return [launched.entries for launched in self.heard.of(Launched)]
 
     @property
     def free(self) -> dict[str, int]:

@@ -179,19 +179,25 @@ def test_with_swa_pages_only_a_tombstone_takes_the_incoming_pages():
     assert (displaced_by(insertion)["adopted"], stretches(tree)) == ([11, 12], [Stretch(0, 8, "swa")])
 
 
-@pytest.mark.parametrize(
-    ("frontier", "locked"), [pytest.param(0, False, id="unlocked"), pytest.param(0, True, id="locked")]
-)
-def test_a_recovery_is_reported(frontier, locked):
+def test_a_recovery_is_reported():
     heard = Heard()
     tree = tree_of(observer=heard)
     node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
-    for one in [node] * locked:
-        LockDesk(tree).lock(one)
 
-    insert(tree, NEW_PAGES[:TOMBSTONE], frontier=frontier)
+    insert(tree, NEW_PAGES[:TOMBSTONE])
 
-    assert heard.of(Recovered) == [Recovered(node.id, "swa", locked)]
+    assert heard.of(Recovered) == [Recovered(node.id, "swa", locked=False)]
+
+
+def test_a_recovery_under_a_lock_is_reported_as_such():
+    heard = Heard()
+    tree = tree_of(observer=heard)
+    node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
+    LockDesk(tree).lock(node)
+
+    insert(tree, NEW_PAGES[:TOMBSTONE])
+
+    assert heard.of(Recovered) == [Recovered(node.id, "swa", locked=True)]
 
 
 def test_pages_are_counted_per_component():
@@ -372,7 +378,6 @@ def test_a_short_side_branch_makes_a_tail_of_what_it_hangs_on():
     insert(tree, [1, 2, 3, 14], key=[*KEY[:12], 1, 2, 3, 4])
 
     assert [(node.end, tree.is_tail(node)) for node in tree.nodes()] == [
-        (8, False),
         (12, True),
         (20, True),
         (16, True),

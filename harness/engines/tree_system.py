@@ -1,0 +1,235 @@
+"""The prefix cache of one engine alone, over its pools, beside a naive model of it."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.window import kept_len
+from engine_under_test.config import EngineConfig
+from engine_under_test.events import Matched, Slid
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.units import align_down, num_pages, request_owner
+from harness.engines.capture import MemoryWalk, claims_of, limits_of
+from harness.engines.modelled_cache import Found, ModelledCache, Reader
+from harness.engines.neighbour import Neighbour
+from harness.engines.swarden import EventLog
+from harness.ops import Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
+from harness.recipes import expand
+from invariants import view
+from invariants.reference import Reference
+
+MOST_PROMPTS = 8  # inserted last, for recipes to continue
+
+
+class TreeSystem:
+    """A KVMemory and a PrefixCache, and readers who hold what they locked.
+
+    Each reader has a row, a receipt and nothing private; the ordinal of its owner is the op that
+    made it.  It computes nothing, so a snapshot shows its receipt and its row, and no record.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.reference = Reference()
+        self.steps_without_forward = 0
+        self._config = config
+        self._log = EventLog()
+        self._memory = KVMemory.for_config(config, self._log)
+        self._cache = ModelledCache(config, self._memory, self._log)
+        self._neighbour = Neighbour(self._memory)
+        self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
+        self._readers: list[Reader] = []
+        self._prompts: deque[list[int]] = deque(maxlen=MOST_PROMPTS)
+        self._num_ops = 0
+
+    @property
+    def has_work(self) -> bool:
+        return False
+
+    @property
+    def drain_bound(self) -> int:
+        return 0
+
+    def do(self, op: Op) -> bool:
+        self._num_ops += 1
+        worked = self._done(op)
+        self._cache.compare(name_of(op), self._neighbour)
+        return worked
+
+    def heal(self) -> None:
+        for pool in range(self._neighbour.num_pools):
+            self._neighbour.hold(pool, 0)
+
+    def clear(self) -> None:
+        """Every reader goes, then everything cached."""
+        while self._readers:
+            self._close(self._readers.pop())
+        self._cache.flush()
+        self._cache.compare("clear", self._neighbour)
+
+    def capture(self) -> view.Snapshot:
+        walk = self._walk
+        held = {pool.name: self._neighbour.holdings(pool.name) for pool in self._memory.pools}
+        walk.visit([reader.record for reader in self._readers], held)
+        return view.Snapshot(
+            self._num_ops,
+            limits_of(self._config),
+            walk.components,
+            walk.pools,
+            walk.peer_maps,
+            walk.nodes,
+            walk.receipts,
+            records=None,
+            requests=None,
+            claims=claims_of(self._memory, self._cache.cache.tree, ratio=1.0),
+        )
+
+    def take_events(self) -> list[NamedTuple]:
+        events = self._log.take() + self._cache.told
+        self._cache.told = []
+        return events
+
+    def _done(self, op: Op) -> bool:
+        match op:
+            case Insert():
+                return self._insert(op)
+            case Lock():
+                return self._lock(op)
+            case Unlock():
+                return self._unlock(op)
+            case Slide():
+                return self._slide(op)
+            case Evict():
+                return self._evict(op.need)
+            case Flush():
+                return self._flush()
+            case Pressure():
+                return self._neighbour.hold(op.pool, op.pages)
+            case _:
+                return False
+
+    def _insert(self, op: Insert) -> bool:
+        """What a request does from its admission to its end, without being computed.
+
+        |matched, locked|fresh, windowed pages gone|frontier|fresh .... |whole pages end|private rest|
+        """
+        tokens = self._tokens(op.recipe)
+        if len(tokens) < self._config.page_size:
+            return False
+        found = self._match(tokens, op.namespace)
+        count = num_pages(len(tokens), self._config.page_size) - len(found.match.handles)
+        if not self._has_room(found, count):
+            return False
+        reader = self._open(found)
+        self._grow(reader.record, count, len(tokens))
+        self._give_up_window(reader, self._frontier(reader.record, op.dead))
+        self._cache.publish(reader, tokens, op.namespace)
+        self._close(reader)
+        self._prompts.append(tokens)
+        return True
+
+    def _lock(self, op: Lock) -> bool:
+        found = self._match(self._tokens(op.recipe), op.namespace)
+        if not found.match.length or not self._has_room(found, 0):
+            return False
+        self._readers.append(self._open(found))
+        return True
+
+    def _unlock(self, op: Unlock) -> bool:
+        if not self._readers:
+            return False
+        self._close(self._readers.pop(op.receipt % len(self._readers)))
+        return True
+
+    def _slide(self, op: Slide) -> bool:
+        if not self._readers:
+            return False
+        reader = self._readers[op.receipt % len(self._readers)]
+        return self._give_up_window(reader, min(op.page * self._config.page_size, reader.record.protected_len))
+
+    def _evict(self, wanted: Sequence[int]) -> bool:
+        need = {pool.name: count for pool, count in zip(self._memory.pools, wanted, strict=False)}
+        has_any = any(count and self._cache.cache.evictable(pool) for pool, count in need.items())
+        self._cache.evict(need)
+        return has_any
+
+    def _flush(self) -> bool:
+        has_any = any(self._cache.cache.evictable(pool.name) for pool in self._memory.pools)
+        self._cache.flush()
+        return has_any
+
+    def _tokens(self, recipe: Recipe) -> list[int]:
+        continues = recipe.continues is not None and self._prompts
+        before = self._prompts[(recipe.continues or 0) % len(self._prompts)] if continues else ()
+        return expand(recipe, before)[: self._config.max_context_len]
+
+    def _match(self, tokens: Sequence[int], namespace: int) -> Found:
+        found = self._cache.match(tokens, namespace)
+        match = found.match
+        self._log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
+        return found
+
+    def _has_room(self, found: Found, count: int) -> bool:
+        """Is there a row, and would `count` pages be left in every pool when the match is locked?"""
+        to_lock = self._cache.pages_to_lock(found)
+        return self._memory.table.rows.num_free > 0 and all(
+            ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name] >= count
+            for ledger in self._memory.ledgers.ledgers
+        )
+
+    def _open(self, found: Found) -> Reader:
+        """A row and a lock on what was found."""
+        owner, match = request_owner(self._num_ops), found.match
+        [row] = self._memory.table.rows.take(1, owner=owner)
+        self._memory.table.write(row, 0, match.handles)
+        receipt = self._cache.cache.lock(match)
+        record = KVRecord(owner, row, receipt, match.length, match.length, match.length, 0, list(match.handles))
+        return self._cache.lock(found, record)
+
+    def _grow(self, record: KVRecord, count: int, length: int) -> None:
+        """Room for `length` tokens, all of it written; raises PoolExhausted where the tree counted wrong."""
+        short = {ledger.name: count - ledger.num_free for ledger in self._memory.ledgers.ledgers}
+        short = {pool: pages for pool, pages in short.items() if pages > 0}
+        if short:
+            self._cache.evict(short)
+            self._cache.compare("eviction for an insertion", self._neighbour)
+        handles = self._memory.ledgers.take(count, owner=record.owner)
+        self._memory.table.write(record.row, len(record.handles), handles)
+        record.handles += handles
+        record.committed_len = record.allocated_len = length
+
+    def _frontier(self, record: KVRecord, dead: int) -> int:
+        """Behind the first `dead` private pages, as far as a request may slide that has computed all of them."""
+        [window] = [pool.window for pool in self._memory.pools if pool.window is not None] or [None]
+        if window is None or not dead:
+            return 0
+        page_size = self._config.page_size
+        most = align_down(max(0, record.committed_len - kept_len(window=window, page_size=page_size)), page_size)
+        return min(record.protected_len + dead * page_size, most)
+
+    def _give_up_window(self, reader: Reader, frontier: int) -> bool:
+        """Unlock what is the tree's below `frontier`, free what is private.
+
+        |the tree's, unlocked |protected_len|..freed..|frontier|
+        """
+        record, ledgers, page_size = reader.record, self._memory.ledgers, self._config.page_size
+        if frontier <= record.frontier or not self._cache.slide(reader, frontier):
+            return False
+        first, end = record.frontier // page_size, frontier // page_size
+        border = min(max(first, record.protected_len // page_size), end)
+        shared = ledgers.without_windowed(record.handles[first:border])
+        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
+        record.handles[first:end] = shared + private
+        self._memory.table.write(record.row, first, record.handles[first:end])
+        self._log.notice(Slid(record.owner.id, record.frontier, frontier))
+        record.frontier = frontier
+        return True
+
+    def _close(self, reader: Reader) -> None:
+        """The private rest, the lock and the row come back."""
+        record = reader.record
+        dead, live = record.private_handles(self._config.page_size)
+        self._memory.ledgers.free_rest(dead, owner=record.owner, cause="finished")
+        self._memory.ledgers.free(live, owner=record.owner, cause="finished")
+        self._cache.unlock(reader)
+        self._memory.table.rows.free([record.row], owner=record.owner, cause="finished")

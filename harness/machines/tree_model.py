@@ -1,0 +1,220 @@
+"""What the prefix cache must do, in the plainest way: no tree, a dictionary of pages.
+
+A page is named by the tag of the prefix that ends with it, so whoever has the same tokens up to
+there has the same page.  Everything is done page by page and looked for by brute force.  The one
+trace of the tree's nodes is `ends_run`: pages between two such borders are evicted together, and a
+border is put where something is locked, published or branches off, and never taken away.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from typing import NamedTuple
+
+from engine_under_test.config import EngineConfig
+from invariants.reference import namespace_tag, next_tag
+
+
+@dataclass(slots=True)
+class Page:
+    """A cached page: the name of the one before it (0: none), its place, and per pool its unit (0: none) and locks."""
+
+    above: int
+    index: int
+    units: list[int]
+    locks: list[int]
+    last_used: int = 0
+    ends_run: bool = False
+
+
+class Hold(NamedTuple):
+    """A lock on a prefix: the names of its pages, and per pool the index of the first that it covers."""
+
+    names: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+class TreeModel:
+    """Pages by name; `tails` is per pool how many pages at the end of a prefix are read, None for all."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.pages: dict[int, Page] = {}
+        self.page_size = config.page_size
+        self.tails = [spec.window and -(-(spec.window - 1) // config.page_size) for spec in config.pools]
+        self._windowed = next((pool for pool, tail in enumerate(self.tails) if tail is not None), None)
+        self._num_uses = 0
+
+    def names(self, namespace: int, tokens: Sequence[int]) -> list[int]:
+        """The name of every whole page of `tokens`."""
+        tags = list(accumulate(tokens, next_tag, initial=namespace_tag(namespace)))
+        return tags[self.page_size :: self.page_size]
+
+    def match(self, names: Sequence[int]) -> list[int]:
+        """The longest of all prefixes that are resident and free of holes where their end is read."""
+        known = self._known(names)
+        for count in range(len(known), 0, -1):
+            if all(self._is_usable(known[:count], pool) for pool in range(len(self.tails))):
+                return known[:count]
+        return []
+
+    def shown(self, names: Sequence[int]) -> list[int]:
+        """The first pool's units on the pages of a prefix, 0 where its reader must not count on them."""
+        start = self._starts(len(names))[0]
+        return [self.pages[name].units[0] if index >= start else 0 for index, name in enumerate(names)]
+
+    def pages_to_lock(self, names: Sequence[int]) -> tuple[int, ...]:
+        """Per pool how many pages a lock on a prefix would make protected."""
+        return tuple(
+            sum(self.pages[name].units[pool] > 0 and not self.pages[name].locks[pool] for name in names[start:])
+            for pool, start in enumerate(self._starts(len(names)))
+        )
+
+    def use(self, names: Sequence[int]) -> None:
+        """The pages of a prefix were used now."""
+        self._num_uses += 1
+        for name in names:
+            self.pages[name].last_used = self._num_uses
+
+    def lock(self, names: Sequence[int]) -> Hold:
+        hold = Hold(tuple(names), self._starts(len(names)))
+        self._count(hold, 1)
+        for border in (len(names), *hold.starts):
+            self._put_border(names, border)
+        return hold
+
+    def unlock(self, hold: Hold) -> None:
+        self._count(hold, -1)
+
+    def slide(self, hold: Hold, index: int) -> Hold:
+        """Give back the windowed locks below page number `index`."""
+        index = min(index, len(hold.names))
+        starts = tuple(
+            start if tail is None else max(start, index) for start, tail in zip(hold.starts, self.tails, strict=True)
+        )
+        slid = hold._replace(starts=starts)
+        if slid != hold:
+            self._count(hold, -1)
+            self._count(slid, 1)
+            self._put_border(hold.names, index)
+        return slid
+
+    def insert(self, names: Sequence[int], incoming: Sequence[Sequence[int]], *, protected: int, frontier: int) -> None:
+        """Publish a prefix on the units `incoming`, page by page: `protected` pages were shared before.
+
+        Below page number `frontier` the windowed ones are gone.
+        """
+        known = len(self._known(names))
+        self._put_border(names, known)
+        if protected < frontier < known and not any(map(self._is_live, names[frontier - 1 : frontier + 1])):
+            self._put_border(names, frontier)
+        for name, units in list(zip(names, incoming, strict=True))[max(protected, frontier) : known]:
+            if not self._is_live(name):
+                self._recover(self.pages[name], units)
+        for index in range(known, len(names)):
+            before = names[index - 1] if index else 0
+            self.pages[names[index]] = Page(before, index, list(incoming[index]), [0] * len(self.tails))
+        if self._windowed is not None and known < len(names):
+            live_from = min(max(known, frontier), len(names))
+            for border in (live_from, max(live_from, self._starts(len(names))[self._windowed])):
+                self._put_border(names, border)
+        self._put_border(names, len(names))
+        self.use(names)
+
+    def evict(self, need: Sequence[int]) -> None:
+        """Give up whole runs until each pool has its need, or has nothing left that is not locked."""
+        freed = [0] * len(need)
+        for pool, wanted in enumerate(need):
+            while freed[pool] < wanted:
+                run = self._next_run(pool)
+                if not run:
+                    break
+                if run[-1] in self._ends() and not any(map(any, (self.pages[name].locks for name in run))):
+                    self._remove(run, freed)
+                else:
+                    freed[pool] += len(run)
+                    for name in run:
+                        self.pages[name].units[pool] = 0
+
+    def counts(self, pool: int) -> tuple[int, int]:
+        """How many pages are evictable, and how many protected."""
+        locks = [page.locks[pool] for page in self.pages.values() if page.units[pool]]
+        return locks.count(0), len(locks) - locks.count(0)
+
+    def _known(self, names: Sequence[int]) -> list[int]:
+        return list(takewhile(self.pages.__contains__, names))
+
+    def _is_usable(self, names: Sequence[int], pool: int) -> bool:
+        units = [self.pages[name].units[pool] for name in names]
+        return all(units) or (self.tails[pool] is not None and all(units[self._starts(len(names))[pool] :]))
+
+    def _is_live(self, name: int) -> bool:
+        return all(self.pages[name].units)
+
+    def _starts(self, count: int) -> tuple[int, ...]:
+        """Per pool the first page that is read behind a prefix of `count` pages."""
+        return tuple(0 if tail is None else max(0, count - tail) for tail in self.tails)
+
+    def _count(self, hold: Hold, locks: int) -> None:
+        for pool, start in enumerate(hold.starts):
+            for name in hold.names[start:]:
+                self.pages[name].locks[pool] += locks
+
+    def _put_border(self, names: Sequence[int], count: int) -> None:
+        """A run ends behind the first `count` pages of a prefix."""
+        if count:
+            self.pages[names[count - 1]].ends_run = True
+
+    def _recover(self, page: Page, units: Sequence[int]) -> None:
+        """A hole is filled: with whole pages, or with the windowed one alone where others read the rest."""
+        for pool, tail in enumerate(self.tails):
+            if tail is not None or not any(page.locks):
+                page.units[pool] = units[pool]
+
+    def _ends(self) -> set[int]:
+        """The pages behind which no other comes."""
+        return set(self.pages) - {page.above for page in self.pages.values()}
+
+    def _runs(self) -> list[list[int]]:
+        """All runs, each from its first page on."""
+        runs = []
+        for name, page in self.pages.items():
+            if page.ends_run:
+                run = [name]
+                while page.above in self.pages and not self.pages[page.above].ends_run:
+                    run.insert(0, page.above)
+                    page = self.pages[page.above]
+                runs.append(run)
+        return runs
+
+    def _read_at_some_end(self, pool: int) -> set[int]:
+        """Pages that the end of some branch reads through its window."""
+        read, tail = set(), self.tails[pool] or 0
+        for name in self._ends():
+            for _ in range(tail):
+                if name in self.pages:
+                    read.add(name)
+                    name = self.pages[name].above
+        return read
+
+    def _next_run(self, pool: int) -> list[int]:
+        """What a pool gives up next: the ends of branches, or where there is a window first what none reads."""
+        ends, read = self._ends(), self._read_at_some_end(pool)
+        free = [run for run in self._runs() if self.pages[run[-1]].units[pool] and not self.pages[run[-1]].locks[pool]]
+        if self.tails[pool] is None:
+            free = [run for run in free if run[-1] in ends]
+        return min(
+            free,
+            key=lambda run: (run[-1] in read, self.pages[run[-1]].last_used, self.pages[run[-1]].index),
+            default=[],
+        )
+
+    def _remove(self, run: list[int], freed: list[int]) -> None:
+        """Take an end of a branch away, and holes above that end one then."""
+        while run:
+            above = self.pages[run[0]].above
+            for name in run:
+                for pool, unit in enumerate(self.pages.pop(name).units):
+                    freed[pool] += unit > 0
+            run = next((run for run in self._runs() if run[-1] == above and above in self._ends()), [])
+            if run and (self._is_live(above) or any(self.pages[above].locks)):
+                run = []

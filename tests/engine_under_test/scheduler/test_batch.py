@@ -1,0 +1,73 @@
+"""What a forward pass is told: the tokens of each entry, and the pages that its pools' layers see."""
+
+import pytest
+
+from engine_under_test.ports import ForwardEntry, PageSpan
+from engine_under_test.scheduler.batch import Entry, forward_batch
+from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench
+
+KEY = list(range(100, 124))
+
+
+def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
+    """A pass over [start, end) of KEY, with the pages of [0, end) in the order 1, 2, 3…"""
+    bench = CacheBench(config)
+    request = bench.start(KEY)
+    request.max_new_tokens = max_new_tokens
+    bench.compute(request, end)
+    return forward_batch(bench.memory, 7, [Entry(request, bench.custody.record(request), start, end)])
+
+
+@pytest.mark.parametrize(
+    ("end", "max_new_tokens", "samples"),
+    [
+        pytest.param(20, 1, False, id="more of the input is to come"),
+        pytest.param(24, 1, True, id="the end of the input"),
+        pytest.param(24, 0, False, id="no output is wanted"),
+    ],
+)
+def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, samples):
+    batch = a_pass(16, end, max_new_tokens=max_new_tokens)
+
+    assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, samples)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "span"),
+    [
+        pytest.param(0, 8, PageSpan(0, 0, 2), id="from the start"),
+        pytest.param(5, 8, PageSpan(0, 0, 2), id="the window reaches the start"),
+        pytest.param(8, 12, PageSpan(0, 0, 3), id="the window reaches into the first page"),
+        pytest.param(9, 12, PageSpan(4, 0, 2), id="the window begins with the second page"),
+        pytest.param(20, 24, PageSpan(12, 0, 3), id="far from the start"),
+    ],
+)
+def test_a_windowed_pool_gets_the_pages_from_the_first_that_the_window_sees(start, end, span):
+    [_, swa] = a_pass(start, end).pools
+
+    assert (swa.name, swa.window, swa.spans, len(swa.pages)) == ("swa", 6, [span], span.num_pages)
+
+
+def test_a_full_pool_gets_every_page():
+    [full, _] = a_pass(20, 24).pools
+
+    assert (full.name, full.window, full.spans, len(full.pages)) == ("full", None, [PageSpan(0, 0, 6)], 6)
+
+
+def test_each_pool_gets_its_own_pages():
+    full, swa = a_pass(0, 8).pools
+
+    assert (full.pages.tolist(), swa.pages.tolist()) == ([16, 15], [12, 11])
+
+
+def test_the_spans_of_several_entries_follow_each_other():
+    bench = CacheBench(SWA_ONLY)
+    entries = []
+    for tokens in (KEY[:8], KEY[12:24]):
+        request = bench.start(tokens)
+        bench.compute(request, len(tokens))
+        entries.append(Entry(request, bench.custody.record(request), 0, len(tokens)))
+
+    [swa] = forward_batch(bench.memory, 1, entries).pools
+
+    assert (swa.spans, swa.pages.tolist()) == ([PageSpan(0, 0, 2), PageSpan(0, 2, 3)], [12, 11, 10, 9, 8])

@@ -1,0 +1,166 @@
+"""The records of those who hold KV: they grow, slide and are released, and never lose a page."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Slid
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, CacheBench, all_pages, hold
+
+KEY = list(range(100, 140))
+
+
+def test_growth_takes_whole_pages_in_every_pool():
+    bench = CacheBench()
+    request = bench.start(KEY)
+
+    bench.compute(request, 5)
+
+    assert bench.free == {"full": 14, "swa": 10}
+
+
+def test_growth_inside_a_page_takes_nothing():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    bench.compute(request, 5)
+
+    bench.compute(request, 8)
+
+    assert bench.free == {"full": 14, "swa": 10}
+
+
+def test_growth_evicts_what_nobody_has_locked():
+    bench = CacheBench()
+    bench.cached(KEY[:20])
+    request = bench.start(KEY[20:])
+    hold(bench.memory, "swa", leaving=1)
+
+    bench.compute(request, 12)
+
+    assert (bench.free["swa"], bench.evictable["swa"]) == (1, 2)
+
+
+def test_growth_beyond_the_pools_takes_nothing():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    hold(bench.memory, "swa", leaving=2)
+
+    with pytest.raises(PoolExhausted) as caught:
+        bench.compute(request, 12)
+
+    record = bench.custody.record(request)
+    assert (str(caught.value), record.allocated_len, bench.free) == (
+        "swa: want 3, 2 free",
+        0,
+        {"full": 16, "swa": 2},
+    )
+
+
+@pytest.mark.parametrize(
+    ("need", "short"),
+    [
+        pytest.param({"full": 16, "swa": 12}, {}, id="all that is free or evictable"),
+        pytest.param({"full": 16, "swa": 14}, {"swa": 2}, id="more than one pool has"),
+        pytest.param({"full": 17, "swa": 14}, {"full": 1, "swa": 2}, id="more than both have"),
+    ],
+)
+def test_an_eviction_says_what_is_short_then(need, short):
+    bench = CacheBench()
+    bench.cached(KEY[:20])
+
+    assert bench.custody.evict(need) == short
+
+
+def test_a_slide_frees_the_private_pages_below_the_frontier():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+
+    bench.slide(request)
+
+    assert (bench.free, bench.heard.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12)])
+
+
+def test_a_slide_over_what_is_shared_unlocks_it():
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+    request = bench.start(KEY)
+    bench.compute(request, 28)
+
+    bench.slide(request)
+
+    assert (bench.evictable, bench.free) == ({"full": 0, "swa": 4}, {"full": 9, "swa": 6})
+
+
+@pytest.mark.parametrize(
+    ("interval", "frontier"),
+    [
+        pytest.param(1, 12, id="at every page"),
+        pytest.param(12, 12, id="just reached"),
+        pytest.param(13, 0, id="not reached"),
+    ],
+)
+def test_a_window_slides_once_it_is_due(interval, frontier):
+    bench = CacheBench()
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+
+    bench.custody.slide_windows([request], interval=interval)
+
+    assert bench.custody.record(request).frontier == frontier
+
+
+def test_a_second_slide_without_progress_frees_nothing():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+    bench.slide(request)
+
+    bench.slide(request)
+
+    assert (bench.free, len(bench.heard.of(Slid))) == ({"full": 10, "swa": 9}, 1)
+
+
+def test_without_a_window_nothing_slides():
+    bench = CacheBench(FULL_ONLY)
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+
+    bench.slide(request)
+
+    assert (bench.free, bench.heard.of(Slid)) == ({"full": 10}, [])
+
+
+@pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)
+@pytest.mark.parametrize("end", [1, 4, 13, 30], ids="{} tokens".format)
+def test_a_release_gives_everything_back(window, end):
+    config = replace(HYBRID, sliding_window=window)
+    bench = CacheBench(config)
+    request = bench.start(KEY)
+    for length in range(1, end + 1):
+        bench.compute(request, length)
+        bench.slide(request)
+
+    bench.leave(request)
+
+    assert (bench.free, bench.memory.table.rows.num_free) == (all_pages(config), 4)
+
+
+def test_a_request_holds_one_record():
+    bench = CacheBench()
+    request = bench.start(KEY)
+
+    with pytest.raises(AssertionError) as caught:
+        bench.custody.open(request, bench.custody.record(request))
+
+    assert str(caught.value).splitlines()[0] == "request 1 has a record already"
+
+
+def test_the_records_are_those_of_who_holds_kv():
+    bench = CacheBench()
+    first, second = bench.start(KEY), bench.start(KEY)
+
+    bench.leave(first)
+
+    assert (bench.custody.holds(first), bench.custody.records) == (False, [bench.custody.record(second)])

@@ -1,0 +1,52 @@
+"""The waiting queue keeps the order of arrival, also of those who come back."""
+
+import pytest
+
+from engine_under_test.request import Request
+from engine_under_test.scheduler.queues import WaitingQueue
+
+
+def queue_of(*ids: int) -> WaitingQueue:
+    queue = WaitingQueue()
+    for request_id in ids:
+        queue.add(request(request_id))
+    return queue
+
+
+def request(request_id: int) -> Request:
+    return Request(request_id, 1, [request_id], 1)
+
+
+def ids(requests) -> list[int]:
+    return [request.id for request in requests]
+
+
+@pytest.mark.parametrize("added", [(1, 2, 3), (3, 1, 2), (2, 3, 1)], ids=str)
+def test_whoever_arrived_first_stands_first(added):
+    assert ids(queue_of(*added)) == [1, 2, 3]
+
+
+def test_who_comes_after_a_return_stands_last():
+    queue = queue_of(2, 1)
+    list(queue)
+
+    queue.add(request(3))
+
+    assert ids(queue) == [1, 2, 3]
+
+
+def test_who_is_removed_waits_no_more():
+    queue = queue_of(1, 2, 3)
+    second = list(queue)[1]
+
+    queue.remove(second)
+
+    assert (ids(queue), second in queue, len(queue)) == ([1, 3], False, 2)
+
+
+def test_the_longest_match_goes_first_and_the_first_come_among_equals():
+    queue = queue_of(1, 2, 3, 4)
+
+    order = queue.longest_match_first(lambda request: {1: 0, 2: 8, 3: 4, 4: 8}[request.id])
+
+    assert ids(order) == [2, 4, 3, 1]

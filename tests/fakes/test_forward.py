@@ -1,0 +1,127 @@
+"""The fake forward: tags chain from slot to slot, and a wrong page shows in what is read, written and sampled."""
+
+import pytest
+import torch
+
+from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from fakes.forward import FakeForward, TagRead, TagWritten
+
+PAGE = 4
+
+
+class Letters:
+    """A model whose tags can be read: a tag is the tokens so far as decimal digits behind the namespace."""
+
+    def namespace_tag(self, namespace: int) -> int:
+        return namespace
+
+    def next_tag(self, previous: int, token: int) -> int:
+        return previous * 10 + token
+
+    def sampled_token(self, sums) -> int:
+        return sum(sums)
+
+
+class Device:
+    """One pool of six pages, and passes over it."""
+
+    def __init__(self, *, window: int | None = None) -> None:
+        self.kv = torch.zeros((7, PAGE), dtype=torch.int64)
+        self.window = window
+        self.noted: list[TagRead | TagWritten] = []
+        self.forward = FakeForward(Letters(), note=self.noted.append)
+
+    def run(self, entries, pages, spans) -> list[int | None]:
+        pool = PoolPages("pool", self.window, self.kv, torch.tensor(pages), spans)
+        self.forward.launch(ForwardBatch(1, PAGE, entries, [pool]))
+        return self.forward.collect(1)
+
+
+def test_a_slot_holds_the_tag_of_the_prefix_that_ends_there():
+    device = Device()
+
+    device.run([ForwardEntry(1, 9, [1, 2, 3, 4, 5], 0, 5, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+
+    assert (device.kv[3].tolist(), device.kv[2].tolist()) == ([91, 912, 9123, 91234], [912345, 0, 0, 0])
+
+
+def test_a_tag_is_chained_to_the_one_that_is_stored_before_it():
+    device = Device()
+    device.kv[3, 3] = 7
+
+    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+
+    assert device.kv[2].tolist() == [75, 756, 0, 0]
+
+
+def test_a_span_begins_at_the_position_it_says():
+    device = Device(window=2)
+    device.kv[3, 3] = 7
+
+    device.run([ForwardEntry(1, 0, [5], 8, 9, samples=True)], [3, 2], [PageSpan(4, 0, 2)])
+
+    assert device.kv[2].tolist() == [75, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("window", "token"),
+    [
+        pytest.param(None, 1 + 12 + 123 + 1234 + 12345, id="the whole prefix"),
+        pytest.param(2, 1234 + 12345, id="two tokens"),
+        pytest.param(4, 12 + 123 + 1234 + 12345, id="four tokens"),
+        pytest.param(9, 1 + 12 + 123 + 1234 + 12345, id="a window longer than the prefix"),
+    ],
+)
+def test_the_next_token_follows_from_all_tags_that_the_last_position_reads(window, token):
+    device = Device(window=window)
+
+    sampled = device.run([ForwardEntry(1, 0, [1, 2, 3, 4, 5], 0, 5, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+
+    assert sampled == [token]
+
+
+def test_an_entry_that_does_not_sample_gets_no_token():
+    sampled = Device().run([ForwardEntry(1, 0, [1, 2], 0, 2, samples=False)], [3], [PageSpan(0, 0, 1)])
+
+    assert sampled == [None]
+
+
+def test_each_entry_reads_its_own_pages():
+    device = Device()
+    entries = [ForwardEntry(1, 0, [1, 2], 0, 2, samples=True), ForwardEntry(2, 0, [3], 0, 1, samples=True)]
+
+    assert device.run(entries, [5, 4], [PageSpan(0, 0, 1), PageSpan(0, 1, 1)]) == [1 + 12, 3]
+
+
+def test_the_pools_are_summed_apart():
+    device = Device()
+    entry = ForwardEntry(1, 0, [1, 2, 3], 0, 3, samples=True)
+    pools = [
+        PoolPages("full", None, device.kv, torch.tensor([1]), [PageSpan(0, 0, 1)]),
+        PoolPages("swa", 2, torch.zeros_like(device.kv), torch.tensor([1]), [PageSpan(0, 0, 1)]),
+    ]
+
+    device.forward.launch(ForwardBatch(2, PAGE, [entry], pools))
+
+    assert device.forward.collect(2) == [(1 + 12 + 123) + (12 + 123)]
+
+
+def test_what_is_written_and_read_is_noted():
+    device = Device(window=3)
+    device.kv[3] = torch.tensor([1, 12, 123, 1234])
+
+    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+
+    assert [(*noted[:4], list(noted[-1])) for noted in device.noted] == [
+        (1, 1, "pool", 4, [2]),
+        (1, 1, "pool", 2, [123, 1234, 12345, 123456]),
+    ]
+
+
+def test_without_a_listener_nothing_is_noted():
+    device = Device()
+    device.forward = FakeForward(Letters())
+
+    device.run([ForwardEntry(1, 0, [1], 0, 1, samples=True)], [3], [PageSpan(0, 0, 1)])
+
+    assert device.noted == []
