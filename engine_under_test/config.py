@@ -86,7 +86,7 @@ class EngineConfig:
             ("waiting_order", WAITING_ORDERS),
         ):
             value = getattr(self, name)
-            if value not in choices:
+            if value not in choices or type(value) is not type(choices[0]):
                 raise ConfigError(f"{name}: {value!r} is not one of {', '.join(map(str, choices))}")
         if not isinstance(self.prefix_sharing, bool):
             raise ConfigError(f"prefix_sharing: {self.prefix_sharing!r} is not true or false")

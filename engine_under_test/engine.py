@@ -90,6 +90,8 @@ class Engine:
         config = self.config
         if not request.prompt_len:
             return "the prompt is empty"
+        if request.max_new_tokens < 0:
+            return f"max_new_tokens {request.max_new_tokens} is below 0"
         most = request.prompt_len + request.max_new_tokens
         if most > config.max_context_len:
             return f"{most} tokens are more than max_context_len {config.max_context_len}"

@@ -40,7 +40,7 @@ class Freed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A take found too few free units; the pools that the same take asked before have theirs back."""
+    """A take found too few free units; the same take has taken nothing in any other pool."""
 
     pool: str
     owner: Owner

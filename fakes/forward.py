@@ -88,7 +88,9 @@ class FakeForward:
     def _write(self, batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[int]") -> None:
         page_size, slots = batch.page_size, array("q")
         for entry, span in zip(batch.entries, pool.spans, strict=True):
-            slots.extend([_slot(pages, span, position, page_size) for position in range(entry.start, entry.end)])
+            for begin in (entry.start, *range(entry.start - entry.start % page_size + page_size, entry.end, page_size)):
+                slot = _slot(pages, span, begin, page_size)
+                slots.extend(range(slot, slot + min(page_size - begin % page_size, entry.end - begin)))
             if self._note:
                 first = span.begin + (entry.start - span.first_position) // page_size
                 written = tuple(pages[first : span.begin + span.num_pages])

@@ -3,15 +3,21 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from invariants import events as seen
 from invariants.changes import PARTS, Changes
 from invariants.derived import Derived
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
+from invariants.shadow import Choice, choices
 from invariants.view import Snapshot
+
+BESIDE_THE_TREE = frozenset(
+    {seen.Launched, seen.Completed, seen.Read, seen.Written, seen.Taken, seen.Given, seen.Paired}
+)
 
 Evidence = Iterator[tuple[str, str]]
 EventT = TypeVar("EventT")
@@ -55,14 +61,24 @@ class Transition:
     def by_type(self) -> dict[type, list[NamedTuple]]:
         """The events by their type, each in order."""
         grouped: defaultdict[type, list[NamedTuple]] = defaultdict(list)
-        for event in self.events:
-            grouped[type(event)].append(event)
+        for kind, event in zip(map(type, self.events), self.events, strict=True):
+            grouped[kind].append(event)
         return dict(grouped)
 
     @Derived
     def changes(self) -> Changes:
         """What of the state after may be wrong; all of it, unless the state before was checked."""
         return Changes(self.before, self.after, before_is_right=self.before_is_checked)
+
+    @Derived
+    def tree_events(self) -> list[NamedTuple]:
+        """All events but those of the forward and of the pairing of units, in order."""
+        return [event for event in self.events if type(event) not in BESIDE_THE_TREE]
+
+    @Derived
+    def choices(self) -> list[Choice]:
+        """What evictions chose, and what should have gone before."""
+        return list(choices(self.before, self.tree_events))
 
     @Derived
     def misplaced(self) -> list[Misplaced]:
@@ -117,7 +133,6 @@ def invariant(
     covers: tuple[str, ...],
     needs: tuple[str, ...] = (),
     on: tuple[type, ...] = (),
-    reads: tuple[str, ...] = (),
     given: Given | None = None,
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
     """Make an Invariant of a generator; its name is the function's, its claim the docstring's first line."""
@@ -125,8 +140,6 @@ def invariant(
     def made(find: Callable[[Transition], Evidence]) -> Invariant:
         claim = inspect.getdoc(find)
         assert claim, f"{find.__name__} has no docstring to claim anything"
-        assert frozenset(PARTS) >= frozenset(reads), f"{find.__name__} reads {reads}: want some of {PARTS}"
-        assert not reads or (when is When.OP and not on), f"{find.__name__} is not judged each time"
         return Invariant(
             find.__name__,
             claim.splitlines()[0],
@@ -134,9 +147,22 @@ def invariant(
             covers,
             frozenset(needs),
             frozenset(on),
-            frozenset(reads),
+            frozenset(),
             given,
             find,
         )
+
+    return made
+
+
+def state_invariant(
+    *, covers: tuple[str, ...], reads: tuple[str, ...], needs: tuple[str, ...] = ()
+) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
+    """Make an Invariant of a generator that is about the state after alone, and of that about what it `reads`."""
+    assert set(reads) <= set(PARTS), f"reads {reads}: want some of {PARTS}"
+    plain = invariant(When.OP, covers=covers, needs=needs)
+
+    def made(find: Callable[[Transition], Evidence]) -> Invariant:
+        return replace(plain(find), reads=frozenset(reads))
 
     return made

@@ -13,7 +13,8 @@ from invariants.derived import Derived
 from invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
 
 PARTS = ("pools", "peer_maps", "nodes", "receipts", "records", "requests", "claims")
-SHAPE = slice(NodeView._fields.index("locks"))  # all of a node but who locks it and when it was used
+PLACE = slice(NodeView._fields.index("units"))  # of a node: its id, its parent and its tokens
+SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is live
 
 _parts_of = attrgetter(*PARTS)
 _NONE: frozenset[str] = frozenset()
@@ -26,7 +27,7 @@ class Changes:
         self._before = before
         self._after = after
         # A claim that did not apply before, or stood for other limits, was not judged by what it is now.
-        self._judges_all = not (
+        self.judges_all = not (
             before_is_right
             and before.limits == after.limits
             and before.components == after.components
@@ -36,7 +37,7 @@ class Changes:
     @Derived
     def unchanged(self) -> frozenset[str]:
         """The parts that are the very objects that were judged."""
-        if self._judges_all:
+        if self.judges_all:
             return _NONE
         return frozenset(compress(PARTS, map(is_, _parts_of(self._before), _parts_of(self._after))))
 
@@ -44,15 +45,21 @@ class Changes:
     def pools(self) -> Sequence[PoolView]:
         """The pools in which anything is different."""
         before, after = self._before.pools, self._after.pools
-        if self._judges_all or len(before) != len(after):
+        if self.judges_all or len(before) != len(after):
             return after
-        return [pool for pool, judged in zip(after, before, strict=True) if pool is not judged]
+        changed = []
+        for pool, judged in zip(after, before, strict=True):
+            if pool is not judged:
+                changed.append(pool)
+                if pool.name == judged.name:
+                    pool.follow(judged)
+        return changed
 
     @Derived
     def peer_maps(self) -> Sequence[PeerMap]:
         """The peer maps that are different, or lead from or to a pool in which anything is."""
         maps = self._after.peer_maps or ()
-        if self._judges_all:
+        if self.judges_all:
             return maps
         judged, changed = self._before.peer_maps or (), {pool.name for pool in self.pools}
         return [
@@ -65,7 +72,7 @@ class Changes:
     def nodes(self) -> Sequence[NodeView]:
         """The nodes that are new, or different in anything."""
         nodes = self._after.nodes or ()
-        if self._judges_all:
+        if self.judges_all:
             return nodes
         if nodes is self._before.nodes:
             return ()
@@ -73,44 +80,56 @@ class Changes:
         return [node for node in nodes if judged.get(node.id) is not node]
 
     @Derived
+    def former_nodes(self) -> Sequence[NodeView]:
+        """What `nodes` were when they were judged, and those that have gone since."""
+        if self.judges_all or self._after.nodes is self._before.nodes:
+            return ()
+        ids = {node.id for node in self.nodes} | self._gone
+        return [node for node in self._before.nodes or () if node.id in ids]
+
+    @Derived
     def reshaped(self) -> Sequence[NodeView]:
         """The nodes that are new, or different in more than their locks and their last use."""
-        if self._judges_all:
-            return self.nodes
-        judged = self._before.node_by_id
-        return [
-            node
-            for node in self.nodes
-            if (earlier := judged.get(node.id)) is None or earlier[SHAPE] != node[SHAPE]
-        ]
+        return self._differing(SHAPE)
 
     @Derived
     def relatives(self) -> Sequence[NodeView]:
-        """The nodes that are different, and those whose parent is, or has gone."""
+        """The nodes that are different in anything, and those whose parent is, or has gone."""
         return self._with_children(self.nodes)
 
     @Derived
-    def reshaped_relatives(self) -> Sequence[NodeView]:
-        """The nodes that are reshaped, and those whose parent is, or has gone."""
-        return self._with_children(self.reshaped)
+    def moved_relatives(self) -> Sequence[NodeView]:
+        """The nodes that are new or in another place, and those whose parent is, or has gone."""
+        return self._with_children(self._differing(PLACE))
 
     @Derived
     def records(self) -> Sequence[RecordView]:
         """The records of which it is not plain that all is as right as before."""
         records = self._after.records or ()
-        if self._judges_all:
+        if self.judges_all:
             return records
         judged = {record.owner: record for record in self._before.records or ()}
-        limits, moved = self._after.limits, self._moved
-        held = None if "receipts" in self.unchanged else (self._before.receipt_by_id, self._after.receipt_by_id)
-        return [
-            record
-            for record in records
-            if (earlier := judged.get(record.owner)) is None
-            or not goes_on(earlier, record, limits.page_size, limits.max_context_len)
-            or (held and held[0].get(record.receipt) is not held[1].get(record.receipt))
-            or (moved and any(node.id in moved for node in self._before.path(record.node)))
-        ]
+        limits, moved, suspect = self._after.limits, self._reshaped_or_gone, self._other_receipts
+        page_size, max_context_len, changed = limits.page_size, limits.max_context_len, []
+        for record in records:
+            earlier = judged.get(record.owner)
+            if (
+                earlier is None
+                or record.receipt in suspect
+                or not goes_on(earlier, record, page_size, max_context_len)
+                or (moved and not moved.isdisjoint([node.id for node in self._before.path(record.node)]))
+            ):
+                changed.append(record)
+        return changed
+
+    @Derived
+    def _other_receipts(self) -> set[int]:
+        """The ids of receipts that came, went, or differ."""
+        before, after = self._before, self._after
+        if before.receipts is after.receipts:
+            return set()
+        ids = before.receipt_by_id.keys() | after.receipt_by_id.keys()
+        return {one for one in ids if before.receipt_by_id.get(one) != after.receipt_by_id.get(one)}
 
     @Derived
     def _gone(self) -> set[int]:
@@ -119,12 +138,21 @@ class Changes:
         return self._before.node_by_id.keys() - self._after.node_by_id.keys()
 
     @Derived
-    def _moved(self) -> set[int]:
-        """The ids of nodes that are reshaped or have gone: a path without one of them is what it was."""
+    def _reshaped_or_gone(self) -> set[int]:
+        """The ids of nodes without one of which a path is what it was."""
         return {node.id for node in self.reshaped} | self._gone
 
+    def _differing(self, fields: slice) -> Sequence[NodeView]:
+        """The nodes that are new, or different in some of these fields."""
+        if self.judges_all or not self.nodes:
+            return self.nodes
+        judged = self._before.node_by_id
+        return [
+            node for node in self.nodes if (earlier := judged.get(node.id)) is None or earlier[fields] != node[fields]
+        ]
+
     def _with_children(self, nodes: Sequence[NodeView]) -> Sequence[NodeView]:
-        if self._judges_all:
+        if self.judges_all:
             return nodes
         changed = {node.id for node in nodes} | self._gone
         if not changed:
@@ -138,14 +166,16 @@ def goes_on(earlier: RecordView, record: RecordView, page_size: int, max_context
     Then it is right still, as far as it goes by itself: its pages, their row and all that divides them
     are the same, and what is asked of them only gets less as `committed_len` grows.
     """
+    _, _, protected, committed, allocated, frontier, units, table, receipt, node = record
+    _, _, was_protected, was_committed, was_allocated, was_frontier, had_units, had_table, had_receipt, at = earlier
     return (
-        earlier.committed_len <= record.committed_len <= record.allocated_len
-        and earlier.allocated_len <= record.allocated_len <= len(record.units[0]) * page_size
-        and record.allocated_len <= max_context_len
-        and earlier.frontier == record.frontier
-        and earlier.protected_len == record.protected_len
-        and earlier.receipt == record.receipt
-        and earlier.node == record.node
-        and earlier.units == record.units
-        and earlier.table == record.table
+        was_committed <= committed <= allocated
+        and was_allocated <= allocated <= len(units[0]) * page_size
+        and allocated <= max_context_len
+        and was_frontier == frontier
+        and was_protected == protected
+        and had_receipt == receipt
+        and at == node
+        and had_units == units
+        and had_table == table
     )

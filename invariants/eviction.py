@@ -2,7 +2,7 @@
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Evicted, Freed, Removed, Slid, Split, Tombstoned, Unlocked
-from invariants.shadow import Victim, choices
+from invariants.shadow import Victim
 from invariants.view import TREE_KIND, ReceiptView, Snapshot
 from invariants.wording import node_name
 
@@ -11,7 +11,7 @@ from invariants.wording import node_name
 def evictions_meet_their_need(change: Transition) -> Evidence:
     """An eviction goes on until enough has come free in every pool, or nothing that may go is left in it."""
     freed: dict[str, int] = {}
-    for event in change.events:
+    for event in change.tree_events:
         if isinstance(event, Freed) and event.owner.kind == TREE_KIND:
             freed[event.pool] = freed.get(event.pool, 0) + len(event.units)
         elif isinstance(event, Evicted):
@@ -36,7 +36,7 @@ def eviction_spares_locked_nodes(change: Transition) -> Evidence:
     returned: set[int] = set()
     slid: set[int] = set()
     origin: dict[int, int] = {}
-    for event in change.events:
+    for event in change.tree_events:
         if isinstance(event, Unlocked):
             returned.add(event.receipt)
         elif isinstance(event, Slid):
@@ -45,7 +45,7 @@ def eviction_spares_locked_nodes(change: Transition) -> Evidence:
             origin[event.upper] = origin.get(event.node, event.node)
         elif isinstance(event, (Removed, Tombstoned)):
             node = origin.get(event.node, event.node)
-            for receipt in change.before.receipts or ():
+            for receipt in change.before.receipts or () if node in change.before.covered else ():
                 if receipt.id not in returned and _covers(change.before, receipt, node, event, slid):
                     yield node_name(event.node), f"{_deed(event)}, yet {receipt.holder} has it locked"
 
@@ -56,24 +56,20 @@ def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
 
     Taking the window of an idle branch while others are dead costs that branch its cache (sglang issue 35515).
     """
-    for choice in choices(change):
-        if choice.node.id in choice.tail:
-            interior = sorted(node.id for node in choice.candidates if node.id not in choice.tail)
-            if interior:
-                detail = f"the end of a branch reads it, and {node_name(interior[0])} is read by none"
-                yield node_name(choice.node.id), f"{_deed(choice.event)}, yet {detail}"
+    for choice in change.choices:
+        if choice.interior is not None:
+            detail = f"the end of a branch reads it, and {node_name(choice.interior.id)} is read by none"
+            yield node_name(choice.node.id), f"{_deed(choice.event)}, yet {detail}"
 
 
 @invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes",), on=(Removed, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
     """Of the nodes that may go, the least recently used goes first."""
-    for choice in choices(change):
-        node, in_tail = choice.node, choice.node.id in choice.tail
-        rivals = [other for other in choice.candidates if (other.id in choice.tail) == in_tail]
-        oldest = min(rivals, key=lambda other: (other.last_used, other.id), default=node)
-        if node in rivals and oldest.last_used < node.last_used:
-            detail = f"{node_name(oldest.id)} is used last at {oldest.last_used}, before {node.last_used}"
-            yield node_name(node.id), f"{_deed(choice.event)}, yet {detail}"
+    for choice in change.choices:
+        if choice.older is not None:
+            older = f"{node_name(choice.older.id)} is used last at {choice.older.last_used}"
+            detail = f"{older}, before {choice.node.last_used}"
+            yield node_name(choice.node.id), f"{_deed(choice.event)}, yet {detail}"
 
 
 def _deed(event: Victim) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from invariants.base import Evidence, Transition, When, invariant
+from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.view import NodeView, RecordView, Snapshot
 from invariants.windows import lookback, tail_len
 from invariants.wording import node_name
@@ -11,7 +11,7 @@ RECORD_KINDS = frozenset({"request", "session", "transfer"})  # who may own a re
 UNLIMITED = 1 << 62
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"), reads=("nodes", "receipts"))
+@state_invariant(covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"), reads=("nodes", "receipts"))
 def locks_equal_their_receipts(change: Transition) -> Evidence:
     """A node counts, per component, exactly the receipts that are out and cover it."""
     after = change.after
@@ -28,7 +28,7 @@ def locks_equal_their_receipts(change: Transition) -> Evidence:
                     yield node_name(node_id), f"has {locks} {component.pool} locks, {out} receipts cover it"
 
 
-@invariant(When.OP, covers=("LOCK-HIER",), needs=("nodes",), reads=("nodes",))
+@state_invariant(covers=("LOCK-HIER",), needs=("nodes",), reads=("nodes",))
 def locks_nest(change: Transition) -> Evidence:
     """A node is locked wherever the whole prefix is read at least as often as in its windows and as below it.
 
@@ -51,7 +51,7 @@ def locks_nest(change: Transition) -> Evidence:
                         yield node_name(node.id), f"has {inner}, yet {node.locks[index]} {pool} locks"
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT",), needs=("receipts", "records"), reads=("receipts", "records"))
+@state_invariant(covers=("LOCK-RECEIPT",), needs=("receipts", "records"), reads=("receipts", "records"))
 def receipts_belong_to_holders(change: Transition) -> Evidence:
     """Each record has a receipt that is out and its own, and each receipt has a record that will return it."""
     after = change.after
@@ -70,8 +70,8 @@ def receipts_belong_to_holders(change: Transition) -> Evidence:
             yield f"receipt {receipt}", f"held by {out[receipt]}, who has no record with it"
 
 
-@invariant(
-    When.OP, covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"), needs=("nodes", "receipts", "windowed"), reads=("nodes",)
+@state_invariant(
+    covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"), needs=("nodes", "receipts", "windowed"), reads=("nodes",)
 )
 def locked_windows_are_live(change: Transition) -> Evidence:
     """What a lock covers in a component with a window is there."""

@@ -1,20 +1,21 @@
 """The peer maps: which unit of one pool holds the same tokens as which unit of another."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
+from operator import eq
 
-from invariants.base import Evidence, Transition, When, invariant
+from invariants.base import Evidence, Transition, state_invariant
 from invariants.view import OUTSIDE_KIND, PeerMap, PoolView, Snapshot
 from invariants.wording import standing, unit_of
 
 
-@invariant(When.OP, covers=("MAP-INJ", "MAP-FREE", "NO-UAF"), needs=("peer_maps",))
+@state_invariant(covers=("MAP-INJ", "MAP-FREE", "NO-UAF"), needs=("peer_maps",), reads=("peer_maps", "pools"))
 def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
     """A peer is live, and is the peer of one unit only.
 
     A stale entry lets a later free give away a page that is in use (sglang pull 27586).
     """
-    for peers in change.after.peer_maps or ():
+    for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
         by_unit = peers.by_unit()
         used = list(filter(None, by_unit))
@@ -23,10 +24,10 @@ def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
             yield from _shared_or_dead_peers(change.after, peers, by_unit)
 
 
-@invariant(When.OP, covers=("MAP-FREE",), needs=("peer_maps",))
+@state_invariant(covers=("MAP-FREE",), needs=("peer_maps",), reads=("peer_maps", "pools"))
 def a_free_unit_has_no_peer(change: Transition) -> Evidence:
     """A unit that is free, or waits behind a fence, is the peer of nobody."""
-    for peers in change.after.peer_maps or ():
+    for peers in change.changes.peer_maps:
         from_pool = change.after.pool(peers.from_pool)
         by_unit = peers.by_unit()
         released = [unit for unit in chain(from_pool.free, _fenced(from_pool)) if unit < len(by_unit)]
@@ -37,10 +38,10 @@ def a_free_unit_has_no_peer(change: Transition) -> Evidence:
                     yield unit_of(from_pool, unit), f"{standing(from_pool.owner_of[unit])}, yet its peer is {peer}"
 
 
-@invariant(When.OP, covers=("MAP-CENSUS",), needs=("peer_maps",))
+@state_invariant(covers=("MAP-CENSUS",), needs=("peer_maps",), reads=("peer_maps", "pools"))
 def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
     """Every unit of a follower pool that somebody owns is the peer of a unit, or nobody can reach it."""
-    for peers in change.after.peer_maps or ():
+    for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
         unreachable = set(to_pool.held).difference(peers.by_unit())
         for unit in sorted(unreachable):
@@ -49,15 +50,16 @@ def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
                 yield unit_of(to_pool, unit), f"owned by {owner}, yet the peer of no {peers.from_pool} {to_pool.unit}"
 
 
-@invariant(When.OP, covers=("MAP-OWN", "LIVE-NODE"), needs=("peer_maps",))
+@state_invariant(covers=("MAP-OWN", "LIVE-NODE"), needs=("peer_maps",), reads=("peer_maps", "pools"))
 def peers_share_their_owner(change: Transition) -> Evidence:
     """A unit and its peer hold the same tokens, so one owner must free both."""
-    for peers in change.after.peer_maps or ():
+    for peers in change.changes.peer_maps:
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
         by_unit = peers.by_unit()
         from_owner, to_owner = from_pool.owner_of, to_pool.owner_of
-        paired = [unit for unit in from_pool.held if unit < len(by_unit) and by_unit[unit]]
-        if list(map(from_owner.get, paired)) != [to_owner.get(by_unit[unit]) for unit in paired]:
+        owners = map(from_owner.get, compress(range(len(by_unit)), by_unit))
+        if not all(map(eq, owners, map(to_owner.get, filter(None, by_unit)))):
+            paired = [unit for unit in from_pool.held if unit < len(by_unit) and by_unit[unit]]
             for unit in paired:
                 peer = by_unit[unit]
                 if from_owner.get(unit) != to_owner.get(peer):
@@ -65,7 +67,7 @@ def peers_share_their_owner(change: Transition) -> Evidence:
                     yield unit_of(from_pool, unit), f"{detail} is not: {standing(to_owner.get(peer))}"
 
 
-@invariant(When.OP, covers=("MAP-PAGE",), needs=("slot_maps",))
+@state_invariant(covers=("MAP-PAGE",), needs=("slot_maps",), reads=("peer_maps", "pools"))
 def slot_peers_stay_in_their_place(change: Transition) -> Evidence:
     """The slots of a unit that have peers have them in one unit, each at its own offset.
 

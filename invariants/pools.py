@@ -2,7 +2,7 @@
 
 from itertools import chain
 
-from invariants.base import Evidence, Transition, When, invariant
+from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.events import Completed, Freed, Given, Refused, Taken, Written
 from invariants.view import OUTSIDE_KIND, Owner, PoolView, Snapshot
 from invariants.wording import standing, unit_of, units_of
@@ -15,18 +15,20 @@ def conservation_terms(pool: PoolView) -> str:
     return f"{pool.name}: {_equation(pool)}"
 
 
-@invariant(When.OP, covers=("CONS-F", "CONS-S", "HOST-CONS"), reads=("pools",))
+@state_invariant(covers=("CONS-F", "CONS-S", "HOST-CONS"), reads=("pools",))
 def pools_conserve_their_units(change: Transition) -> Evidence:
     """The capacity of each pool is what is free, what is cached, what others hold and what is fenced.
 
     Sums alone are blind: a page that is in use and free at once balances one that is lost.
     """
     for pool in change.changes.pools:
-        if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
+        if not pool.is_partitioned and len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
             yield pool.name, _equation(pool)
 
 
-@invariant(When.OP, covers=("SINGLE-OWNER", "NO-UAF", "FREE-UNIQ", "ROW-POOL", "LIVE-NODE", "INFLIGHT-PIN"), reads=("pools",))
+@state_invariant(
+    covers=("SINGLE-OWNER", "NO-UAF", "FREE-UNIQ", "ROW-POOL", "LIVE-NODE", "INFLIGHT-PIN"), reads=("pools",)
+)
 def each_unit_has_one_owner(change: Transition) -> Evidence:
     """Every unit of every pool is free, or has exactly one owner who must free it.
 

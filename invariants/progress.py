@@ -1,6 +1,6 @@
 """The engine goes on, and what it learns stays within bounds."""
 
-from invariants.base import Evidence, Transition, When, invariant
+from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.view import OUTSIDE_KIND
 from invariants.wording import request_name
 
@@ -23,7 +23,7 @@ def work_makes_progress(change: Transition) -> Evidence:
         yield "engine", f"{change.steps_without_forward} steps without a pass, with work{f': {named}' if named else ''}"
 
 
-@invariant(When.OP, covers=("RATIO",), needs=("claims",), reads=("claims",))
+@state_invariant(covers=("RATIO",), needs=("claims",), reads=("claims",))
 def the_ratio_is_in_range(change: Transition) -> Evidence:
     """The new-token ratio lies between its floor and 1."""
     claims, floor = change.after.claims, change.after.limits.ratio_floor

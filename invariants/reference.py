@@ -8,7 +8,6 @@ for the model computes the same from what it really read, so a wrong page shows 
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 TAG_BITS = 63
 TAG_MASK = (1 << TAG_BITS) - 1
@@ -55,16 +54,23 @@ class Expectation:
 
     def _catch_up(self) -> None:
         tag = self.tags[-1] if self.tags else namespace_tag(self.namespace)
-        fresh = list(accumulate(self.tokens[len(self.tags) :], next_tag, initial=tag))[1:]
-        self.tags.extend(fresh)
-        self.sums += list(accumulate(fresh, initial=self.sums[-1]))[1:]
+        total = self.sums[-1]
+        for token in self.tokens[len(self.tags) :]:
+            tag = next_tag(tag, token)
+            total += tag
+            self.tags.append(tag)
+            self.sums.append(total)
 
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
         """What must be sampled after the token at `position` - 1, with these windows, pool by pool."""
-        sums = [
-            self.sums[position] - self.sums[0 if window is None else max(0, position - window)] for window in windows
-        ]
-        return sampled_token(sums, vocabulary)
+        sums, total = self.sums, self.sums[position]
+        return sampled_token(
+            [
+                total - sums[position - window] if window is not None and window < position else total
+                for window in windows
+            ],
+            vocabulary,
+        )
 
 
 @dataclass

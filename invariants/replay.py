@@ -20,13 +20,16 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
 
     The tree is one owner here: which node holds a page does not matter to who may move it.
     """
-    books = {pool.name: Book(pool.owner_of) for pool in before.pools}
+    books = {pool.name: dict(pool.owner_of) for pool in before.pools}
     fences = Fences(before, events, after)
     found: list[Misplaced] = []
     for event in events:
         if type(event) is Written:
             if (book := books.get(event.pool)) is not None:
-                _look(event, event.pages, ("request", event.request_id), book, found)
+                expected = ("request", event.request_id)
+                for unit in event.pages:
+                    if (owner := book.get(unit)) != expected:
+                        found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:
             if (book := books.get(event.pool)) is not None:
                 _look(event, event.units, FREE, book, found)
@@ -44,23 +47,18 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
     return found
 
 
-class Book:
-    """The owners of one pool's units: those before, and over them those who came since."""
-
-    def __init__(self, before: dict[int, Owner]) -> None:
-        self.before = before
-        self.moved: dict[int, Owner] = {}
-
-
 class Fences:
     """Which launches are under way, and which units wait for them."""
 
     def __init__(self, before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> None:
-        fenced = [(pool.name, fence) for pool in before.pools if pool.fenced for fence in pool.fenced]
-        self._waiting = [(fence.launch, pool, unit) for pool, fence in fenced for unit in fence.units]
-        self._under_way = {event.launch for event in events if isinstance(event, Completed)}
-        self._under_way.update([fence.launch for _, fence in fenced])
-        self._under_way.update([fence.launch for pool in after.pools if pool.fenced for fence in pool.fenced])
+        self._waiting: list[tuple[int, str, int]] = []
+        self._under_way = {event.launch for event in events if type(event) is Completed}
+        if before.has_fences or after.has_fences:
+            for pool in before.pools:
+                for fence in pool.fenced:
+                    self._waiting += [(fence.launch, pool.name, unit) for unit in fence.units]
+            self._under_way.update([fence.launch for pool in before.pools for fence in pool.fenced])
+            self._under_way.update([fence.launch for pool in after.pools for fence in pool.fenced])
 
     def raise_for(self, event: Freed) -> Owner:
         """Who owns what `event` freed: nobody, or the fence while its launch is under way."""
@@ -69,36 +67,42 @@ class Fences:
         self._waiting += [(event.after, event.pool, unit) for unit in event.units]
         return FENCE
 
-    def complete(self, launch: int, books: dict[str, Book]) -> None:
+    def complete(self, launch: int, books: dict[str, dict[int, Owner]]) -> None:
         """What waited for launches up to `launch` is free."""
         self._under_way = {other for other in self._under_way if other > launch}
         if self._waiting:
             for waited_for, pool, unit in self._waiting:
                 if waited_for <= launch:
-                    books[pool].moved[unit] = FREE
+                    books[pool][unit] = FREE
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > launch]
 
 
 def _look(
-    event: Taken | Given | Freed | Written,
+    event: Taken | Given | Freed,
     units: Sequence[int],
-    expected: tuple[str, int],
-    book: Book,
+    expected: Owner,
+    book: dict[int, Owner],
     found: list[Misplaced],
 ) -> None:
     """Note the units that are not the expected owner's."""
-    moved, before = book.moved, book.before
     for unit in units:
-        owner = moved.get(unit) or before.get(unit)
-        if owner != expected and not (owner is not None and owner.kind == TREE_KIND == expected[0]):
+        owner = book.get(unit)
+        if (
+            owner is not expected
+            and owner != expected
+            and not (owner is not None and owner.kind == TREE_KIND == expected[0])
+        ):
             found.append(Misplaced(event, unit, owner))
 
 
 def _hand_over(
-    event: Taken | Given | Freed, units: Sequence[int], owner: Owner, book: Book, found: list[Misplaced]
+    event: Taken | Given | Freed, units: Sequence[int], owner: Owner, book: dict[int, Owner], found: list[Misplaced]
 ) -> None:
     """The units have another owner now; one that the event names twice had it the second time."""
-    distinct = dict.fromkeys(units, owner)
-    book.moved.update(distinct)
-    if len(distinct) != len(units):
-        found += [Misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
+    if len(units) == 1:
+        book[units[0]] = owner
+    else:
+        distinct = dict.fromkeys(units, owner)
+        book.update(distinct)
+        if len(distinct) != len(units):
+            found += [Misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]

@@ -1,30 +1,32 @@
 """The prefix tree: its shape, what is live in it, and what the engine says of it."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, compress
 
-from invariants.base import Evidence, Transition, When, invariant
-from invariants.view import NodeComponent, NodeView, Snapshot
+from invariants.base import Evidence, Transition, state_invariant
+from invariants.view import Claims, NodeComponent, NodeView, Snapshot
 from invariants.wording import node_name
 
+NO_CLAIMS = Claims(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
 
-@invariant(When.OP, covers=("TREE-STRUCT",), needs=("nodes",), reads=("nodes",))
+
+@state_invariant(covers=("TREE-STRUCT",), needs=("nodes",), reads=("nodes",))
 def tree_is_well_formed(change: Transition) -> Evidence:
     """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page.
 
-    A node is bound to its parent and to its siblings, so what is reshaped is judged with its children.
+    A node is bound to its parent, so one that is new or elsewhere is judged with its children.
     """
     after = change.after
     is_healthy = (
         len(after.node_by_id) == len(after.nodes or ())
-        and all(_continues_its_parent(after, node) for node in change.changes.reshaped_relatives)
-        and not (change.changes.reshaped and _has_twins(after))
+        and all([_has_whole_pages(after, node) for node in change.changes.reshaped])
+        and all([_continues_its_parent(after, node) for node in change.changes.moved_relatives])
+        and not (change.changes.moved_relatives and _has_twins(after))
     )
     if not is_healthy:
         yield from _malformed(after)
 
 
-@invariant(When.OP, covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",), reads=("nodes",))
+@state_invariant(covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",), reads=("nodes",))
 def live_nodes_hold_live_pages(change: Transition) -> Evidence:
     """A node has all of its pages in a component that is live in it, none where it is a tombstone.
 
@@ -36,36 +38,40 @@ def live_nodes_hold_live_pages(change: Transition) -> Evidence:
             yield from _wrongly_live(change.after, component)
 
 
-@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
+@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
 def tree_claims_equal_facts(change: Transition) -> Evidence:
     """The evictable and protected pages that the engine counts are those of its unlocked and locked nodes."""
-    claims, claimed = change.after.claims, change.before.claims
+    claims, base = change.after.claims, _claims_that_hold(change)
     assert claims is not None, "claims are needed"
-    is_as_before = (
-        "nodes" in change.changes.unchanged
-        and claimed is not None
-        and claims.evictable == claimed.evictable
-        and claims.protected == claimed.protected
-    )
-    if not is_as_before:
-        evictable: dict[str, int] = {}
-        protected: dict[str, int] = {}
-        for component in change.after.node_components:
-            held = len(list(filter(None, chain.from_iterable(component.units))))
-            locked = len(list(filter(None, chain.from_iterable(compress(component.units, component.locks)))))
-            evictable[component.pool] = evictable.get(component.pool, 0) + held - locked
-            protected[component.pool] = protected.get(component.pool, 0) + locked
-        yield from _differences("evictable", claims.evictable, evictable)
-        yield from _differences("protected", claims.protected, protected)
+    evictable: dict[str, int] = {}
+    protected: dict[str, int] = {}
+    for index, component in enumerate(change.after.components):
+        pool = component.pool
+        if pool not in protected:
+            evictable[pool], protected[pool] = base.evictable.get(pool, 0), base.protected.get(pool, 0)
+        for node in change.changes.nodes:
+            counts = protected if node.locks[index] else evictable
+            counts[pool] += len(node.units[index]) - node.units[index].count(0)
+        for node in change.changes.former_nodes:
+            counts = protected if node.locks[index] else evictable
+            counts[pool] -= len(node.units[index]) - node.units[index].count(0)
+    yield from _differences("evictable", claims.evictable, evictable)
+    yield from _differences("protected", claims.protected, protected)
 
 
-@invariant(When.OP, covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",), reads=("claims", "pools"))
+@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",), reads=("claims", "pools"))
 def pool_claims_equal_facts(change: Transition) -> Evidence:
     """The free units that the engine counts are those in its free list."""
     claims = change.after.claims
     assert claims is not None, "claims are needed"
     pools = change.after.pool_by_name
     yield from _differences("free", claims.free, {name: len(pools[name].free) for name in claims.free if name in pools})
+
+
+def _claims_that_hold(change: Transition) -> Claims:
+    """What was claimed before and found true of the nodes that there were; nothing where it was not checked."""
+    claims = change.before.claims
+    return NO_CLAIMS if change.changes.judges_all or claims is None else claims
 
 
 def _differences(what: str, claimed: Mapping[str, int], facts: dict[str, int]) -> Evidence:
@@ -78,11 +84,13 @@ def _differences(what: str, claimed: Mapping[str, int], facts: dict[str, int]) -
 def _continues_its_parent(snapshot: Snapshot, node: NodeView) -> bool:
     parent = snapshot.node_by_id.get(node.parent) if node.parent else None
     if parent is None:
-        fits = not node.parent and not node.start
-    else:
-        fits = node.start == parent.start + len(parent.key) and node.namespace == parent.namespace
+        return not node.parent and not node.start
+    return node.start == parent.start + len(parent.key) and node.namespace == parent.namespace
+
+
+def _has_whole_pages(snapshot: Snapshot, node: NodeView) -> bool:
     pages, rest = divmod(len(node.key), snapshot.limits.page_size)
-    return fits and pages > 0 and not rest and [len(units) for units in node.units] == [pages] * len(snapshot.components)
+    return pages > 0 and not rest and [len(units) for units in node.units] == [pages] * len(snapshot.components)
 
 
 def _has_twins(snapshot: Snapshot) -> bool:

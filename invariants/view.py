@@ -5,11 +5,11 @@ blocks or rows; id 0 is the padding unit and stands for "nothing here".  Lengths
 in tokens.  A part that an engine cannot give is None, and what needs it is not applicable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, repeat
-from operator import itemgetter
+from itertools import chain, compress, count, islice, repeat
+from operator import is_not, itemgetter
 from typing import NamedTuple
 
 from invariants.derived import Derived
@@ -52,6 +52,23 @@ class Fence(NamedTuple):
 
 _owner_of_holding = itemgetter(Holding._fields.index("owner"))
 _units_of_holding = itemgetter(Holding._fields.index("units"))
+
+
+def _owners_in(holdings: Sequence[Holding]) -> Iterator[tuple[int, Owner]]:
+    units = list(map(_units_of_holding, holdings))
+    owners = map(repeat, map(_owner_of_holding, holdings), map(len, units))
+    return zip(chain.from_iterable(units), chain.from_iterable(owners), strict=True)
+
+
+def _without_common_ends(
+    before: Sequence[Holding], after: Sequence[Holding]
+) -> tuple[Sequence[Holding], Sequence[Holding]]:
+    """What stands between the holdings at the start and those at the end that are the same objects in both."""
+    most = min(len(before), len(after))
+    start = next(compress(count(), map(is_not, before, after)), most)
+    ends = map(is_not, islice(reversed(before), most - start), reversed(after))
+    end = next(compress(count(), ends), most - start)
+    return before[start : len(before) - end], after[start : len(after) - end]
 
 
 @lru_cache
@@ -109,10 +126,33 @@ class PoolView:
         owners = dict.fromkeys(self.free, FREE)
         for fence in self.fenced:
             owners.update(dict.fromkeys(fence.units, FENCE))
-        lens = map(len, map(_units_of_holding, self.holdings))
-        holders = chain.from_iterable(map(repeat, map(_owner_of_holding, self.holdings), lens))
-        owners.update(zip(self.held, holders, strict=True))
+        owners.update(_owners_in(self.holdings))
         return owners
+
+    def follow(self, earlier: "PoolView") -> None:
+        """Find `is_partitioned` and `owner_of` by those of an earlier view; costs little where little has moved.
+
+        Each unit was claimed once then.  Between the first and the last holding that is not the same object,
+        and among the free and the fenced, just the units that went must have come; who claims them, owns them.
+        """
+        if earlier.is_partitioned and earlier.capacity == self.capacity:
+            before, after = _without_common_ends(earlier.holdings, self.holdings)
+            went = list(chain.from_iterable(map(_units_of_holding, before)))
+            came = list(chain.from_iterable(map(_units_of_holding, after)))
+            if self.free is not earlier.free:
+                went += earlier.free
+                came += self.free
+            for fence in earlier.fenced:
+                went += fence.units
+            for fence in self.fenced:
+                came += fence.units
+            if len(went) == len(came) and set(went) == set(came):
+                owners = dict(earlier.owner_of)
+                owners.update(dict.fromkeys(self.free, FREE))
+                for fence in self.fenced:
+                    owners.update(dict.fromkeys(fence.units, FENCE))
+                owners.update(_owners_in(after))
+                vars(self).update(is_partitioned=True, owner_of=owners)
 
 
 class ComponentView(NamedTuple):
@@ -280,12 +320,13 @@ class Snapshot:
     @Derived
     def windowed(self) -> tuple[int, ...] | None:
         """The components with a window, by index; None where there is none."""
-        return tuple(index for index, component in enumerate(self.components) if component.window is not None) or None
+        windows = [component.window for component in self.components]
+        return tuple([index for index, window in enumerate(windows) if window is not None]) or None
 
     @Derived
     def slot_maps(self) -> tuple[PeerMap, ...] | None:
         """The peer maps that are by slot; None where there is none."""
-        return tuple(peers for peers in self.peer_maps or () if peers.slots > 1) or None
+        return tuple([peers for peers in self.peer_maps or () if peers.slots > 1]) or None
 
     @Derived
     def missing(self) -> frozenset[str]:
@@ -326,6 +367,11 @@ class Snapshot:
     @Derived
     def receipt_by_id(self) -> dict[int, ReceiptView]:
         return {receipt.id: receipt for receipt in self.receipts or ()}
+
+    @Derived
+    def covered(self) -> set[int]:
+        """The ids of the nodes that some receipt covers in some component."""
+        return set(chain.from_iterable(chain.from_iterable(receipt.covers for receipt in self.receipts or ())))
 
     @Derived
     def children(self) -> dict[int, list[NodeView]]:

@@ -47,12 +47,12 @@ def evict(tree: RadixTree, need: Sequence[int]) -> Eviction:
 
 def _next_victim(tree: RadixTree, component: int) -> Node | None:
     if tree.components[component].window is None:
-        return tree.leaves.pop()
-    while (node := tree.interior.pop()) is not None:
+        return tree.candidates.leaves.pop()
+    while (node := tree.candidates.interior.pop()) is not None:
         if not tree.is_tail(node):
             return node
-        tree.tails.push(node)
-    return tree.tails.pop()
+        tree.candidates.tails.push(node)
+    return tree.candidates.tails.pop()
 
 
 def _tombstone(tree: RadixTree, node: Node, component: int, eviction: Eviction) -> None:

@@ -45,13 +45,13 @@ class LockDesk:
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
         self._num_receipts = 0
-        self._out: set[int] = set()
+        self._out: dict[int, LockReceipt] = {}
 
     def lock(self, node: Node) -> LockReceipt:
         """Protect what a reader of the prefix that ends with `node` needs."""
         self._num_receipts += 1
         receipt = LockReceipt(self._num_receipts, node, self._lens(node))
-        self._out.add(receipt.id)
+        self._out[receipt.id] = receipt
         for component in range(len(receipt.lens)):
             for covered in receipt.segment(component):
                 self._protect(covered, component)
@@ -60,10 +60,9 @@ class LockDesk:
         return receipt
 
     def unlock(self, receipt: LockReceipt) -> None:
-        """Give a receipt back; raises AccountingError for one that was given back before."""
-        if receipt.id not in self._out:
-            raise AccountingError(f"receipt {receipt.id}: given back twice")
-        self._out.remove(receipt.id)
+        """Give a receipt back; raises AccountingError for one that was given back, or replaced, before."""
+        self._check_out(receipt)
+        del self._out[receipt.id]
         for component in range(len(receipt.lens)):
             self._release(list(receipt.segment(component)), component)
         if self._tree.observer:
@@ -74,6 +73,7 @@ class LockDesk:
 
         Returns the receipt to keep in place of the old one, under the same id.
         """
+        self._check_out(receipt)
         component = self._tree.windowed
         if component is None or frontier <= receipt.node.end - receipt.lens[component]:
             return receipt
@@ -85,7 +85,12 @@ class LockDesk:
         self._release([node for node in segment if node.end <= frontier], component)
         lens = list(receipt.lens)
         lens[component] = receipt.node.end - frontier
-        return LockReceipt(receipt.id, receipt.node, tuple(lens))
+        slid = self._out[receipt.id] = LockReceipt(receipt.id, receipt.node, tuple(lens))
+        return slid
+
+    def _check_out(self, receipt: LockReceipt) -> None:
+        if self._out.get(receipt.id) is not receipt:
+            raise AccountingError(f"receipt {receipt.id}: given back, or replaced by a slide, before")
 
     def _lens(self, node: Node) -> tuple[int, ...]:
         """Tokens that a lock at the end of `node` covers; splits the node in which the window begins."""
@@ -117,4 +122,4 @@ class LockDesk:
                 if node.live[component]:
                     self._tree.protected[component] -= node.num_pages
                     self._tree.evictable[component] += node.num_pages
-                self._tree.offer(node)
+                self._tree.candidates.offer(node)

@@ -1,4 +1,4 @@
-"""Least recently used first, over candidates that come and go."""
+"""Who may be evicted, least recently used first."""
 
 import heapq
 from collections.abc import Callable
@@ -44,3 +44,30 @@ class LruQueue:
         self._heap = list(kept.values())
         heapq.heapify(self._heap)
         self._compact_at = max(256, 4 * len(self._heap))
+
+
+class Candidates:
+    """The nodes that may be evicted, by kind: unlocked leaves, and unlocked live nodes of the windowed component.
+
+    A windowed node is offered as `interior`; whoever takes it from there looks whether it still is
+    within the tail of a branch, and then moves it to `tails`.
+    """
+
+    def __init__(self, windowed: int | None) -> None:
+        self._windowed = windowed
+        self.leaves = LruQueue(self._is_unlocked_leaf)
+        self.interior = LruQueue(self._is_unlocked_and_live)
+        self.tails = LruQueue(self._is_unlocked_and_live)
+
+    def offer(self, node: Node) -> None:
+        """Take note of a node whose use, locks, pages or children have changed."""
+        self.leaves.push(node)
+        if self._windowed is not None:
+            self.interior.push(node)
+
+    def _is_unlocked_leaf(self, node: Node) -> bool:
+        return node.in_tree and node.is_leaf and not node.locks[0]
+
+    def _is_unlocked_and_live(self, node: Node) -> bool:
+        index = self._windowed
+        return index is not None and node.in_tree and node.live[index] and not node.locks[index]

@@ -24,6 +24,7 @@ class Node:
     """
 
     id: int
+    namespace: int
     parent: "Node | None"
     start: int
     key: list[int]
@@ -63,8 +64,11 @@ class Node:
 
 def ends_within(node: Node, limit: int) -> bool:
     """Does some branch through `node` end fewer than `limit` tokens behind it?"""
-    if limit <= 0:
-        return False
-    if node.is_leaf:
-        return True
-    return any(ends_within(child, limit - len(child.key)) for child in node.children.values())
+    stack = [(node, limit)]
+    while stack:
+        below, left = stack.pop()
+        if left > 0:
+            if below.is_leaf:
+                return True
+            stack += [(child, left - len(child.key)) for child in below.children.values()]
+    return False

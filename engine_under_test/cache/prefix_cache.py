@@ -49,11 +49,11 @@ class PrefixCache:
         It is resident wherever the whole prefix is read, and either no page of it is a tombstone
         or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
         """
-        best, best_len = self.tree.root(namespace), 0
+        best, best_len = self.tree.nowhere, 0
         if self._sharing:
             usable = align_down(max(0, len(tokens) - 1), self._page_size)
             windowed, dead_until = self.tree.windowed, 0
-            for node, length in self.tree.walk(tokens[:usable], namespace):
+            for node, length in self.tree.walk(list(tokens[:usable]), namespace):
                 end = node.start + length
                 if windowed is not None and not node.live[windowed]:
                     dead_until = end
@@ -100,7 +100,7 @@ class PrefixCache:
         if not self._sharing or end <= record.protected_len:
             return
         insertion = self.tree.insert(
-            tokens[:end],
+            list(tokens[:end]),
             record.handles[: end // self._page_size],
             namespace=namespace,
             protected_len=record.protected_len,

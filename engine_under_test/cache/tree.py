@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from engine_under_test.cache.lru import LruQueue
+from engine_under_test.cache.lru import Candidates
 from engine_under_test.cache.node import Component, Node, ends_within
 from engine_under_test.cache.window import tail_len
 from engine_under_test.events import Recovered, Split
@@ -53,19 +53,20 @@ class RadixTree:
         self.windowed = next((index for index, window in enumerate(windows) if window is not None), None)
         self.tail_len = max(tail_len(window=window, page_size=page_size) if window else 0 for window in windows)
         self.roots: dict[int, Node] = {}
+        width = len(components)
+        self.nowhere = Node(0, 0, None, 0, [], [], [True] * width, [0] * width)  # where no prefix is cached
         self.evictable = [0] * len(components)
         self.protected = [0] * len(components)
-        self.leaves = LruQueue(self._is_evictable_leaf)
-        self.interior = LruQueue(self._is_evictable_windowed)
-        self.tails = LruQueue(self._is_evictable_windowed)
+        self.candidates = Candidates(self.windowed)
         self._num_nodes = 0
         self._uses = 0
 
     def root(self, namespace: int) -> Node:
+        """The root of a namespace that is about to hold something."""
         if namespace not in self.roots:
             width = len(self.components)
             self._num_nodes += 1
-            self.roots[namespace] = Node(self._num_nodes, None, 0, [], [], [True] * width, [0] * width)
+            self.roots[namespace] = Node(self._num_nodes, namespace, None, 0, [], [], [True] * width, [0] * width)
         return self.roots[namespace]
 
     def nodes(self) -> Iterator[Node]:
@@ -98,13 +99,7 @@ class RadixTree:
         self._uses += 1
         for node in path:
             node.last_used = self._uses
-            self.offer(node)
-
-    def offer(self, node: Node) -> None:
-        """Let the eviction queues see `node`, whose use, locks or children have changed."""
-        self.leaves.push(node)
-        if self.windowed is not None:
-            self.interior.push(node)
+            self.candidates.offer(node)
 
     def split(self, node: Node, length: int) -> Node:
         """Put a new node with the first `length` tokens above `node`; counts are copied, not shared."""
@@ -117,8 +112,8 @@ class RadixTree:
         node.key, node.handles = node.key[length:], node.handles[pages:]
         node.start, node.parent = upper.end, upper
         upper.children[self._page_key(node)] = node
-        self.offer(upper)
-        self.offer(node)
+        self.candidates.offer(upper)
+        self.candidates.offer(node)
         if self.observer:
             self.observer.notice(Split(node.id, upper.id, length))
         return upper
@@ -165,6 +160,8 @@ class RadixTree:
                 self.evictable[component] -= leaf.num_pages
         parent, leaf.parent = leaf.parent, None
         del parent.children[self._page_key(leaf)]
+        if not parent.children and not parent.in_tree:
+            del self.roots[parent.namespace]
         self._offer_above(parent)
 
     def is_tail(self, node: Node) -> bool:
@@ -244,7 +241,7 @@ class RadixTree:
     def _new_node(self, parent: Node, start: int, key: list[int], handles: list[int]) -> Node:
         width = len(self.components)
         self._num_nodes += 1
-        node = Node(self._num_nodes, parent, start, key, handles, [False] * width, [0] * width)
+        node = Node(self._num_nodes, parent.namespace, parent, start, key, handles, [False] * width, [0] * width)
         parent.children[self._page_key(node)] = node
         return node
 
@@ -256,12 +253,5 @@ class RadixTree:
         reach = node.end - self.tail_len
         step: Node | None = node
         while step is not None and step.in_tree and step.end >= reach:
-            self.offer(step)
+            self.candidates.offer(step)
             step = step.parent
-
-    def _is_evictable_leaf(self, node: Node) -> bool:
-        return node.in_tree and node.is_leaf and not node.locks[0]
-
-    def _is_evictable_windowed(self, node: Node) -> bool:
-        index = self.windowed
-        return index is not None and node.in_tree and node.live[index] and not node.locks[index]

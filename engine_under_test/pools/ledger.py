@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Freed, Given, Taken
+from engine_under_test.events import Freed, Given, Refused, Taken
 from engine_under_test.ports import Observer
 from engine_under_test.units import Owner
 
@@ -40,10 +40,16 @@ class Ledger:
         """Freed units that wait for a launch, by launch."""
         return {launch: tuple(units) for launch, units in self._fenced.items()}
 
+    def check(self, count: int, *, owner: Owner) -> None:
+        """Raises PoolExhausted where `owner` could not take `count` units."""
+        if count > len(self._free):
+            if self.observer:
+                self.observer.notice(Refused(self.name, owner, count, len(self._free)))
+            raise PoolExhausted(self.name, want=count, free=len(self._free))
+
     def take(self, count: int, *, owner: Owner) -> list[int]:
         """Take `count` units, or none: raises PoolExhausted if fewer are free."""
-        if count > len(self._free):
-            raise PoolExhausted(self.name, want=count, free=len(self._free))
+        self.check(count, owner=owner)
         take_one = self._free.pop if self._newest_first else self._free.popleft
         units = [take_one() for _ in range(count)]
         if self.observer and units:

@@ -8,8 +8,8 @@ its peer.  Nobody but this class writes the peer map.
 from array import array
 from collections.abc import Sequence
 
-from engine_under_test.errors import AccountingError, PoolExhausted
-from engine_under_test.events import Paired, Refused
+from engine_under_test.errors import AccountingError
+from engine_under_test.events import Paired
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.ports import Observer
 from engine_under_test.units import Owner
@@ -50,19 +50,11 @@ class PairedLedgers:
 
     def take(self, count: int, *, owner: Owner) -> list[int]:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool."""
-        taken: list[tuple[Ledger, list[int]]] = []
         for ledger in self.ledgers:
-            try:
-                taken.append((ledger, ledger.take(count, owner=owner)))
-            except PoolExhausted as exhausted:
-                for earlier, pages in reversed(taken):
-                    earlier.free(pages[::-1], owner=owner, cause="rolled back")
-                if self.observer:
-                    self.observer.notice(Refused(ledger.name, owner, exhausted.want, exhausted.free))
-                raise
-        handles = taken[0][1]
-        for ledger, pages in taken[1:]:
-            self._pair(ledger, handles, pages)
+            ledger.check(count, owner=owner)
+        handles = self.anchor.take(count, owner=owner)
+        for follower in self.followers:
+            self._pair(follower, handles, follower.take(count, owner=owner))
         return handles
 
     def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
@@ -111,6 +103,11 @@ class PairedLedgers:
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
         """Move the windowed peers of `incoming` to `kept`, which had none and stays somebody's."""
         for follower in self.followers:
+            for handle, page in zip(kept, self.pages_of(follower.name, kept), strict=True):
+                if page:
+                    raise AccountingError(
+                        f"{self.anchor.name} page {handle}: takes over a {follower.name} page, yet it has page {page}"
+                    )
             pages = self.pages_of(follower.name, incoming)
             self._pair(follower, incoming, [NO_PAGE] * len(incoming))
             self._pair(follower, kept, pages)

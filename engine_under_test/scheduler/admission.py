@@ -25,6 +25,7 @@ from engine_under_test.scheduler.demand import (
     fitting_end,
     pages_between,
 )
+from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.units import lookback, num_pages
 
 WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang pull 23174)
@@ -55,11 +56,17 @@ class Admission:
         """
         budget = self._config.chunk_len or self._config.max_context_len
         book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
-        book.reserve(self.decode_need(running))
-        for pool in self._memory.pools:
-            if pool.window is None:
-                book.estimated[pool.name] = num_pages(growth, self._config.page_size)
+        next_step = self.decode_need(running)
+        grown = num_pages(growth, self._config.page_size)
+        total = {pool.name: next_step[pool.name] + (grown if pool.window is None else 0) for pool in self._memory.pools}
+        book.reserve(Demand(next_step, total))
         return book
+
+    def in_order(self, waiting: WaitingQueue) -> list[Request]:
+        """Who waits, in the order in which they are asked whether they fit."""
+        if self._config.waiting_order == "fcfs":
+            return list(waiting)
+        return waiting.longest_match_first(lambda request: self._cache.match(request.tokens, request.namespace).length)
 
     def decode_need(self, running: Sequence[KVRecord]) -> Need:
         """Pages that one decode step of these takes from every pool."""
@@ -82,7 +89,7 @@ class Admission:
         if min(room, book.budget) <= 0:
             return None
         extent = self._extent(request, record.committed_len, most=min(room, book.budget))
-        return self._reserve(request, record, extent, self._demand(extent, ratio=0.0), book)
+        return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
 
     def plan_new(self, request: Request, book: Book, *, alone: bool) -> Planned | None:
         """The first chunk of a request that waits; None where it must go on waiting.
@@ -113,7 +120,7 @@ class Admission:
         return KVRecord(request.owner, row, receipt, match.length, match.length, match.length, 0, match.handles)
 
     def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, book: Book) -> Planned:
-        book.reserve(demand.firm)
+        book.reserve(demand)
         book.budget -= extent.end - extent.start
         if self._observer:
             firm, total = tuple(demand.firm.items()), tuple(demand.total.items())

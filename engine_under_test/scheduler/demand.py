@@ -83,9 +83,9 @@ def chunk_room(available: int, *, slack: int, page_size: int, reserve: int) -> i
 class Book:
     """What is promised in one step: a firm reservation counts against free and evictable pages.
 
-    A lock makes evictable pages protected, so it shows here by itself; `estimated` holds what the
-    running requests are expected to grow by.  `budget` tokens may still be prefilled; `ratio` scales the
-    output tokens that are still to come.
+    A lock makes evictable pages protected, so it shows here by itself; `estimated` holds what those
+    who run, or were admitted before, are expected to grow by.  `budget` tokens may still be
+    prefilled; `ratio` scales the output tokens that are still to come.
     """
 
     def __init__(self, ledgers: Sequence[Ledger], cache: PrefixCache, *, budget: int, ratio: float) -> None:
@@ -104,9 +104,11 @@ class Book:
         """Can `need` be promised, with `besides` locked for it and what runs growing as estimated?"""
         return all(count + besides[pool] + self.estimated[pool] <= self.room(pool) for pool, count in need.items())
 
-    def reserve(self, need: Need) -> None:
-        for pool, count in need.items():
+    def reserve(self, demand: Demand) -> None:
+        """Promise the firm part; what is estimated beyond it counts for whoever asks next."""
+        for pool, count in demand.firm.items():
             self.reserved[pool] += count
+            self.estimated[pool] += demand.total[pool] - count
 
     def consume(self, need: Need) -> None:
         """The reservation is being taken now."""

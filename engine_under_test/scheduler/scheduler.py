@@ -38,7 +38,6 @@ class Scheduler:
         self.ratio = NewTokenRatio(config)
         self._config = config
         self._memory = memory
-        self._cache = cache
         self._forward = forward
         self._admission = Admission(config, memory, cache, observer)
         self._observer = observer
@@ -120,7 +119,7 @@ class Scheduler:
     def _plan_waiting(self, book: Book, *, alone: bool) -> list[Planned]:
         """Who is admitted, in the waiting order, up to the first who is not or whose input is cut."""
         admitted: list[Planned] = []
-        for request in self._in_order():
+        for request in self._admission.in_order(self.waiting):
             plan = self._admission.plan_new(request, book, alone=alone and not admitted)
             if plan is None:
                 break
@@ -130,13 +129,6 @@ class Scheduler:
             if not plan.entry.completes_input:
                 break
         return admitted
-
-    def _in_order(self) -> list[Request]:
-        if self._config.waiting_order == "fcfs":
-            return list(self.waiting)
-        return self.waiting.longest_match_first(
-            lambda request: self._cache.match(request.tokens, request.namespace).length
-        )
 
     def _take_in(self, planned: Sequence[Planned], book: Book) -> list[Entry]:
         """Consume the reservations; whose input ends with its entry runs from now on."""

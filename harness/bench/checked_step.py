@@ -34,22 +34,25 @@ CONFIG = EngineConfig(
 )
 
 
-class EmptyMachine(RuleBasedStateMachine):
-    """What generation itself costs: its rules, which are added below, draw an integer and do nothing."""
+class StepCount:
+    """How many rules were run."""
 
-    steps = 0
+    def __init__(self) -> None:
+        self.steps = 0
 
+    def empty_rule(self) -> Callable[[RuleBasedStateMachine, int], None]:
+        """A rule that draws an integer and does nothing."""
 
-def _empty_rule() -> Callable[[EmptyMachine, int], None]:
-    @rule(_value=st.integers())
-    def nothing(self: EmptyMachine, _value: int) -> None:
-        type(self).steps += 1
+        @rule(_value=st.integers())
+        def nothing(_machine: RuleBasedStateMachine, _value: int) -> None:
+            self.steps += 1
 
-    return nothing
+        return nothing
 
-
-for number in range(EMPTY_RULES):
-    setattr(EmptyMachine, f"rule_{number}", _empty_rule())
+    def empty_machine(self) -> type[RuleBasedStateMachine]:
+        """What generation itself costs."""
+        rules = {f"rule_{number}": self.empty_rule() for number in range(EMPTY_RULES)}
+        return type("EmptyMachine", (RuleBasedStateMachine,), rules)
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _apply(driver: Driver, ops: Sequence[Op]) -> None:
 
 
 def _empty_step_us(pair: int) -> float:
-    EmptyMachine.steps = 0
+    count = StepCount()
     quiet = settings(
         max_examples=EMPTY_RUNS,
         stateful_step_count=EMPTY_STEPS_PER_RUN,
@@ -161,8 +164,8 @@ def _empty_step_us(pair: int) -> float:
         suppress_health_check=list(HealthCheck),
     )
     began = time.process_time()
-    run_state_machine_as_test(seed(pair)(EmptyMachine), settings=quiet)
-    return (time.process_time() - began) / EmptyMachine.steps * 1e6
+    run_state_machine_as_test(seed(pair)(count.empty_machine()), settings=quiet)
+    return (time.process_time() - began) / count.steps * 1e6
 
 
 def _checked_per_step(workload: Workload) -> tuple[int, int]:

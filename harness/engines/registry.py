@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver
+from harness.engines.ledger_system import LedgerSystem
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem, System
 from invariants.base import Transition
+from harness.engines.tree_system import TreeSystem
 
 
 def _own_engine(config: EngineConfig) -> System:
@@ -15,6 +17,8 @@ def _own_engine(config: EngineConfig) -> System:
 
 MACHINES: dict[str, Callable[[EngineConfig], System]] = {
     "engine": _own_engine,
+    "ledger": LedgerSystem,
+    "tree": TreeSystem,
 }
 
 

@@ -77,8 +77,8 @@ REFUSED_TAKE_KEEPS_PAGES = Mutant(
     hunks=(
         Hunk(
             f"{PAIRED}.take",
-            healthy='earlier.free(pages[::-1], owner=owner, cause="rolled back")',
-            broken="pass",
+            healthy="for ledger in self.ledgers:",
+            broken="for ledger in self.ledgers[:1]:",
         ),
     ),
     caught_by=("a_refused_take_changes_nothing", "each_unit_has_one_owner", "the_model_agrees"),

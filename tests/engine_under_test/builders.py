@@ -71,10 +71,10 @@ def stretches(tree: RadixTree) -> list[Stretch]:
     ]
 
 
-def locks(tree: RadixTree, pool: str) -> dict[range, int]:
-    """How many receipts cover each node in one pool."""
+def locks(tree: RadixTree, pool: str) -> dict[tuple[int, int], int]:
+    """How many receipts cover each node in one pool, by its start and end."""
     [index] = [index for index, component in enumerate(tree.components) if component.name == pool]
-    return {range(node.start, node.end): node.locks[index] for node in tree.nodes()}
+    return {(node.start, node.end): node.locks[index] for node in tree.nodes()}
 
 
 def free_pages(memory: KVMemory) -> dict[str, int]:
@@ -166,12 +166,12 @@ class Received:
 class Serving:
     """An engine with stand-ins behind its ports, and the clients that it answers."""
 
-    def __init__(self, config: EngineConfig = HYBRID, *, heard: Heard | None = None) -> None:
+    def __init__(self, config: EngineConfig = HYBRID, *, heard: Heard | None = None, observed: bool = True) -> None:
         self.config = config
         self.heard = heard or Heard()
         self.clock = FakeClock()
         self.engine: Engine = create_engine(
-            config, forward=FakeForward(ReferenceModel()), clock=self.clock, observer=self.heard
+            config, forward=FakeForward(ReferenceModel()), clock=self.clock, observer=self.heard if observed else None
         )
         self.received: dict[int, Received] = {}
 

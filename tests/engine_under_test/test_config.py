@@ -7,6 +7,8 @@ from engine_under_test.errors import ConfigError
 
 REFUSALS = [
     ("page_size", {"page_size": 3}, "page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
+    ("a fraction", {"page_size": 4.0}, "page_size: 4.0 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
+    ("a truth", {"page_size": True}, "page_size: True is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
     ("page_reuse", {"page_reuse": "random"}, "page_reuse: 'random' is not one of lifo, fifo"),
     ("waiting_order", {"waiting_order": "sjf"}, "waiting_order: 'sjf' is not one of fcfs, lpm"),
     ("prefix_sharing", {"prefix_sharing": 1}, "prefix_sharing: 1 is not true or false"),

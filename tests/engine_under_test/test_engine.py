@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine_under_test.config import EngineConfig
 from engine_under_test.events import Rejected
 from engine_under_test.request import Output
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
@@ -130,6 +131,7 @@ def test_a_flush_while_requests_run_leaves_them_alone():
 
 REJECTIONS = [
     ("an empty prompt", HYBRID, [], 4, "rejected: the prompt is empty"),
+    ("fewer tokens than none", HYBRID, PROMPT, -1, "rejected: max_new_tokens -1 is below 0"),
     ("a row too short", HYBRID, PROMPT, 48, "rejected: 65 tokens are more than max_context_len 64"),
     (
         "a full pool too small",
@@ -305,7 +307,7 @@ LEAST_SWA = {1: 8, 2: 5, 4: 4, 8: 3, 16: 3}  # pages for a window of 6, by page 
 @pytest.mark.parametrize("pools", ["hybrid", "full", "swa", "unshared", "lpm", "fifo", "unchunked", "late slides"])
 def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(page_size, pools):
     """Whatever is shared, parked, evicted or retracted on the way."""
-    variants = {
+    variants: dict[str, dict[str, object]] = {
         "hybrid": {},
         "full": {"swa_pages": 0, "sliding_window": None},
         "swa": {"full_pages": 0},
@@ -315,8 +317,8 @@ def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(pa
         "unchunked": {"chunk_len": None},
         "late slides": {"window_eviction_interval": 7},
     }
-    least = replace(HYBRID, page_size=page_size, full_pages=64 // page_size, swa_pages=LEAST_SWA[page_size])
-    config = replace(least, **variants[pools])
+    small = {"page_size": page_size, "full_pages": 64 // page_size, "swa_pages": LEAST_SWA[page_size]}
+    config = EngineConfig.from_mapping(HYBRID.to_mapping() | small | variants[pools])
     serving = Serving(config)
     expected = {}
     for prompt, max_new_tokens in TRAFFIC * 2:
@@ -329,5 +331,21 @@ def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(pa
 
     assert ({request: received.tokens for request, received in serving.received.items()}, serving.free) == (
         expected,
+        all_pages(config),
+    )
+
+
+@pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
+def test_whether_somebody_observes_changes_nothing(observed):
+    config = replace(HYBRID, swa_pages=4, full_pages=14, chunk_len=5, waiting_order="lpm", new_token_ratio=0.1)
+    serving = Serving(config, observed=observed)
+    for prompt, max_new_tokens in [*TRAFFIC, ([], 1)]:
+        serving.submit(prompt, max_new_tokens=max_new_tokens)
+
+    serving.run()
+    serving.engine.flush()
+
+    assert ([received.tokens for received in serving.received.values()], serving.free) == (
+        [*(serving.expected(prompt, max_new_tokens=max_new_tokens) for prompt, max_new_tokens in TRAFFIC), []],
         all_pages(config),
     )

@@ -2,6 +2,9 @@
 
 import pytest
 
+from engine_under_test.cache.evict import evict
+from engine_under_test.cache.node import Component
+from engine_under_test.cache.tree import RadixTree
 from engine_under_test.events import Evicted, Removed, Tombstoned
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, Stretch, stretches
 
@@ -241,6 +244,17 @@ def test_what_goes_is_reported_by_node():
         Removed(leaf, "full", in_tail=True),
         Removed(upper, "full", in_tail=True),
     ]
+
+
+def test_a_branch_of_many_short_nodes_can_be_evicted():
+    """A conversation that grew token by token, all of it within the window."""
+    tree = RadixTree((Component("full", None), Component("swa", 4096)), page_size=1)
+    tokens = list(range(1100))
+    for end in range(1, len(tokens) + 1):
+        pages = list(range(1, end + 1))
+        tree.insert(tokens[:end], pages, namespace=0, protected_len=end - 1, frontier=0)
+
+    assert evict(tree, [0, 1]).freed == [0, 1]
 
 
 def test_many_uses_do_not_change_the_order():

@@ -127,6 +127,32 @@ def test_a_match_inside_a_node_does_not_split_it():
     assert stretches(bench.cache.tree) == [Stretch(0, 8, "full swa")]
 
 
+@pytest.mark.parametrize("kind", [list, tuple], ids=["list", "tuple"])
+def test_tokens_match_in_whatever_sequence_they_come(kind):
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+
+    assert bench.cache.match(kind(KEY), 0).length == 16
+
+
+def test_a_match_in_an_unknown_namespace_leaves_nothing_behind():
+    bench = CacheBench()
+
+    bench.cache.match(KEY, 7)
+
+    assert list(bench.cache.tree.roots) == []
+
+
+def test_a_namespace_of_which_nothing_is_left_is_forgotten():
+    """Else a server with a namespace per user would grow for ever."""
+    bench = CacheBench()
+    bench.cached(KEY[:16], namespace=7)
+
+    bench.cache.flush()
+
+    assert list(bench.cache.tree.roots) == []
+
+
 def test_namespaces_do_not_share():
     bench = CacheBench()
 

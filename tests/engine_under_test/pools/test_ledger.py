@@ -3,7 +3,7 @@
 import pytest
 
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Freed, Given, Taken
+from engine_under_test.events import Freed, Given, Refused, Taken
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.units import TREE, request_owner
 from tests.engine_under_test.builders import Heard
@@ -105,6 +105,16 @@ def test_an_observer_hears_of_every_unit_that_changes_hands():
         Given("full", (1, 2), R1, TREE),
         Freed("full", (1, 2), TREE, "evicted", 0),
     ]
+
+
+def test_a_refused_take_is_reported():
+    heard = Heard()
+    ledger = Ledger("rows", 2, reuse="fifo", observer=heard)
+
+    with pytest.raises(PoolExhausted):
+        ledger.take(3, owner=R1)
+
+    assert heard.events == [Refused("rows", R1, 3, 2)]
 
 
 def test_what_moves_nothing_is_not_reported():

@@ -3,7 +3,7 @@
 import pytest
 
 from engine_under_test.errors import AccountingError, PoolExhausted
-from engine_under_test.events import Freed, Paired, Refused, Taken
+from engine_under_test.events import Paired, Refused
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.paired import PairedLedgers
 from engine_under_test.units import TREE, request_owner
@@ -54,18 +54,24 @@ def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, message):
     assert (str(caught.value), num_free(ledgers)) == (message, pages)
 
 
-def test_a_refused_take_is_reported_with_its_roll_back():
+def test_a_refused_take_is_all_that_is_reported():
     heard = Heard()
     ledgers = pools(heard, full=4, swa=1)
 
     with pytest.raises(PoolExhausted):
         ledgers.take(2, owner=R1)
 
-    assert heard.events == [
-        Taken("full", (1, 2), R1),
-        Freed("full", (2, 1), R1, "rolled back", 0),
-        Refused("swa", R1, 2, 1),
-    ]
+    assert heard.events == [Refused("swa", R1, 2, 1)]
+
+
+@pytest.mark.parametrize("reuse", ["lifo", "fifo"])
+def test_a_refused_take_leaves_the_order_of_the_free_pages(reuse):
+    ledgers = PairedLedgers([Ledger("full", 4, reuse=reuse), Ledger("swa", 1, reuse=reuse)], WINDOWED)
+
+    with pytest.raises(PoolExhausted):
+        ledgers.take(2, owner=R1)
+
+    assert ledgers.anchor.free_units == (1, 2, 3, 4)
 
 
 def test_a_refused_take_leaves_no_peers_behind():
@@ -154,6 +160,17 @@ def test_peers_are_taken_over_by_pages_that_stay():
     ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
 
     assert (ledgers.pages_of("swa", kept), ledgers.pages_of("swa", incoming)) == (peers, [0, 0])
+
+
+def test_peers_are_not_taken_over_by_a_page_that_has_its_own():
+    """Its own would be nobody's from then on."""
+    ledgers = pools(full=4, swa=4)
+    kept, incoming = ledgers.take(1, owner=TREE), ledgers.take(1, owner=R1)
+
+    with pytest.raises(AccountingError) as caught:
+        ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
+
+    assert str(caught.value) == "full page 1: takes over a swa page, yet it has page 1"
 
 
 def test_a_page_whose_peer_was_taken_over_is_freed_alone():

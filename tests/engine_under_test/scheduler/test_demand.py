@@ -5,6 +5,7 @@ import pytest
 from engine_under_test.config import PoolSpec
 from engine_under_test.scheduler.demand import (
     Book,
+    Demand,
     Extent,
     chunk_room,
     demand_of,
@@ -104,10 +105,11 @@ def test_the_room_of_a_pool_is_what_is_free_or_evictable():
 
 def test_a_reservation_takes_from_the_room_until_it_is_consumed():
     book = book_over(CacheBench())
-    book.reserve({"full": 3, "swa": 2})
+    firm = {"full": 3, "swa": 2}
+    book.reserve(Demand(firm, firm))
     reserved = (book.room("full"), book.room("swa"))
 
-    book.consume({"full": 3, "swa": 2})
+    book.consume(firm)
 
     assert (reserved, (book.room("full"), book.room("swa"))) == ((13, 10), (16, 12))
 
@@ -120,6 +122,14 @@ def test_a_lock_takes_from_the_room():
     bench.start(list(range(21)))
 
     assert (book.room("full"), book.room("swa")) == (11, 10)
+
+
+def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
+    book = book_over(CacheBench())
+
+    book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
+
+    assert (book.room("full"), book.estimated) == (13, {"full": 6, "swa": 2})
 
 
 @pytest.mark.parametrize(
