@@ -7,7 +7,8 @@ from invariants.events import Admitted, Completed, Launched, RanOut, Retracted
 from invariants.view import Snapshot
 from invariants.wording import request_name
 
-WITH_RECORD = frozenset({"running", "chunked"})
+CHUNKED = "chunked"
+WITH_RECORD = frozenset({"running", CHUNKED})
 WITHOUT_RECORD = frozenset({"waiting"})
 
 
@@ -65,15 +66,15 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
     """A request is in one queue; it has a record if it runs or is between chunks, and none while it waits."""
     requests, records = change.after.requests or (), change.after.record_by_request
     placed = {request.id: request.place for request in requests}
-    chunked = [request.id for request in requests if request.place == "chunked"]
-    with_record = {request for request, place in placed.items() if place in WITH_RECORD}
+    places = list(placed.values())
+    with_record = {request for request in placed if placed[request] in WITH_RECORD}
     if (
         len(placed) != len(requests)
-        or len(chunked) > 1
+        or places.count(CHUNKED) > 1
         or not with_record <= records.keys() <= placed.keys()
-        or any(placed[request] in WITHOUT_RECORD for request in records)
+        or not WITHOUT_RECORD.isdisjoint([placed[request] for request in records])
     ):
-        yield from _misplaced(change.after, chunked)
+        yield from _misplaced(change.after, [request.id for request in requests if request.place == CHUNKED])
 
 
 def _committed(snapshot: Snapshot, request_id: int) -> int | None:

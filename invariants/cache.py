@@ -1,6 +1,7 @@
 """What the prefix cache finds and keeps: matches and insertions."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
@@ -29,7 +30,7 @@ def matches_are_the_longest_valid(change: Transition) -> Evidence:
     how its nodes were split meanwhile does not matter.
     """
     page_size = change.after.limits.page_size
-    for event in change.events:
+    for event in change.tree_events:
         if isinstance(event, CHANGES_CONTENT):
             break
         if isinstance(event, Matched):
@@ -53,8 +54,8 @@ def inserted_prefixes_match(change: Transition) -> Evidence:
     its client knows.
     """
     after = change.after
-    for index, event in enumerate(change.events):
-        if isinstance(event, Inserted) and not _is_overtaken(change.events[index + 1 :], event.request_id):
+    for index, event in enumerate(change.tree_events):
+        if isinstance(event, Inserted) and not _is_overtaken(change.tree_events[index + 1 :], event.request_id):
             subject, record = request_name(event.request_id), after.record_by_request.get(event.request_id)
             if record is not None and record.protected_len != event.end:
                 yield subject, f"published [0, {event.end}), yet shares {record.protected_len} tokens"
@@ -77,6 +78,6 @@ def _published(change: Transition, event: Inserted, record: RecordView | None) -
     """The namespace and the tokens of what was published; no tokens where nobody knows them any more."""
     if record is not None:
         path = change.after.path(record.node)[::-1]
-        return (path[0].namespace if path else 0), [token for node in path for token in node.key]
+        return (path[0].namespace if path else 0), list(chain.from_iterable([node.key for node in path]))
     expected = change.reference.expectations.get(event.request_id)
     return (expected.namespace, expected.tokens[: event.end]) if expected else (0, [])

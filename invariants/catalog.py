@@ -13,6 +13,7 @@ from invariants import (
     cursors,
     eviction,
     locks,
+    model,
     peers,
     pools,
     progress,
@@ -72,6 +73,7 @@ CATALOG: tuple[Invariant, ...] = (
     progress.the_ratio_is_in_range,
     progress.work_makes_progress,
     pools.drained_pools_are_full,
+    model.the_model_agrees,
 )
 
 MOST_CASES = 4096  # remembered

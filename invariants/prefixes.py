@@ -55,16 +55,21 @@ def _resident(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list
 
 def _child(snapshot: Snapshot, parent: int, namespace: int, page: Sequence[int]) -> NodeView | None:
     page_size, wanted = snapshot.limits.page_size, list(page)
-    for node in snapshot.children.get(parent, ()):
-        if node.namespace == namespace and len(wanted) == page_size and list(node.key[:page_size]) == wanted:
-            return node
+    if len(wanted) == page_size:
+        for node in snapshot.children.get(parent, ()):
+            is_candidate = node.namespace == namespace and len(node.key) >= page_size and node.key[0] == wanted[0]
+            if is_candidate and list(node.key[:page_size]) == wanted:
+                return node
     return None
 
 
 def _common_pages(key: Sequence[int], tokens: Sequence[int], page_size: int) -> int:
+    own, other = list(key), list(tokens)
+    if own == other[: len(own)]:
+        return len(own) // page_size
     pages = 0
-    for start in range(0, min(len(key), len(tokens)) - page_size + 1, page_size):
-        if list(key[start : start + page_size]) != list(tokens[start : start + page_size]):
+    for start in range(0, min(len(own), len(other)) - page_size + 1, page_size):
+        if own[start : start + page_size] != other[start : start + page_size]:
             break
         pages += 1
     return pages

@@ -28,10 +28,11 @@ def next_tag(previous: int, token: int) -> int:
 
 def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
     """The next token from the sums of the tags read, one per pool in order; sums wrap at 64 bits."""
-    mixed = 0
-    for total in sums:
-        mixed = next_tag(mixed, total & WORD_MASK)
-    return (mixed >> 8) % vocabulary
+    previous = 0
+    for total in sums:  # next_tag(previous, total), without its call
+        mixed = (previous ^ ((total & WORD_MASK) + 1)) * 0x9E3779B97F4A7C15 & WORD_MASK
+        previous = ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & TAG_MASK) | 1
+    return (previous >> 8) % vocabulary
 
 
 @dataclass

@@ -18,8 +18,8 @@ def tree_is_well_formed(change: Transition) -> Evidence:
     after = change.after
     is_healthy = (
         len(after.node_by_id) == len(after.nodes or ())
-        and all([_has_whole_pages(after, node) for node in change.changes.reshaped])
-        and all([_continues_its_parent(after, node) for node in change.changes.moved_relatives])
+        and all(_has_whole_pages(after, node) for node in change.changes.reshaped)
+        and all(_continues_its_parent(after, node) for node in change.changes.moved_relatives)
         and not (change.changes.moved_relatives and _has_twins(after))
     )
     if not is_healthy:

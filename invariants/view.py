@@ -5,11 +5,11 @@ blocks or rows; id 0 is the padding unit and stands for "nothing here".  Lengths
 in tokens.  A part that an engine cannot give is None, and what needs it is not applicable.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, compress, count, islice, repeat
-from operator import is_not, itemgetter
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 from invariants.derived import Derived
@@ -54,23 +54,6 @@ _owner_of_holding = itemgetter(Holding._fields.index("owner"))
 _units_of_holding = itemgetter(Holding._fields.index("units"))
 
 
-def _owners_in(holdings: Sequence[Holding]) -> Iterator[tuple[int, Owner]]:
-    units = list(map(_units_of_holding, holdings))
-    owners = map(repeat, map(_owner_of_holding, holdings), map(len, units))
-    return zip(chain.from_iterable(units), chain.from_iterable(owners), strict=True)
-
-
-def _without_common_ends(
-    before: Sequence[Holding], after: Sequence[Holding]
-) -> tuple[Sequence[Holding], Sequence[Holding]]:
-    """What stands between the holdings at the start and those at the end that are the same objects in both."""
-    most = min(len(before), len(after))
-    start = next(compress(count(), map(is_not, before, after)), most)
-    ends = map(is_not, islice(reversed(before), most - start), reversed(after))
-    end = next(compress(count(), ends), most - start)
-    return before[start : len(before) - end], after[start : len(after) - end]
-
-
 @lru_cache
 def _all_units(capacity: int) -> frozenset[int]:
     return frozenset(range(1, capacity + 1))
@@ -105,7 +88,7 @@ class PoolView:
 
     @Derived
     def num_fenced(self) -> int:
-        return sum([len(fence.units) for fence in self.fenced])
+        return sum([len(fence.units) for fence in self.fenced]) if self.fenced else 0
 
     @Derived
     def held(self) -> list[int]:
@@ -115,10 +98,8 @@ class PoolView:
     @Derived
     def is_partitioned(self) -> bool:
         """Is each unit claimed once, and nothing else?"""
-        claimed = [*self.free, *self.held]
-        if self.fenced:
-            claimed += chain.from_iterable(fence.units for fence in self.fenced)
-        return len(claimed) == self.capacity and set(claimed) == _all_units(self.capacity)
+        num_claims = len(self.free) + len(self.held) + self.num_fenced
+        return num_claims == self.capacity and self.owner_of.keys() == _all_units(self.capacity)
 
     @Derived
     def owner_of(self) -> dict[int, Owner]:
@@ -126,33 +107,10 @@ class PoolView:
         owners = dict.fromkeys(self.free, FREE)
         for fence in self.fenced:
             owners.update(dict.fromkeys(fence.units, FENCE))
-        owners.update(_owners_in(self.holdings))
+        lens = map(len, map(_units_of_holding, self.holdings))
+        holders = chain.from_iterable(map(repeat, map(_owner_of_holding, self.holdings), lens))
+        owners.update(zip(self.held, holders, strict=True))
         return owners
-
-    def follow(self, earlier: "PoolView") -> None:
-        """Find `is_partitioned` and `owner_of` by those of an earlier view; costs little where little has moved.
-
-        Each unit was claimed once then.  Between the first and the last holding that is not the same object,
-        and among the free and the fenced, just the units that went must have come; who claims them, owns them.
-        """
-        if earlier.is_partitioned and earlier.capacity == self.capacity:
-            before, after = _without_common_ends(earlier.holdings, self.holdings)
-            went = list(chain.from_iterable(map(_units_of_holding, before)))
-            came = list(chain.from_iterable(map(_units_of_holding, after)))
-            if self.free is not earlier.free:
-                went += earlier.free
-                came += self.free
-            for fence in earlier.fenced:
-                went += fence.units
-            for fence in self.fenced:
-                came += fence.units
-            if len(went) == len(came) and set(went) == set(came):
-                owners = dict(earlier.owner_of)
-                owners.update(dict.fromkeys(self.free, FREE))
-                for fence in self.fenced:
-                    owners.update(dict.fromkeys(fence.units, FENCE))
-                owners.update(_owners_in(after))
-                vars(self).update(is_partitioned=True, owner_of=owners)
 
 
 class ComponentView(NamedTuple):
@@ -315,7 +273,7 @@ class Snapshot:
 
     @Derived
     def has_fences(self) -> bool:
-        return any([pool.fenced for pool in self.pools])
+        return any(pool.fenced for pool in self.pools)
 
     @Derived
     def windowed(self) -> tuple[int, ...] | None:

@@ -6,6 +6,7 @@ allocation; its estimate only decides whether to admit.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from engine_under_test.cache.prefix_cache import Match, PrefixCache
 from engine_under_test.cache.record import KVRecord
@@ -19,10 +20,12 @@ from engine_under_test.scheduler.demand import (
     Book,
     Demand,
     Extent,
+    Held,
     Need,
     chunk_room,
     demand_of,
     fitting_end,
+    growth_of,
     pages_between,
 )
 from engine_under_test.scheduler.queues import WaitingQueue
@@ -48,18 +51,14 @@ class Admission:
         self._cache = cache
         self._observer = observer
 
-    def open_book(self, running: Sequence[KVRecord], *, growth: int, ratio: float) -> Book:
-        """A step's book, with one decode step of whatever runs promised already.
-
-        `growth` tokens are what the running requests may still add to the pools that keep the whole
-        prefix; from a windowed pool they give back as much as they take.
-        """
+    def open_book(self, running: Sequence[tuple[Request, KVRecord]], *, ratio: float) -> Book:
+        """A step's book, with the next decode step of whatever runs promised already."""
         budget = self._config.chunk_len or self._config.max_context_len
         book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
-        next_step = self.decode_need(running)
-        grown = num_pages(growth, self._config.page_size)
-        total = {pool.name: next_step[pool.name] + (grown if pool.window is None else 0) for pool in self._memory.pools}
-        book.reserve(Demand(next_step, total))
+        for request, record in running:
+            held = Held(record.committed_len, record.allocated_len, max(record.frontier, record.protected_len))
+            new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
+            book.reserve(growth_of(held, ceil(new_len * ratio), self._memory.pools, page_size=self._config.page_size))
         return book
 
     def in_order(self, waiting: WaitingQueue) -> list[Request]:

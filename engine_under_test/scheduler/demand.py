@@ -56,6 +56,31 @@ def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, rati
     return Demand({pool.name: firm for pool in pools}, total)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a running request has: KV of `committed_len` tokens, room for `allocated_len`, live windowed pages
+    of its own from `windowed_from` on."""
+
+    committed_len: int
+    allocated_len: int
+    windowed_from: int
+
+
+def growth_of(held: Held, new_len: int, pools: Sequence[PoolSpec], *, page_size: int) -> Demand:
+    """The demand of a request that runs: firm its next token, estimated up to `new_len` of them.
+
+    In a windowed pool it grows to its window and a page, and gives back as much as it takes from then on.
+    """
+    firm = max(0, pages_between(held.allocated_len, held.committed_len + 1, page_size))
+    total = {}
+    for pool in pools:
+        most = new_len
+        if pool.window is not None:
+            most = min(new_len, max(0, lookback(pool.window) + page_size - (held.allocated_len - held.windowed_from)))
+        total[pool.name] = max(firm, pages_between(held.allocated_len, held.committed_len + most, page_size))
+    return Demand({pool.name: firm for pool in pools}, total)
+
+
 def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
     """Tokens of a windowed pool that a request may come to hold beyond what it has.
 

@@ -90,9 +90,8 @@ class Scheduler:
         """The next chunk of what has begun, then of who waits, with their pages."""
         if not self.chunked and not (len(self.waiting) and self._memory.table.rows.num_free):
             return []
-        records = [self.custody.record(request) for request in self.running]
-        growth = sum(min(request.tokens_left, self._config.max_estimated_new_tokens) for request in self.running)
-        book = self._admission.open_book(records, growth=int(growth * self.ratio.value), ratio=self.ratio.value)
+        running = [(request, self.custody.record(request)) for request in self.running]
+        book = self._admission.open_book(running, ratio=self.ratio.value)
         planned = []
         if self.chunked:
             begun = self._plan_chunk(self.chunked, book)

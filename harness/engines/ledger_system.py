@@ -25,6 +25,9 @@ LAUNCHES_UNDER_WAY = 2  # a fenced free waits for one of as many
 class LedgerSystem:
     """A KVMemory and its clients: owners 1 to NUM_OWNERS, who know which handles are theirs.
 
+    Who takes or is given something is the owner of an op's ordinal; who gives, frees or takes over
+    is one of those who have what that needs.
+
     A handle is dead when its windowed pages are gone.  What owner n frees behind a fence waits for
     the launch under way or the one after it, as n is odd or even.
     """
@@ -99,17 +102,22 @@ class LedgerSystem:
             case Take():
                 return self._take(_owner(op.owner), op.count)
             case Give():
-                return self._give(_owner(op.owner), _owner(op.to), op.count)
+                return self._give(op)
             case Free():
                 return self._free(op)
             case TakeOver():
-                return self._take_over(_owner(op.owner), _owner(op.giver), op.count)
+                return self._take_over(op)
             case Complete():
                 return self._complete()
             case Pressure():
                 return self._hold(op.pool, op.pages)
             case _:
                 return False
+
+    def _who(self, ordinal: int, part: str) -> Owner:
+        """One of the owners who have that part of something; any where nobody has."""
+        owners = [owner for owner in self._handles if self._chosen(owner, part)]
+        return owners[ordinal % len(owners)] if owners else _owner(ordinal)
 
     def _take(self, owner: Owner, count: int) -> bool:
         """A pool that has too few refuses, which changes nothing for the owner."""
@@ -123,8 +131,9 @@ class LedgerSystem:
         self._handles[owner] += taken
         return bool(taken)
 
-    def _give(self, owner: Owner, to: Owner, count: int) -> bool:
-        given = self._handles[owner][:count] if owner != to else []
+    def _give(self, op: Give) -> bool:
+        owner, to = self._who(op.owner, ALL), _owner(op.to)
+        given = self._handles[owner][: op.count] if owner != to else []
         self._memory.ledgers.give(given, from_owner=owner, to_owner=to)
         self._model.give(given, to)
         del self._handles[owner][: len(given)]
@@ -132,9 +141,9 @@ class LedgerSystem:
         return bool(given)
 
     def _free(self, op: Free) -> bool:
-        owner = _owner(op.owner)
+        owner = self._who(op.owner, op.part)
         chosen = self._chosen(owner, op.part)[: op.count]
-        after = self._launch_read_by(op.owner) if op.fenced else 0
+        after = self._launch_read_by(owner) if op.fenced else 0
         return self._free_part(chosen, op.part, owner=owner, after=after)
 
     def _chosen(self, owner: Owner, part: str) -> list[int]:
@@ -162,9 +171,10 @@ class LedgerSystem:
             self._handles[owner] = [handle for handle in self._handles[owner] if handle not in handles]
         return True
 
-    def _take_over(self, owner: Owner, giver: Owner, count: int) -> bool:
+    def _take_over(self, op: TakeOver) -> bool:
+        owner, giver = self._who(op.owner, REST), self._who(op.giver, ALL)
         kept, incoming = self._chosen(owner, REST), self._chosen(giver, ALL)
-        count = min(count, len(kept), len(incoming)) if self._is_windowed else 0
+        count = min(op.count, len(kept), len(incoming)) if self._is_windowed else 0
         kept, incoming = kept[:count], incoming[:count]
         self._memory.ledgers.take_over(kept, incoming, from_owner=giver, to_owner=owner)
         self._model.take_over(kept, incoming, owner)
@@ -191,8 +201,8 @@ class LedgerSystem:
     def _is_windowed(self) -> bool:
         return bool(self._model.pools_of(WINDOWED))
 
-    def _launch_read_by(self, owner: int) -> int:
-        return self._memory.ledgers.anchor.completed_launch + 1 + owner % LAUNCHES_UNDER_WAY
+    def _launch_read_by(self, owner: Owner) -> int:
+        return self._memory.ledgers.anchor.completed_launch + 1 + (owner.id - 1) % LAUNCHES_UNDER_WAY
 
     def _foretell(self, what: str, expected: object, found: object) -> None:
         self._modelled.append(Modelled(what, expected, found))

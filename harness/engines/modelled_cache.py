@@ -1,5 +1,6 @@
 """A prefix cache and a naive model of it, which get to do the same things."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -81,6 +82,17 @@ class ModelledCache:
         reader.hold = self.model.slide(reader.hold, frontier // self._memory.page_size)
         return reader.record.receipt is not before
 
+    def first_windowed(self, reader: Reader) -> int | None:
+        """The first page that a reader has locked in a window; None where there is none."""
+        return next(
+            (
+                start
+                for start, tail in zip(reader.hold.starts, self.model.tails, strict=True)
+                if tail is not None and start < len(reader.hold.names)
+            ),
+            None,
+        )
+
     def publish(self, reader: Reader, tokens: Sequence[int], namespace: int) -> None:
         """Publish all whole pages of `tokens`."""
         record, size, ledgers = reader.record, self._memory.page_size, self._memory.ledgers
@@ -105,7 +117,10 @@ class ModelledCache:
         self.model.evict([self.model.counts(pool)[0] for pool in range(len(self._pools))])
 
     def compare(self, deed: str, neighbour: Neighbour) -> None:
-        """Every page, every count and what is free, against the model's; nobody owns a private page now."""
+        """Every page, every count and what is free, against the model's; nobody owns a private page now.
+
+        Of pages and free units only those are told that differ.
+        """
         page_size = self.model.page_size
         expected = {
             name: PageFact(
@@ -126,8 +141,9 @@ class ModelledCache:
             self._tell(f"{pool}: evictable and protected after {deed}", self.model.counts(index), counts)
             ledger = self._memory.ledgers.ledgers[index]
             held = {*neighbour.held(pool), *[page.units[index] for page in self.model.pages.values()]}
-            free = [unit for unit in range(1, ledger.capacity + 1) if unit not in held]
-            self._tell(f"{pool}: free after {deed}", free, sorted(ledger.free_units))
+            free = Counter(unit for unit in range(1, ledger.capacity + 1) if unit not in held)
+            there = Counter(ledger.free_units)
+            self._tell(f"{pool}: free after {deed}", *[sorted(rest.elements()) for rest in (free - there, there - free)])
 
     def _facts(self) -> Iterator[tuple[int, PageFact]]:
         """Every page of the tree, under the name that the model has for it."""

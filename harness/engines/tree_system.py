@@ -109,16 +109,16 @@ class TreeSystem:
                 return False
 
     def _insert(self, op: Insert) -> bool:
-        """What a request does from its admission to its end, without being computed.
+        """What a request does from its admission to its end, without being computed; cut to the room there is.
 
         |matched, locked|fresh, windowed pages gone|frontier|fresh .... |whole pages end|private rest|
         """
-        tokens = self._tokens(op.recipe)
-        if len(tokens) < self._config.page_size:
-            return False
+        tokens, page_size = self._tokens(op.recipe), self._config.page_size
         found = self._match(tokens, op.namespace)
-        count = num_pages(len(tokens), self._config.page_size) - len(found.match.handles)
-        if not self._has_room(found, count):
+        shared = len(found.match.handles)
+        count = min(num_pages(len(tokens), page_size) - shared, self._room(found))
+        tokens = tokens[: (shared + count) * page_size]
+        if count <= 0 or len(tokens) < page_size:
             return False
         reader = self._open(found)
         self._grow(reader.record, count, len(tokens))
@@ -129,8 +129,9 @@ class TreeSystem:
         return True
 
     def _lock(self, op: Lock) -> bool:
+        """A request that came and found nothing cached has a lock on nothing."""
         found = self._match(self._tokens(op.recipe), op.namespace)
-        if not found.match.length or not self._has_room(found, 0):
+        if self._room(found) < 0:
             return False
         self._readers.append(self._open(found))
         return True
@@ -142,10 +143,13 @@ class TreeSystem:
         return True
 
     def _slide(self, op: Slide) -> bool:
-        if not self._readers:
+        """One of the readers who have pages locked in a window gives up one of them at least."""
+        readers = [reader for reader in self._readers if self._cache.first_windowed(reader) is not None]
+        if not readers:
             return False
-        reader = self._readers[op.receipt % len(self._readers)]
-        return self._give_up_window(reader, min(op.page * self._config.page_size, reader.record.protected_len))
+        reader = readers[op.receipt % len(readers)]
+        first, end = self._cache.first_windowed(reader) or 0, reader.record.protected_len // self._config.page_size
+        return self._give_up_window(reader, min(max(op.page, first + 1), end) * self._config.page_size)
 
     def _evict(self, wanted: Sequence[int]) -> bool:
         need = {pool.name: count for pool, count in zip(self._memory.pools, wanted, strict=False)}
@@ -169,11 +173,13 @@ class TreeSystem:
         self._log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
         return found
 
-    def _has_room(self, found: Found, count: int) -> bool:
-        """Is there a row, and would `count` pages be left in every pool when the match is locked?"""
+    def _room(self, found: Found) -> int:
+        """Pages that can be had of every pool once the match is locked; -1 where there is no row."""
         to_lock = self._cache.pages_to_lock(found)
-        return self._memory.table.rows.num_free > 0 and all(
-            ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name] >= count
+        if not self._memory.table.rows.num_free:
+            return -1
+        return min(
+            ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name]
             for ledger in self._memory.ledgers.ledgers
         )
 

@@ -1,5 +1,7 @@
 """What the machines draw: configurations, recipes and small numbers; the boring choice comes first."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -17,11 +19,13 @@ MAX_CONTEXT_LEN = 384
 
 
 @st.composite
-def configurations(draw: DrawFn) -> EngineConfig:
+def configurations(
+    draw: DrawFn, *, page_sizes: Sequence[int] = PAGE_SIZES, kinds: Sequence[str] = KINDS
+) -> EngineConfig:
     """Small pools, so that rare states are common; windows below, at, above and beside the page size."""
-    page_size = draw(st.sampled_from(PAGE_SIZES))
+    page_size = draw(st.sampled_from(page_sizes))
     window = draw(st.sampled_from(WINDOWS))
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(st.sampled_from(kinds))
     full_pages = max(4, draw(st.sampled_from(POOL_TOKENS)) // page_size) + draw(st.integers(0, 3))
     least = align_up(max(lookback(window), page_size), page_size) // page_size + 2
     swa_pages = least + draw(st.sampled_from(SPARE_SWA_PAGES))

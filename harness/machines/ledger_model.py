@@ -1,8 +1,7 @@
 """What the ledgers must do, in the plainest way: lists of units, and an owner for each.
 
 Says which very units a take gets: the ones freed last with reuse "lifo", those freed first with
-"fifo".  A take that a later pool refuses gives back what it took in the earlier ones, the last
-taken first, so with "fifo" it does change their order.
+"fifo".  A take that a pool refuses changes nothing in any.
 """
 
 from collections.abc import Sequence
@@ -40,13 +39,9 @@ class LedgerModel:
 
     def take(self, count: int, owner: Owner) -> list[int] | None:
         """Handles of `count` units of every pool; None where a pool refused."""
-        taken: list[list[int]] = []
-        for state in self.pools.values():
-            if count > len(state.free):
-                for earlier, units in zip(self.pools.values(), taken, strict=False):
-                    earlier.free.extend(reversed(units))
-                return None
-            taken.append(self._pick(state, count))
+        if any(count > len(state.free) for state in self.pools.values()):
+            return None
+        taken = [self._pick(state, count) for state in self.pools.values()]
         for state, units in zip(self.pools.values(), taken, strict=True):
             state.owners.update(dict.fromkeys(units, owner))
         for peers, units in zip(self.peers.values(), taken[1:], strict=True):

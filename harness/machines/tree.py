@@ -6,42 +6,45 @@ from hypothesis.stateful import initialize, rule
 from engine_under_test.config import EngineConfig
 from harness.machines.base import Machine
 from harness.machines.draws import configurations, ordinals, rarely, recipes
-from harness.ops import Drain, Evict, Flush, Insert, Lock, Pressure, Recipe, Slide, Unlock
+from harness.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Slide, Unlock
+
+KINDS = ("insert",) * 8 + ("lock",) * 4 + ("unlock",) * 3 + ("slide",) * 3 + ("evict",) * 3 + ("pressure", "rest")
+PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
+
+
+@st.composite
+def tree_ops(draw: st.DrawFn) -> Op:
+    """An op on prefixes that mostly share their beginning."""
+    match draw(st.sampled_from(KINDS)):
+        case "insert":
+            return Insert(recipe=draw(recipes()), namespace=_namespace(draw), dead=draw(st.integers(0, 6)))
+        case "lock":
+            return Lock(recipe=draw(recipes()), namespace=_namespace(draw))
+        case "unlock":
+            return Unlock(receipt=draw(ordinals()))
+        case "slide":
+            return Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 12)))
+        case "evict":
+            return Evict(need=(draw(st.integers(0, 8)), draw(st.integers(0, 8))))
+        case "pressure":
+            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3, 10))))
+        case _:
+            return draw(st.sampled_from((Flush(), Flush(), Drain())))
+
+
+def _namespace(draw: st.DrawFn) -> int:
+    return draw(rarely(st.just(1)))
 
 
 class TreeTraffic(Machine):
-    """A rule per op."""
+    """One rule that draws an op (no swarm: without insertions nothing else has anything to do)."""
 
     machine = "tree"
 
-    @initialize(config=configurations())
+    @initialize(config=configurations(page_sizes=PAGE_SIZES))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 
-    @rule(recipe=recipes(), namespace=rarely(st.integers(1, 2)), dead=st.integers(0, 6))
-    def insert(self, recipe: Recipe, namespace: int, dead: int) -> None:
-        self.apply(Insert(recipe=recipe, namespace=namespace, dead=dead))
-
-    @rule(recipe=recipes(), namespace=rarely(st.integers(1, 2)))
-    def lock(self, recipe: Recipe, namespace: int) -> None:
-        self.apply(Lock(recipe=recipe, namespace=namespace))
-
-    @rule(receipt=ordinals())
-    def unlock(self, receipt: int) -> None:
-        self.apply(Unlock(receipt=receipt))
-
-    @rule(receipt=ordinals(), page=st.integers(0, 12))
-    def slide(self, receipt: int, page: int) -> None:
-        self.apply(Slide(receipt=receipt, page=page))
-
-    @rule(need=st.tuples(st.integers(0, 8), st.integers(0, 8)))
-    def evict(self, need: tuple[int, int]) -> None:
-        self.apply(Evict(need=need))
-
-    @rule(pool=st.integers(0, 1), pages=st.sampled_from((0, 1, 3, 10)))
-    def pressure(self, pool: int, pages: int) -> None:
-        self.apply(Pressure(pool=pool, pages=pages))
-
-    @rule(coin=st.integers(0, 7))
-    def flush_or_drain(self, coin: int) -> None:
-        self.apply(Drain() if coin == 7 else Flush())
+    @rule(op=tree_ops())
+    def act(self, op: Op) -> None:
+        self.apply(op)

@@ -41,7 +41,6 @@ class TreeModel:
         self.pages: dict[int, Page] = {}
         self.page_size = config.page_size
         self.tails = [spec.window and -(-(spec.window - 1) // config.page_size) for spec in config.pools]
-        self._windowed = next((pool for pool, tail in enumerate(self.tails) if tail is not None), None)
         self._num_uses = 0
 
     def names(self, namespace: int, tokens: Sequence[int]) -> list[int]:
@@ -113,11 +112,8 @@ class TreeModel:
         for index in range(known, len(names)):
             before = names[index - 1] if index else 0
             self.pages[names[index]] = Page(before, index, list(incoming[index]), [0] * len(self.tails))
-        if self._windowed is not None and known < len(names):
-            live_from = min(max(known, frontier), len(names))
-            for border in (live_from, max(live_from, self._starts(len(names))[self._windowed])):
-                self._put_border(names, border)
-        self._put_border(names, len(names))
+        for border in (min(max(known, frontier), len(names)), len(names)):
+            self._put_border(names, border)
         self.use(names)
 
     def evict(self, need: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Parked, Retracted
+from engine_under_test.events import Admitted, Parked, RanOut, Retracted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, UNSHARED, Serving, hold, let_go
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
@@ -94,15 +94,57 @@ def test_a_request_waits_while_its_estimate_does_not_fit():
     assert serving.passes[1] == ((1, 8, 9),)
 
 
+ALL_COUNTED_ON = replace(HYBRID, new_token_ratio=1.0, new_token_ratio_floor=1.0)
+
+
 def test_requests_that_arrive_together_are_charged_for_each_others_growth():
     """With all of the output counted on nobody is ever retracted."""
-    serving = Serving(replace(FULL_ONLY, new_token_ratio=1.0, new_token_ratio_floor=1.0))
+    serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
     for first in (100, 200, 300):
         serving.submit(list(range(first, first + 4)), max_new_tokens=28)
 
     serving.run()
 
     assert [received.num_retractions for received in serving.received.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
+def test_with_all_of_the_output_counted_on_nobody_is_retracted_for_windowed_pages(steps_between):
+    """A request that holds less than its window still grows to it, also while it runs."""
+    serving = Serving(replace(ALL_COUNTED_ON, full_pages=256, max_running_requests=8))
+    for first in range(8):
+        serving.submit([first], max_new_tokens=40)
+        serving.step(steps_between)
+
+    serving.run()
+
+    assert [received.num_retractions for received in serving.received.values()] == [0] * 8
+
+
+@pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
+def test_two_requests_that_fill_the_pool_exactly_run_side_by_side(steps_between):
+    """The next token of who runs is part of its estimate and counts once."""
+    serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
+    serving.submit(list(range(4)), max_new_tokens=28)
+    serving.step(steps_between)
+    serving.submit(list(range(50, 54)), max_new_tokens=28)
+
+    serving.step(2)
+
+    assert {request for entries in serving.passes for request, _, _ in entries} == {1, 2}
+
+
+def test_a_request_waits_while_its_own_lock_would_eat_the_pages_that_it_needs():
+    serving = Serving(FULL_ONLY)
+    serving.serve(OTHER, max_new_tokens=1)
+    serving.submit(SHORT, max_new_tokens=3)
+    serving.step()
+    hold(serving.engine.memory, "full", leaving=0)
+    serving.submit(OTHER, max_new_tokens=1)
+
+    serving.step()
+
+    assert (serving.heard.of(RanOut), serving.passes[-1]) == ([], ((2, 5, 6),))
 
 
 def test_alone_a_request_is_admitted_whatever_its_estimate():
@@ -121,7 +163,20 @@ def test_alone_a_first_chunk_shrinks_to_what_there_is():
 
     serving.step()
 
-    assert serving.passes == [((1, 0, 8),)]
+    assert [(*event[:3], dict(event.firm)) for event in serving.heard.of(Admitted)] == [
+        (1, 0, 8, {"full": 2, "swa": 2})
+    ]
+
+
+def test_a_chunk_goes_on_in_a_begun_page_when_there_is_no_other():
+    serving = Serving(replace(HYBRID, chunk_len=3))
+    serving.submit(LONG)
+    serving.step()
+    hold(serving.engine.memory, "full", leaving=0)
+
+    serving.step()
+
+    assert serving.passes == [((1, 0, 3),), ((1, 3, 4),)]
 
 
 def test_alone_a_request_waits_while_there_is_not_a_page():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Completed, Finished, RanOut, Retracted
+from engine_under_test.events import Admitted, Completed, Finished, Inserted, RanOut, Retracted
 from tests.engine_under_test.builders import (
     FULL_ONLY,
     HYBRID,
@@ -45,6 +45,14 @@ def test_prefill_goes_before_decode():
     serving.step(2)
 
     assert serving.passes[2:] == [((2, 0, 5),), ((1, 9, 10), (2, 5, 6))]
+
+
+def test_a_request_publishes_at_the_end_of_each_chunk_and_at_its_own():
+    serving = Serving()
+
+    serving.serve(OTHER, max_new_tokens=9)
+
+    assert [inserted.end for inserted in serving.heard.of(Inserted)] == [16, 24]
 
 
 def test_a_pass_is_over_before_its_results_are_used():
