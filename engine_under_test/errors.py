@@ -23,9 +23,5 @@ class PoolExhausted(EngineError):
         self.free = free
 
 
-class RequestRejected(EngineError):
-    """A request that could not run even on an empty engine; raised inside, seen as a finish reason."""
-
-
 class AccountingError(AssertionError):
     """The books are wrong: a unit was freed that is not there to be freed, a lock released twice."""

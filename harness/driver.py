@@ -143,7 +143,20 @@ class Driver:
         act()
         events = system.take_events()
         after = self._last[index] = system.capture()
-        self._judge(index, Transition(before, events, after, when, system.reference, system.steps_without_forward))
+        change = Transition(
+            before,
+            events,
+            after,
+            when,
+            system.reference,
+            system.steps_without_forward,
+            before_is_checked=self._check_every == 1 and self._is_judged(index),
+        )
+        self._judge(index, change)
+
+    def _is_judged(self, index: int) -> bool:
+        """Was the state before found right?  Of several engines only the one that was moved last is asked for."""
+        return bool(self._history) and self._history[-1].system == index
 
     def _judge(self, index: int, change: Transition) -> None:
         self._history.append(Moment(index, change.after.step, change.events))

@@ -115,7 +115,10 @@ class Changes:
                 earlier is None
                 or record.receipt in suspect
                 or not goes_on(earlier, record, page_size, max_context_len)
-                or (moved and not moved.isdisjoint([node.id for node in self._before.path(record.node)]))
+                or (
+                    moved
+                    and not moved.isdisjoint([record.node, *[node.parent for node in self._before.path(record.node)]])
+                )
             ):
                 changed.append(record)
         return changed

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from invariants.base import Evidence, Transition, state_invariant
-from invariants.view import Claims, NodeComponent, NodeView, Snapshot
+from invariants.view import Claims, NodeView, Snapshot
 from invariants.wording import node_name
 
 NO_CLAIMS = Claims(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
@@ -34,8 +34,8 @@ def live_nodes_hold_live_pages(change: Transition) -> Evidence:
     """
     windows = [component.window for component in change.after.components]
     if not all(_is_as_live_as_it_says(node, windows) for node in change.changes.reshaped):
-        for component in change.after.node_components:
-            yield from _wrongly_live(change.after, component)
+        for index in range(len(windows)):
+            yield from _wrongly_live(change.after, index)
 
 
 @state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
@@ -134,11 +134,13 @@ def _malformed(snapshot: Snapshot) -> Evidence:
             yield name, f"begins with the same page as its sibling {node_name(other)}"
 
 
-def _wrongly_live(snapshot: Snapshot, component: NodeComponent) -> Evidence:
-    for node_id, units, live in zip(snapshot.node_columns.id, component.units, component.live, strict=True):
-        if not live and component.window is None:
-            yield node_name(node_id), f"is a tombstone in {component.pool}, which has no window"
+def _wrongly_live(snapshot: Snapshot, index: int) -> Evidence:
+    pool, window = snapshot.components[index]
+    for node in snapshot.nodes or ():
+        units, live = node.units[index], node.live[index]
+        if not live and window is None:
+            yield node_name(node.id), f"is a tombstone in {pool}, which has no window"
         elif live and not all(units):
-            yield node_name(node_id), f"is live in {component.pool}, yet has the pages {list(units)}"
+            yield node_name(node.id), f"is live in {pool}, yet has the pages {list(units)}"
         elif not live and any(units):
-            yield node_name(node_id), f"is a tombstone in {component.pool}, yet has the pages {list(units)}"
+            yield node_name(node.id), f"is a tombstone in {pool}, yet has the pages {list(units)}"

@@ -162,30 +162,6 @@ class NodeView(NamedTuple):
         return self.start + len(self.key)
 
 
-class NodeColumns(NamedTuple):
-    """The nodes, field by field, so that all of them are looked at in one call."""
-
-    id: tuple[int, ...]
-    parent: tuple[int, ...]
-    namespace: tuple[int, ...]
-    start: tuple[int, ...]
-    key: tuple[Sequence[int], ...]
-    units: tuple[tuple[Sequence[int], ...], ...]
-    live: tuple[Sequence[bool], ...]
-    locks: tuple[Sequence[int], ...]
-    last_used: tuple[int, ...]
-
-
-class NodeComponent(NamedTuple):
-    """What the nodes have in one component, node by node."""
-
-    pool: str
-    window: int | None
-    units: tuple[Sequence[int], ...]
-    live: tuple[bool, ...]
-    locks: tuple[int, ...]
-
-
 class ReceiptView(NamedTuple):
     """A lock that is out: who holds it, and per component the ids of the nodes that it covers."""
 
@@ -296,23 +272,6 @@ class Snapshot:
     @Derived
     def node_by_id(self) -> dict[int, NodeView]:
         return {node.id: node for node in self.nodes or ()}
-
-    @Derived
-    def node_columns(self) -> NodeColumns:
-        return NodeColumns._make(zip(*self.nodes, strict=True)) if self.nodes else NodeColumns(*repeat((), 9))
-
-    @Derived
-    def node_components(self) -> list[NodeComponent]:
-        """What the nodes have, component by component."""
-        columns = self.node_columns
-        empty = [()] * len(self.components)
-        units = list(zip(*columns.units, strict=True)) or empty
-        live = list(zip(*columns.live, strict=True)) or empty
-        locks = list(zip(*columns.locks, strict=True)) or empty
-        return [
-            NodeComponent(component.pool, component.window, units[index], live[index], locks[index])
-            for index, component in enumerate(self.components)
-        ]
 
     @Derived
     def record_by_request(self) -> dict[int, RecordView]:

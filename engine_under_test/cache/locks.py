@@ -78,11 +78,10 @@ class LockDesk:
         if component is None or frontier <= receipt.node.end - receipt.lens[component]:
             return receipt
         frontier = min(frontier, receipt.node.end)
-        segment = list(receipt.segment(component))
-        for node in segment:
+        for node in list(receipt.segment(component)):
             if node.start < frontier < node.end:
-                segment.append(self._tree.split(node, frontier - node.start))
-        self._release([node for node in segment if node.end <= frontier], component)
+                self._tree.split(node, frontier - node.start)
+        self._release([node for node in receipt.segment(component) if node.end <= frontier], component)
         lens = list(receipt.lens)
         lens[component] = receipt.node.end - frontier
         slid = self._out[receipt.id] = LockReceipt(receipt.id, receipt.node, tuple(lens))

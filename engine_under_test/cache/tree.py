@@ -87,8 +87,6 @@ class RadixTree:
             if node is None:
                 return
             length = node.common_len(tokens, page_size=self.page_size)
-            if not length:
-                return
             yield node, length
             if length < len(node.key):
                 return
@@ -139,7 +137,7 @@ class RadixTree:
             path.append(node)
         if node.end < len(key):
             path += self._extend(node, key, handles, frontier, result)
-        result.node = path[-1] if path else node
+        result.node = path[-1]
         result.handles = [handle for step in path for handle in step.handles]
         self.touch(path)
         return result

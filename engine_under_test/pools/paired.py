@@ -66,9 +66,9 @@ class PairedLedgers:
 
     def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
         """Free the handles' pages in every pool; raises AccountingError where one has none."""
+        self._check_handles(handles, cause)
         for follower in self.followers:
             self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
-        self._check_handles(handles, cause)
         self.anchor.free(handles, owner=owner, cause=cause, after=after)
 
     def free_windowed(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> list[int]:

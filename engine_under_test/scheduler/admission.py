@@ -26,10 +26,10 @@ from engine_under_test.scheduler.demand import (
     demand_of,
     fitting_end,
     growth_of,
+    longest_chunk,
     pages_between,
 )
 from engine_under_test.scheduler.queues import WaitingQueue
-from engine_under_test.units import lookback, num_pages
 
 WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang pull 23174)
 
@@ -53,7 +53,7 @@ class Admission:
 
     def open_book(self, running: Sequence[tuple[Request, KVRecord]], *, ratio: float) -> Book:
         """A step's book, with the next decode step of whatever runs promised already."""
-        budget = self._config.chunk_len or self._config.max_context_len
+        budget = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
         book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
         for request, record in running:
             held = Held(record.committed_len, record.allocated_len, max(record.frontier, record.protected_len))
@@ -99,7 +99,8 @@ class Admission:
             return None
         match = self._cache.match(request.tokens, request.namespace)
         to_lock = self._cache.pages_to_lock(match)
-        extent = self._extent(request, match.length, most=min(book.budget, self._most_in_windows(request, match)))
+        whole = self._extent(request, match.length, most=book.budget)
+        extent = self._extent(request, match.length, most=self._longest_chunk(whole))
         demand = self._demand(extent, ratio=book.ratio)
         if not book.fits(demand.total, besides=to_lock):
             pages = min(book.room(pool) - pinned for pool, pinned in to_lock.items())
@@ -124,7 +125,8 @@ class Admission:
         if self._observer:
             firm, total = tuple(demand.firm.items()), tuple(demand.total.items())
             self._observer.notice(Admitted(request.id, extent.start, extent.end, firm, total))
-        return Planned(Entry(request, record, extent.start, extent.end), demand.firm)
+        entry = Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
+        return Planned(entry, demand.firm)
 
     def _extent(self, request: Request, start: int, *, most: int) -> Extent:
         input_len = len(request.tokens)
@@ -143,17 +145,11 @@ class Admission:
             for pool in self._memory.pools
         )
 
-    def _most_in_windows(self, request: Request, match: Match) -> int:
-        """The longest chunk whose demand an otherwise empty windowed pool could meet; at least a page.
-
-        A demand above the capacity would wait for ever (sglang issue 31205).
-        """
-        rest = len(request.tokens) - match.length
-        most, page_size = rest, self._config.page_size
-        for pool in self._memory.pools:
-            if pool.window is not None:
-                seen = lookback(pool.window)
-                free = pool.num_pages - num_pages(min(match.length, seen), page_size)
-                head_room = min(rest + request.tokens_left, seen) + page_size
-                most = min(most, max(free * page_size - head_room + seen, page_size))
-        return most
+    def _longest_chunk(self, extent: Extent) -> int:
+        """As much of a stretch as an otherwise empty engine could take at once; a page at least."""
+        lengths = [
+            longest_chunk(extent, pool.num_pages, pool.window, self._config.page_size)
+            for pool in self._memory.pools
+            if pool.window is not None
+        ]
+        return min([extent.end - extent.start, *lengths])

@@ -16,22 +16,18 @@ from engine_under_test.units import lookback, num_pages
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A request computes [start, end) of its tokens in one pass; `decodes` when its input was done before."""
+    """A request computes [start, end) of its tokens in one pass.
+
+    `completes_input` is false for a chunk after which more of the input is to come; `decodes` is true
+    when the input was done before.
+    """
 
     request: Request
     record: KVRecord
     start: int
     end: int
+    completes_input: bool
     decodes: bool = False
-
-    @property
-    def completes_input(self) -> bool:
-        """False for a chunk after which more of the input is to come."""
-        return self.end == len(self.request.tokens)
-
-    @property
-    def samples(self) -> bool:
-        return self.completes_input and self.request.tokens_left > 0
 
 
 def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> ForwardBatch:
@@ -43,7 +39,7 @@ def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> Fo
             entry.request.tokens[entry.start : entry.end],
             entry.start,
             entry.end,
-            entry.samples,
+            entry.completes_input and entry.request.tokens_left > 0,
         )
         for entry in entries
     ]

@@ -36,7 +36,7 @@ class Custody:
         assert request.id not in self._records, f"request {request.id} has a record already"
         self._records[request.id] = record
         if request.cached_tokens is None:
-            request.cached_tokens = min(record.committed_len, request.prompt_len)
+            request.cached_tokens = record.committed_len
 
     def grow(self, record: KVRecord, length: int) -> None:
         """Make room for `length` tokens, evicting what nobody has locked; raises PoolExhausted, with nothing taken.

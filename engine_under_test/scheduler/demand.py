@@ -49,7 +49,8 @@ def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, rati
     total = {}
     for pool in pools:
         if pool.window is None:
-            total_len = extent.input_len + ceil(extent.new_len * ratio)
+            computed = max(0, ceil(extent.new_len * ratio) - 1)  # the last token is sampled and never computed
+            total_len = extent.input_len + computed
             total[pool.name] = max(firm, pages_between(extent.start, total_len, page_size))
         else:
             total[pool.name] = max(firm, num_pages(windowed_demand_len(extent, pool.window, page_size), page_size))
@@ -91,6 +92,18 @@ def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
     seen = lookback(window)
     rest = extent.input_len - extent.start
     return max(extent.end - extent.start - seen, 0) + min(rest + extent.new_len, seen) + page_size
+
+
+def longest_chunk(extent: Extent, capacity: int, window: int, page_size: int) -> int:
+    """The most tokens of a stretch whose windowed demand `capacity` pages could ever meet; a page at least.
+
+    The inverse of windowed_demand_len, beside the window that a match has locked.  A demand above the
+    capacity would wait for ever (sglang issue 31205).
+    """
+    seen = lookback(window)
+    free = capacity - num_pages(min(extent.start, seen), page_size)
+    head_room = min(extent.input_len - extent.start + extent.new_len, seen) + page_size
+    return max(free * page_size - head_room + seen, page_size)
 
 
 def fitting_end(start: int, input_len: int, *, most: int, page_size: int) -> int:

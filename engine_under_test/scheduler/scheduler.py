@@ -164,7 +164,8 @@ class Scheduler:
         entries = []
         for request in list(self.running):
             record = self.custody.record(request)
-            entry = Entry(request, record, record.committed_len, record.committed_len + 1, decodes=True)
+            start = record.committed_len
+            entry = Entry(request, record, start, start + 1, completes_input=True, decodes=True)
             if self._take_pages(entry):
                 entries.append(entry)
         return entries
@@ -174,20 +175,21 @@ class Scheduler:
 
         Before anybody gives way every page that is dead under a window has gone too.
         """
-        if not self._short_for_decode():
+        if not self._evict_for_decode():
             self.ratio.decay()
             return
         self.custody.slide_windows(self.active, interval=1)
         retracted = False
-        while (short := self._short_for_decode()) and len(self.active) > 1:
+        while (short := self._evict_for_decode()) and len(self.active) > 1:
             self._retract(retraction_order(self.active)[0], short)
             retracted = True
         if retracted:
-            self.ratio.learn(self.running)
+            self.ratio.learn(self.active)
         if short and self.running:
             self.end(self.running[0], "out of memory: the pools are too small for one more token")
 
-    def _short_for_decode(self) -> Need:
+    def _evict_for_decode(self) -> Need:
+        """Evict until the next decode step has its pages; by pool, those that it still lacks."""
         need = self._admission.decode_need([self.custody.record(request) for request in self.running])
         return self.custody.evict(need)
 
@@ -224,11 +226,11 @@ class Scheduler:
     def _process(self, entries: Sequence[Entry], tokens: Sequence[int | None]) -> None:
         """Commit what was computed, publish what others may share, and end who is done."""
         for entry, token in zip(entries, tokens, strict=True):
-            request, completes_input = entry.request, entry.completes_input
+            request = entry.request
             entry.record.committed_len = entry.end
             if token is not None:
                 request.append(token)
-            is_done = request.finish_reason is not None or (completes_input and not request.tokens_left)
+            is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
             if is_done or not entry.decodes:
                 self.custody.publish(request, end=entry.end)
             if is_done:

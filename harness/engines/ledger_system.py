@@ -216,10 +216,10 @@ class LedgerSystem:
             fenced = [(launch, unit) for launch, units in ledger.fenced_units.items() for unit in units]
             self._foretell(f"{name}: fenced after {deed}", sorted(state.fenced), sorted(fenced))
             owners = {unit: holding.owner for holding in self._holdings(ledger) for unit in holding.units}
-            self._foretell(f"{name}: owners after {deed}", state.owners, owners)
+            self._foretell(f"{name}: owners after {deed}", dict(state.owners), owners)
         for pool, peers in ledgers.peers.items():
             paired = {handle: peer for handle, peer in enumerate(peers) if peer}
-            self._foretell(f"{pool}: peers after {deed}", self._model.peers[pool], paired)
+            self._foretell(f"{pool}: peers after {deed}", dict(self._model.peers[pool]), paired)
 
     def _pool_view(self, ledger: Ledger) -> view.PoolView:
         fences = [view.Fence(launch, units) for launch, units in ledger.fenced_units.items()]

@@ -34,7 +34,7 @@ class Reader:
 
 
 class PageFact(NamedTuple):
-    """One cached page: where it starts, per pool its unit, whether it is live and its locks; does a node end with it?"""
+    """One cached page: where it starts, its unit, state and locks in each pool, and whether a node ends with it."""
 
     start: int
     units: tuple[int, ...]
@@ -58,7 +58,7 @@ class ModelledCache:
         match = self.cache.match(tokens, namespace)
         names = self.model.match(self.model.names(namespace, tokens[:-1]))
         expected = (len(names) * self._memory.page_size, self.model.shown(names))
-        self._tell("match", expected, (match.length, match.handles))
+        self._tell("match", expected, (match.length, match.handles[:]))
         return Found(match, names)
 
     def pages_to_lock(self, found: Found) -> dict[str, int]:
@@ -106,7 +106,7 @@ class ModelledCache:
             self.model.unlock(before)
             self._tell("handles of the publisher", self.model.shown(names), record.handles[: len(names)])
             row = list(self._memory.table.read(record.row, 0, len(record.handles)))
-            self._tell("row of the publisher", record.handles, row)
+            self._tell("row of the publisher", record.handles[:], row)
 
     def evict(self, need: Mapping[str, int]) -> None:
         self.cache.evict(need)
@@ -133,8 +133,8 @@ class ModelledCache:
             for name, page in self.model.pages.items()
         }
         found = dict(self._facts())
-        differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        self._tell(f"pages after {deed}", *[[facts.get(name) for name in differing] for facts in (expected, found)])
+        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        self._tell(f"pages after {deed}", *[[facts.get(name) for name in names] for facts in (expected, found)])
         for index, pool in enumerate(self._pools):
             tree = self.cache.tree
             counts = (tree.evictable[index], tree.protected[index])
@@ -143,7 +143,9 @@ class ModelledCache:
             held = {*neighbour.held(pool), *[page.units[index] for page in self.model.pages.values()]}
             free = Counter(unit for unit in range(1, ledger.capacity + 1) if unit not in held)
             there = Counter(ledger.free_units)
-            self._tell(f"{pool}: free after {deed}", *[sorted(rest.elements()) for rest in (free - there, there - free)])
+            self._tell(
+                f"{pool}: free after {deed}", *[sorted(rest.elements()) for rest in (free - there, there - free)]
+            )
 
     def _facts(self) -> Iterator[tuple[int, PageFact]]:
         """Every page of the tree, under the name that the model has for it."""

@@ -163,8 +163,9 @@ class TreeSystem:
         return has_any
 
     def _tokens(self, recipe: Recipe) -> list[int]:
-        continues = recipe.continues is not None and self._prompts
-        before = self._prompts[(recipe.continues or 0) % len(self._prompts)] if continues else ()
+        before: Sequence[int] = ()
+        if recipe.continues is not None and self._prompts:
+            before = self._prompts[recipe.continues % len(self._prompts)]
         return expand(recipe, before)[: self._config.max_context_len]
 
     def _match(self, tokens: Sequence[int], namespace: int) -> Found:
@@ -206,7 +207,7 @@ class TreeSystem:
 
     def _frontier(self, record: KVRecord, dead: int) -> int:
         """Behind the first `dead` private pages, as far as a request may slide that has computed all of them."""
-        [window] = [pool.window for pool in self._memory.pools if pool.window is not None] or [None]
+        window = next((pool.window for pool in self._memory.pools if pool.window is not None), None)
         if window is None or not dead:
             return 0
         page_size = self._config.page_size

@@ -20,7 +20,11 @@ MAX_CONTEXT_LEN = 384
 
 @st.composite
 def configurations(
-    draw: DrawFn, *, page_sizes: Sequence[int] = PAGE_SIZES, kinds: Sequence[str] = KINDS
+    draw: DrawFn,
+    *,
+    page_sizes: Sequence[int] = PAGE_SIZES,
+    kinds: Sequence[str] = KINDS,
+    sharing: Sequence[bool] = (True, True, True, True, False),
 ) -> EngineConfig:
     """Small pools, so that rare states are common; windows below, at, above and beside the page size."""
     page_size = draw(st.sampled_from(page_sizes))
@@ -29,6 +33,7 @@ def configurations(
     full_pages = max(4, draw(st.sampled_from(POOL_TOKENS)) // page_size) + draw(st.integers(0, 3))
     least = align_up(max(lookback(window), page_size), page_size) // page_size + 2
     swa_pages = least + draw(st.sampled_from(SPARE_SWA_PAGES))
+    ratio = draw(st.sampled_from((0.1, 0.01, 0.7, 0.01, 1.0)))
     chunk_len = draw(st.sampled_from((3 * page_size, None, page_size, 3 * page_size + 1, 7)))
     return EngineConfig(
         page_size=page_size,
@@ -40,10 +45,11 @@ def configurations(
         chunk_len=chunk_len,
         waiting_order=draw(st.sampled_from(("fcfs", "lpm"))),
         page_reuse=draw(st.sampled_from(("lifo", "fifo"))),
-        prefix_sharing=draw(st.sampled_from((True, True, True, True, False))),
+        prefix_sharing=draw(st.sampled_from(sharing)),
         request_timeout_ms=draw(st.sampled_from((None, 100))),
         window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size))),
-        new_token_ratio=draw(st.sampled_from((0.1, 0.7, 1.0))),
+        new_token_ratio=ratio,
+        new_token_ratio_floor=min(ratio, 0.098),
     )
 
 

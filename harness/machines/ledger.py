@@ -9,8 +9,16 @@ from harness.machines.draws import configurations
 from harness.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
 
 KINDS = (
-    ("take",) * 5 + ("free_windowed",) * 3 + ("free",) * 4 + ("take_over",) * 2 + ("give", "pressure", "fence", "drain")
+    *("take",) * 8,
+    *("free",) * 4,
+    *("free_windowed",) * 4,
+    *("take_over",) * 2,
+    "give",
+    "pressure",
+    "fence",
+    "drain",
 )
+PAGE_SIZES = (4, 1, 2)  # so that pools have many pages
 PARTS = ("all", "rest")
 
 
@@ -20,18 +28,18 @@ def ledger_ops(draw: st.DrawFn) -> Op:
     owner = draw(st.integers(0, 3))
     match draw(st.sampled_from(KINDS)):
         case "take":
-            return Take(owner=owner, count=draw(st.integers(1, 12)))
+            return Take(owner=owner, count=draw(st.integers(1, 5)))
         case "give":
             return Give(owner=owner, to=draw(st.integers(0, 3)), count=draw(st.integers(1, 6)))
         case "free_windowed":
-            return Free(owner=owner, count=draw(st.integers(1, 6)), part="windowed")
+            return Free(owner=owner, count=draw(st.integers(1, 3)), part="windowed")
         case "free":
-            fenced = draw(st.booleans())
-            return Free(owner=owner, count=draw(st.integers(1, 8)), part=draw(st.sampled_from(PARTS)), fenced=fenced)
+            fenced = draw(st.integers(0, 3)) > 0
+            return Free(owner=owner, count=draw(st.integers(1, 4)), part=draw(st.sampled_from(PARTS)), fenced=fenced)
         case "take_over":
             return TakeOver(owner=owner, giver=draw(st.integers(0, 3)), count=draw(st.integers(1, 4)))
         case "pressure":
-            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3, 10))))
+            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3))))
         case "fence":
             return Complete()
         case _:
@@ -43,7 +51,7 @@ class LedgerTraffic(Machine):
 
     machine = "ledger"
 
-    @initialize(config=configurations(kinds=("both", "both", "full", "swa")))
+    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 4 + ("full", "swa")))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 

@@ -8,7 +8,8 @@ from harness.machines.base import Machine
 from harness.machines.draws import configurations, ordinals, rarely, recipes
 from harness.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Slide, Unlock
 
-KINDS = ("insert",) * 8 + ("lock",) * 4 + ("unlock",) * 3 + ("slide",) * 3 + ("evict",) * 3 + ("pressure", "rest")
+KINDS = (*("insert",) * 12, *("lock",) * 8, *("unlock",) * 6, "slide", *("evict",) * 2, "pressure", "rest")
+ONE_POOL_RARELY = ("both",) * 10 + ("full", "swa")
 PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
 
 
@@ -23,11 +24,11 @@ def tree_ops(draw: st.DrawFn) -> Op:
         case "unlock":
             return Unlock(receipt=draw(ordinals()))
         case "slide":
-            return Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 12)))
+            return Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
         case "evict":
-            return Evict(need=(draw(st.integers(0, 8)), draw(st.integers(0, 8))))
+            return Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8))))
         case "pressure":
-            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3, 10))))
+            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3))))
         case _:
             return draw(st.sampled_from((Flush(), Flush(), Drain())))
 
@@ -41,7 +42,7 @@ class TreeTraffic(Machine):
 
     machine = "tree"
 
-    @initialize(config=configurations(page_sizes=PAGE_SIZES))
+    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=ONE_POOL_RARELY, sharing=(True,)))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 

@@ -91,9 +91,9 @@ ADMISSION_THAT_NEVER_PASSES = Mutant(
     hunks=(
         Hunk(f"{ADMISSION}.plan_new", healthy="if not alone or pages <= 0:", broken="if True:"),
         Hunk(
-            f"{ADMISSION}._most_in_windows",
-            healthy="most = min(most, max(free * page_size - head_room + seen, page_size))",
-            broken="pass",
+            f"{ADMISSION}._longest_chunk",
+            healthy="return min([extent.end - extent.start, *lengths])",
+            broken="return extent.end - extent.start",
         ),
     ),
     caught_by=("work_makes_progress",),

@@ -7,7 +7,19 @@ from invariants.catalog import CATALOG, Counts, Tally, check
 from invariants.pools import conservation_terms, each_unit_has_one_owner
 from tests.invariants.builders import HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import admission, batches, cache, content, cursors, eviction, locks, model, peers, pools, tree
+from tests.invariants.cases import (
+    admission,
+    batches,
+    cache,
+    content,
+    cursors,
+    eviction,
+    locks,
+    model,
+    peers,
+    pools,
+    tree,
+)
 
 MODULES = (pools, peers, cursors, tree, locks, cache, eviction, admission, batches, content, model)
 CASES = [case for module in MODULES for case in module.CASES]

@@ -1,4 +1,4 @@
-"""Nothing is lost where what did not change is not judged again: against judging everything, on traffic and on doctored states."""
+"""Judging only what changed finds what judging everything does: on traffic, with bugs in, and on doctored states."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,6 @@ from harness.mutants.catalog import BY_ID
 from harness.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
 from invariants.base import Transition, When
 from invariants.catalog import Tally, check
-from invariants.view import Snapshot
 
 SEEDS = range(16)
 OPS = 90
@@ -107,10 +106,9 @@ def test_a_doctored_state_is_judged_alike(seed):
     assert found > OPS
 
 
-def doctored(healthy: Snapshot, random: Random) -> Snapshot:
+def doctored(healthy, random):
     part = random.choice(("nodes", "receipts", "records", "requests", "pools", "peer_maps", "claims"))
     if part == "claims":
-        assert healthy.claims is not None
         name = random.choice(("free", "evictable", "protected"))
         claimed = dict(healthy.claims._asdict()[name])
         claimed[random.choice(list(claimed))] += random.choice((-1, 1))

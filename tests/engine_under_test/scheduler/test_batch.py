@@ -15,7 +15,8 @@ def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
     request = bench.start(KEY)
     request.max_new_tokens = max_new_tokens
     bench.compute(request, end)
-    return forward_batch(bench.memory, 7, [Entry(request, bench.custody.record(request), start, end)])
+    entry = Entry(request, bench.custody.record(request), start, end, completes_input=end == len(KEY))
+    return forward_batch(bench.memory, 7, [entry])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_spans_of_several_entries_follow_each_other():
     for tokens in (KEY[:8], KEY[12:24]):
         request = bench.start(tokens)
         bench.compute(request, len(tokens))
-        entries.append(Entry(request, bench.custody.record(request), 0, len(tokens)))
+        entries.append(Entry(request, bench.custody.record(request), 0, len(tokens), completes_input=True))
 
     [swa] = forward_batch(bench.memory, 1, entries).pools
 
