@@ -1,13 +1,16 @@
 """What is promised to a request, what is refused at arrival, and who has to give way."""
 
+from collections.abc import Iterator
+
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Admitted, Finished, Freed, Launched, Locked, RanOut, Rejected, Retracted, Taken
 from invariants.pools import ROLLED_BACK
-from invariants.view import Owner, RequestView, Snapshot
-from invariants.windows import window_frontier
+from invariants.view import OUTSIDE_KIND, Owner, RequestView, Snapshot
+from invariants.windows import kept_len, window_frontier
 from invariants.wording import node_name, request_name
 
 REQUEST_KIND = "request"
+OUT_OF_MEMORY = "out of memory"
 
 
 @invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, RanOut))
@@ -98,6 +101,33 @@ def finished_requests_hold_nothing(change: Transition) -> Evidence:
             place = change.after.request_by_id[event.request_id].place
             yield request_name(event.request_id), f"finished ({event.reason}), yet it is {place}"
         yield from _remains(change.after, event.request_id, "finished")
+
+
+@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE", "NO-CRASH", "PROGRESS"), needs=("records",), on=(Finished,))
+def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
+    """A request is ended for want of memory only if its next token would not fit pools that it had for itself.
+
+    What outsiders hold is not to be had; a windowed pool must have room for a window and a page on either side.
+    """
+    for event in change.events_of(Finished):
+        record = change.before.record_by_request.get(event.request_id)
+        if event.reason.startswith(OUT_OF_MEMORY) and record is not None:
+            short = [*_too_small(change.before, record.committed_len + 1)]
+            if not short:
+                yield request_name(event.request_id), f"ended ({event.reason}) at {record.committed_len} tokens"
+
+
+def _too_small(snapshot: Snapshot, length: int) -> Iterator[str]:
+    """The pools in which one request of `length` tokens would not fit alone."""
+    page_size = snapshot.limits.page_size
+    for component in snapshot.components:
+        pool = snapshot.pool_by_name[component.pool]
+        outside = sum(len(holding.units) for holding in pool.holdings if holding.owner.kind == OUTSIDE_KIND)
+        needed = -(-length // page_size)
+        if component.window is not None:
+            needed = kept_len(component.window, page_size) // page_size + 2
+        if needed > pool.capacity - outside:
+            yield pool.name
 
 
 def _remains(snapshot: Snapshot, request_id: int, what: str) -> Evidence:

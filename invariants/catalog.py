@@ -38,6 +38,7 @@ CATALOG: tuple[Invariant, ...] = (
     admission.retraction_is_necessary,
     admission.retracted_requests_hold_nothing,
     admission.finished_requests_hold_nothing,
+    admission.only_who_cannot_go_on_runs_out_of_memory,
     batches.requests_are_in_one_place,
     tree.tree_is_well_formed,
     tree.live_nodes_hold_live_pages,

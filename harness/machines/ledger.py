@@ -11,15 +11,15 @@ from harness.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOve
 KINDS = (
     *("take",) * 8,
     *("free",) * 4,
-    *("free_windowed",) * 4,
-    *("take_over",) * 2,
+    *("free_windowed",) * 6,
+    "take_over",
     "give",
     "pressure",
     "fence",
     "drain",
 )
 PAGE_SIZES = (4, 1, 2)  # so that pools have many pages
-PARTS = ("all", "rest")
+PARTS = ("all", "all", "all", "rest")
 
 
 @st.composite

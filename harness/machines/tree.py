@@ -6,31 +6,39 @@ from hypothesis.stateful import initialize, rule
 from engine_under_test.config import EngineConfig
 from harness.machines.base import Machine
 from harness.machines.draws import configurations, ordinals, rarely, recipes
-from harness.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Slide, Unlock
+from harness.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
 
-KINDS = (*("insert",) * 12, *("lock",) * 8, *("unlock",) * 6, "slide", *("evict",) * 2, "pressure", "rest")
+KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "rest")
 ONE_POOL_RARELY = ("both",) * 10 + ("full", "swa")
 PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
 
 
 @st.composite
-def tree_ops(draw: st.DrawFn) -> Op:
-    """An op on prefixes that mostly share their beginning."""
+def visits(draw: st.DrawFn) -> tuple[Op, ...]:
+    """A prompt, somebody who reads what was inserted last, and a window that slides."""
+    newest = Recipe(path=(0,), stretch=2, cut=draw(st.integers(0, 5)), continues=7)
+    slide = Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
+    return Insert(recipe=draw(recipes())), Lock(recipe=newest), slide
+
+
+@st.composite
+def tree_ops(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Ops on prefixes that mostly share their beginning."""
     match draw(st.sampled_from(KINDS)):
         case "insert":
-            return Insert(recipe=draw(recipes()), namespace=_namespace(draw), dead=draw(st.integers(0, 6)))
+            return (Insert(recipe=draw(recipes()), namespace=_namespace(draw), dead=draw(st.integers(0, 6))),)
+        case "visit":
+            return draw(visits())
         case "lock":
-            return Lock(recipe=draw(recipes()), namespace=_namespace(draw))
+            return (Lock(recipe=draw(recipes()), namespace=_namespace(draw)),)
         case "unlock":
-            return Unlock(receipt=draw(ordinals()))
-        case "slide":
-            return Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
+            return (Unlock(receipt=draw(ordinals())),)
         case "evict":
-            return Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8))))
+            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
         case "pressure":
-            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3))))
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3)))),)
         case _:
-            return draw(st.sampled_from((Flush(), Flush(), Drain())))
+            return (draw(st.sampled_from((Flush(), Flush(), Drain()))),)
 
 
 def _namespace(draw: st.DrawFn) -> int:
@@ -46,6 +54,7 @@ class TreeTraffic(Machine):
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 
-    @rule(op=tree_ops())
-    def act(self, op: Op) -> None:
-        self.apply(op)
+    @rule(ops=tree_ops())
+    def act(self, ops: tuple[Op, ...]) -> None:
+        for op in ops:
+            self.apply(op)

@@ -6,13 +6,14 @@ from invariants.admission import (
     admitted_work_never_runs_out,
     finished_requests_hold_nothing,
     only_the_impossible_is_rejected,
+    only_who_cannot_go_on_runs_out_of_memory,
     reservations_cover_what_is_taken,
     retracted_requests_hold_nothing,
     retraction_is_necessary,
     the_impossible_is_rejected,
 )
 from invariants.events import Admitted, Finished, Freed, Locked, RanOut, Rejected, Retracted, Taken
-from invariants.view import RequestView
+from invariants.view import Owner, RequestView
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
@@ -23,6 +24,8 @@ from tests.invariants.builders import (
     broken,
     during,
     healthy,
+    holding,
+    idle,
     pools,
 )
 
@@ -157,6 +160,20 @@ CASES = [
         ("request r1", "retracted, yet it owns rows rows [1]"),
     ),
     healthy(finished_requests_hold_nothing, during(Finished(1, "stop"), requests=(), **NOTHING_OF_R1)),
+    healthy(
+        only_who_cannot_go_on_runs_out_of_memory,
+        idle(
+            Finished(1, "out of memory: no page"),
+            before=replace(AFTER, pools=holding("swa", Owner("pressure"), range(4, 9))),
+        ),
+        "a-neighbour-has-the-rest",
+    ),
+    broken(
+        only_who_cannot_go_on_runs_out_of_memory,
+        "there-was-room",
+        during(Finished(1, "out of memory: no page"), requests=(), **NOTHING_OF_R1),
+        ("request r1", "ended (out of memory: no page) at 20 tokens"),
+    ),
     broken(
         finished_requests_hold_nothing,
         "still-running",
