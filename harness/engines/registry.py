@@ -7,8 +7,8 @@ from harness.driver import Driver
 from harness.engines.ledger_system import LedgerSystem
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem, System
-from invariants.base import Transition
 from harness.engines.tree_system import TreeSystem
+from invariants.base import Transition
 
 
 def _own_engine(config: EngineConfig) -> System:

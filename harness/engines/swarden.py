@@ -7,16 +7,14 @@ import invariants.events as seen
 from engine_under_test import events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
-from engine_under_test.units import Owner
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward, TagRead, TagWritten
 from harness.engines.capture import EngineCapture
+from harness.engines.neighbour import Neighbour
 from harness.engines.port import Streamed, Submission
 from invariants import reference, view
 
 VOCABULARY = 64
-PRESSURE = Owner("pressure")
-
 TRANSLATION: dict[type, Callable[[Iterable[object]], NamedTuple]] = {
     events.Taken: seen.Taken._make,
     events.Given: seen.Given._make,
@@ -80,7 +78,7 @@ class SwardenEngine:
         self._forward = FakeForward(ReferenceModel(), note=self._events.notice)
         self._engine = create_engine(config, forward=self._forward, clock=self._clock, observer=self._events)
         self._capture = EngineCapture(self._engine)
-        self._held: dict[str, list[int]] = {}
+        self._neighbour = Neighbour(self._engine.memory)
         self._steps = 0
 
     @property
@@ -118,17 +116,10 @@ class SwardenEngine:
         self._engine.flush()
 
     def pressure(self, pool: str, pages: int) -> None:
-        """Hold pages of one pool alone, as a neighbour on the same device would."""
-        [book] = [book for book in self._engine.memory.ledgers.ledgers if book.name == pool]
-        book.free(self._held.pop(pool, []), owner=PRESSURE, cause="pressure let go")
-        self._held[pool] = book.take(min(pages, book.num_free), owner=PRESSURE)
+        self._neighbour.hold(self.pool_names.index(pool), pages)
 
     def capture(self) -> view.Snapshot:
-        outside = {
-            pool: [view.Holding(view.Owner(*PRESSURE), units, cached=False)]
-            for pool, units in self._held.items()
-            if units
-        }
+        outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}
         return self._capture.capture(step=self._steps, outside=outside)
 
     def take_events(self) -> list[NamedTuple]:

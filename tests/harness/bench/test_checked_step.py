@@ -1,0 +1,25 @@
+"""The pinned workload is as busy as it must be, whatever becomes of the engine."""
+
+from harness.bench.checked_step import measure, pinned_workload
+from harness.ops import Step
+
+
+def test_the_pinned_workload_is_not_idle():
+    """At its least busy measured step: 4 running, 70 % of both pools, 20 nodes; one engine step an op."""
+    workload = pinned_workload()
+
+    assert workload.least_running >= 4
+    assert set(workload.least_used) == {"full", "swa"}
+    assert min(workload.least_used.values()) >= 0.7
+    assert workload.least_nodes >= 20
+    assert workload.noop_share < 0.05
+    assert {op.count for op in workload.measured if isinstance(op, Step)} == {1}
+
+
+def test_a_ratio_is_measured_against_the_empty_machine_of_the_same_pair():
+    """One pair gives one ratio, of the two figures beside it."""
+    cost = measure(pairs=1)
+
+    assert cost.ratios == [cost.ratio] == [cost.checked_us / cost.empty_us]
+    assert cost.invariants > 30
+    assert cost.units == 94
