@@ -30,13 +30,14 @@ class LockReceipt:
 
     def segment(self, component: int) -> Iterator[Node]:
         """The nodes that the receipt covers in one component, from `node` upward."""
-        node: Node | None = self.node
-        top = self.node.end - self.lens[component]
-        while node is not None and node.end > top:
-            if not node.in_tree:
-                raise AccountingError(f"receipt {self.id}: node {node.id} has left the tree under its lock")
+        reached, top = self.node.end, self.node.end - self.lens[component]
+        for node in self.node.upward():
+            if reached <= top:
+                return
             yield node
-            node = node.parent
+            reached = node.start
+        if reached > top:
+            raise AccountingError(f"receipt {self.id}: what it covers below {reached} has left the tree under its lock")
 
 
 class LockDesk:
@@ -50,8 +51,11 @@ class LockDesk:
     def lock(self, node: Node) -> LockReceipt:
         """Protect what a reader of the prefix that ends with `node` needs."""
         self._num_receipts += 1
-        receipt = LockReceipt(self._num_receipts, node, self._lens(node))
-        self._out[receipt.id] = receipt
+        receipt = self._out[self._num_receipts] = LockReceipt(
+            self._num_receipts, node, self._tree.covered_lens(node.end)
+        )
+        for length in receipt.lens:
+            self._cut(node, node.end - length)
         for component in range(len(receipt.lens)):
             for covered in receipt.segment(component):
                 self._protect(covered, component)
@@ -78,9 +82,7 @@ class LockDesk:
         if component is None or frontier <= receipt.node.end - receipt.lens[component]:
             return receipt
         frontier = min(frontier, receipt.node.end)
-        for node in list(receipt.segment(component)):
-            if node.start < frontier < node.end:
-                self._tree.split(node, frontier - node.start)
+        self._cut(receipt.node, frontier)
         self._release([node for node in receipt.segment(component) if node.end <= frontier], component)
         lens = list(receipt.lens)
         lens[component] = receipt.node.end - frontier
@@ -91,19 +93,12 @@ class LockDesk:
         if self._out.get(receipt.id) is not receipt:
             raise AccountingError(f"receipt {receipt.id}: given back, or replaced by a slide, before")
 
-    def _lens(self, node: Node) -> tuple[int, ...]:
-        """Tokens that a lock at the end of `node` covers; splits the node in which the window begins."""
-        lens = []
-        for component in self._tree.components:
-            length = node.end if component.window is None else min(node.end, self._tree.tail_len)
-            lens.append(length)
-            step, top = node, node.end - length
-            while step.start > top:
-                assert step.parent is not None, f"node {step.id} starts at {step.start} without a parent"
-                step = step.parent
-            if length and step.start < top:
-                self._tree.split(step, top - step.start)
-        return tuple(lens)
+    def _cut(self, node: Node, top: int) -> None:
+        """Split the node at or above `node` in which position `top` lies, so that no more than is read is covered."""
+        for above in node.upward():
+            if above.start < top < above.end:
+                self._tree.split(above, top - above.start)
+                return
 
     def _protect(self, node: Node, component: int) -> None:
         node.locks[component] += 1

@@ -1,6 +1,6 @@
 """A node of the radix tree: a stretch of tokens and the pages that hold them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,6 +50,13 @@ class Node:
     def in_tree(self) -> bool:
         """False for a root and for a node that was removed."""
         return self.parent is not None
+
+    def upward(self) -> "Iterator[Node]":
+        """This node and those above it, up to below the root; nothing for what is not in the tree."""
+        node: Node | None = self
+        while node is not None and node.in_tree:
+            yield node
+            node = node.parent
 
     def common_len(self, tokens: Sequence[int], *, page_size: int) -> int:
         """How many leading tokens of this node's key `tokens` has at [start, …), in whole pages."""

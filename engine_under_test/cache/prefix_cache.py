@@ -64,14 +64,15 @@ class PrefixCache:
     def pages_to_lock(self, match: Match) -> dict[str, int]:
         """Evictable pages that a lock on `match` would take from every pool; changes nothing."""
         wanted = {}
-        for index, component in enumerate(self.tree.components):
-            top = 0 if component.window is None else max(0, match.length - self.tree.tail_len)
-            pages, node, end = 0, match.node, match.length
-            while node.in_tree and end > top and not (component.window is None and node.locks[index]):
+        lens = self.tree.covered_lens(match.length)
+        for index, (component, length) in enumerate(zip(self.tree.components, lens, strict=True)):
+            pages, end, top = 0, match.length, match.length - length
+            for node in match.node.upward():
+                if end <= top:
+                    break
                 if node.live[index] and not node.locks[index]:
                     pages += (end - max(node.start, top)) // self._page_size
-                assert node.parent is not None, f"node {node.id} is not in the tree"
-                node, end = node.parent, node.start
+                end = node.start
             wanted[component.name] = pages
         return wanted
 
@@ -80,7 +81,7 @@ class PrefixCache:
         node, below = match.node, match.length - match.node.start
         if node.in_tree and below < len(node.key):
             node = self.tree.split(node, below)
-        self._touch(node)
+        self.tree.touch(list(node.upward()))
         return self._desk.lock(node)
 
     def unlock(self, receipt: LockReceipt) -> None:
@@ -156,25 +157,14 @@ class PrefixCache:
         self._table.write(record.row, 0, handles)
 
     def _handles(self, node: Node, length: int) -> list[int]:
-        parts = []
-        step: Node | None = node
-        while step is not None and step.in_tree:
-            parts.append(step.handles[: (length - step.start) // self._page_size])
-            step = step.parent
+        parts = [step.handles[: (length - step.start) // self._page_size] for step in node.upward()]
         return self._under_lock([handle for part in reversed(parts) for handle in part])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
         """What a lock on the end of these keeps: of pages before the window only the unwindowed part."""
-        open_pages = max(0, len(handles) - self.tree.tail_len // self._page_size) if self.tree.tail_len else 0
+        length = len(handles) * self._page_size
+        open_pages = (length - min(self.tree.covered_lens(length))) // self._page_size
         return self._ledgers.without_windowed(handles[:open_pages]) + handles[open_pages:]
-
-    def _touch(self, node: Node) -> None:
-        path = []
-        step: Node | None = node
-        while step is not None and step.in_tree:
-            path.append(step)
-            step = step.parent
-        self.tree.touch(path)
 
 
 def _handles_of(nodes: Sequence[Node]) -> list[int]:

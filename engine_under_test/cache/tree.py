@@ -162,6 +162,10 @@ class RadixTree:
             del self.roots[parent.namespace]
         self._offer_above(parent)
 
+    def covered_lens(self, end: int) -> tuple[int, ...]:
+        """How many tokens before `end` a reader of a prefix that ends there needs, by component."""
+        return tuple(end if one.window is None else min(end, self.tail_len) for one in self.components)
+
     def is_tail(self, node: Node) -> bool:
         """Would a match to the end of some branch read this node through its window?"""
         return ends_within(node, self.tail_len)

@@ -102,7 +102,7 @@ class PairedLedgers:
 
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
         """Move the windowed peers of `incoming` to `kept`, which had none and stays somebody's."""
-        for follower in self.followers:
+        for follower in [follower for follower in self.followers if follower.name in self.windowed]:
             for handle, page in zip(kept, self.pages_of(follower.name, kept), strict=True):
                 if page:
                     raise AccountingError(

@@ -202,7 +202,7 @@ def test_with_swa_pages_only_a_slide_lets_the_leaf_of_its_receipt_go():
     assert bench.free == {"swa": 12}
 
 
-def test_a_node_that_left_the_tree_under_its_lock_is_named():
+def test_a_lock_on_what_has_left_the_tree_is_named():
     tree = RadixTree((Component("full", None),), page_size=PAGE)
     leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
     receipt = LockDesk(tree).lock(leaf)
@@ -212,7 +212,7 @@ def test_a_node_that_left_the_tree_under_its_lock_is_named():
     with pytest.raises(AccountingError) as caught:
         list(receipt.segment(0))
 
-    assert str(caught.value) == f"receipt {receipt.id}: node {leaf.id} has left the tree under its lock"
+    assert str(caught.value) == f"receipt {receipt.id}: what it covers below {leaf.end} has left the tree under its lock"
 
 
 def test_a_node_that_nobody_has_locked_is_not_unlocked():
