@@ -11,7 +11,7 @@ from itertools import chain
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.view import NodeView, RecordView
 from invariants.windows import first_needed_page, kept_len
-from invariants.wording import node_name
+from invariants.wording import node_name, unit_of
 
 
 @invariant(When.OP, covers=("CURSOR",), needs=("records",))
@@ -74,8 +74,10 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
             if first < pages:
                 shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
                 if own != shared:
-                    found = f"{own} of {pool}, the tree has {shared}"
-                    yield str(record.owner), f"shares from page index {first} the pages {found}"
+                    for place, (mine, theirs) in enumerate(zip(own, shared, strict=False), start=first):
+                        if mine != theirs:
+                            subject = unit_of(after.pool_by_name[pool], mine)
+                            yield subject, f"in the row of {record.owner} at page index {place}, the tree has {theirs}"
 
 
 @invariant(When.OP, covers=("DEAD-RANGE", "MAP-CENSUS"), needs=("records",))

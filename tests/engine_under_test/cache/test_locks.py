@@ -212,7 +212,8 @@ def test_a_lock_on_what_has_left_the_tree_is_named():
     with pytest.raises(AccountingError) as caught:
         list(receipt.segment(0))
 
-    assert str(caught.value) == f"receipt {receipt.id}: what it covers below {leaf.end} has left the tree under its lock"
+    told = f"receipt {receipt.id}: what it covers below {leaf.end} has left the tree under its lock"
+    assert str(caught.value) == told
 
 
 def test_a_node_that_nobody_has_locked_is_not_unlocked():
