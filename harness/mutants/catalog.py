@@ -132,6 +132,32 @@ CHUNKED_REQUEST_RUNS_TOO = Mutant(
     caught_by=("requests_are_in_one_place", "batches_are_well_formed"),
 )
 
+HANDLES_OUTLIVE_THE_LOCK = Mutant(
+    id="S1",
+    source="found here by random traffic: with SWA layers only, a row kept pages of its prefix that it had unlocked",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.custody:Custody._slide",
+            healthy="shared = ledgers.without_windowed(record.handles[first:border])",
+            broken="shared = record.handles[first:border]",
+        ),
+    ),
+    caught_by=("units_move_only_by_their_owner", "each_unit_has_one_owner", "AccountingError"),
+)
+
+RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
+    id="S2",
+    source="found here by review: a receipt that a slide had replaced was taken back, and released too much",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.locks:LockDesk.slide",
+            healthy="lens[component] = receipt.node.end - frontier",
+            broken="pass",
+        ),
+    ),
+    caught_by=("locks_equal_their_receipts", "locks_cover_what_is_read", "AccountingError"),
+)
+
 CATALOG: tuple[Mutant, ...] = (
     CHUNK_BEYOND_THE_ROOM,
     PARKED_CHUNK_COUNTS_AS_COMPUTED,
@@ -141,6 +167,8 @@ CATALOG: tuple[Mutant, ...] = (
     ADMISSION_THAT_NEVER_PASSES,
     PEER_OUTLIVES_ITS_PAGE,
     CHUNKED_REQUEST_RUNS_TOO,
+    HANDLES_OUTLIVE_THE_LOCK,
+    RECEIPT_OUTLIVES_ITS_SLIDE,
 )
 
 BY_ID = {mutant.id: mutant for mutant in CATALOG}
