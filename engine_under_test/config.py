@@ -9,6 +9,7 @@ from engine_under_test.units import align_up, lookback
 
 PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
+MAX_POOL_TOKENS = 1 << 26
 WAITING_ORDERS = ("fcfs", "lpm")
 
 
@@ -106,6 +107,11 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None:
                 _check_count(name, value, 1)
+        for name in ("full_pages", "swa_pages"):
+            if (pages := getattr(self, name)) * self.page_size > MAX_POOL_TOKENS:
+                raise ConfigError(
+                    f"{name}: {pages} pages of {self.page_size} tokens; want at most {MAX_POOL_TOKENS} tokens"
+                )
         if not self.full_pages and not self.swa_pages:
             raise ConfigError("full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages")
         if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:

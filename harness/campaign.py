@@ -101,13 +101,16 @@ class Result:
 class Worker:
     """Runs its batches one after the other, hears how each run ends, and keeps what matters.
 
-    `tell` hears of progress after every run.
+    `tell` hears of progress after every run; `is_enough` says whether others have found what is looked for.
     """
 
-    def __init__(self, plan: Plan, tell: Callable[[Result], None]) -> None:
+    def __init__(
+        self, plan: Plan, tell: Callable[[Result], None], is_enough: Callable[[], bool] = lambda: False
+    ) -> None:
         self.plan = plan
         self.result = Result()
         self._tell = tell
+        self._is_enough = is_enough
         self._began = time.monotonic()
         self._began_cpu = time.process_time()
         self._batch = 0
@@ -120,7 +123,10 @@ class Worker:
         with planted(self.plan.mutant):
             while not self.is_over:
                 self._batch, self._runs_in_batch = next(batches), 0
-                self._run_batch(machine_of(self.plan.machine, self._batch))
+                try:
+                    self._run_batch(machine_of(self.plan.machine, self._batch))
+                except KeyboardInterrupt:  # what was found so far is still shrunk and told
+                    self.is_over = True
         self.result.seconds = time.monotonic() - self._began
         return self.result
 
@@ -145,6 +151,7 @@ class Worker:
         if driver.failure is not None or self.result.tallies.runs % self.plan.profile.recheck_every == 0:
             self._recheck(log)
         self._tell(self.result)
+        self.is_over |= self._is_enough()
         if self.plan.max_runs is not None and self.result.tallies.runs >= self.plan.max_runs:
             self.is_over = True
 

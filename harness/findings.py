@@ -1,6 +1,7 @@
 """From a finding to what a developer gets: a shrunk op-log, a test that replays it, and the story."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from harness.driver import Driver, Failure
 from harness.fingerprint import slug
 from harness.oplog import OpLog
 from harness.replay import configs_of, log_of, run_log
-from harness.shrink import Budget, shrink
+from harness.shrink import Budget, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""
 
@@ -43,9 +44,19 @@ class Settled:
     path: Path
     failure: Failure
 
+    def is_caught_by(self, names: Collection[str]) -> bool:
+        """Was it one of these invariants, or engine errors, that spoke?"""
+        return self.invariant in names or self.fingerprint.split("/", maxsplit=1)[0] in names
+
 
 def settle(finding: Finding, out: Path, budget: Budget) -> Settled:
-    """Shrink a finding and write it below `out`, under a name of its own."""
+    """Shrink a finding and write it below `out`, under a name of its own.
+
+    Raises DoesNotFail where it does not show again: then it is written as it was met.
+    """
+    if failure_like(finding.log, finding.fingerprint) is None:
+        path = write(finding.log, finding.fingerprint, out)
+        raise DoesNotFail(f"{finding.fingerprint}: does not show again; kept as it was met in {path}")
     small = shrink(finding.log, lambda log: failure_like(log, finding.fingerprint), budget)
     log, driver = sealed(small.log)
     assert driver.failure is not None, f"{finding.fingerprint}: shrunk away"

@@ -23,10 +23,7 @@ class Hunted:
     @property
     def is_caught(self) -> bool:
         """Found, and by an invariant (or an engine error) that may catch this bug."""
-        if self.settled is None:
-            return False
-        named = {self.settled.invariant, self.settled.fingerprint.split("/", maxsplit=1)[0]}
-        return not named.isdisjoint(self.mutant.caught_by)
+        return self.settled is not None and self.settled.is_caught_by(self.mutant.caught_by)
 
     def figures(self) -> dict[str, Any]:
         figures: dict[str, Any] = {"id": self.mutant.id, "seed": self.seed, "found": self.is_caught}

@@ -25,10 +25,10 @@ import msgspec
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.errors import UsageError
-from harness.ops import AnyOp, Op, name_of
+from harness.ops import OPS_OF, AnyOp, Op, name_of
 
 VERSION = 1
-MACHINES = ("engine", "ledger", "tree")
+MACHINES = tuple(OPS_OF)
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
 MAX_SHOWN = 40  # characters of a wrong value
@@ -195,6 +195,8 @@ def _header(line: Line) -> Header:
     if header.machine not in MACHINES:
         what = f"the header: machine is {_shown(header.machine)}, want {', '.join(MACHINES)}"
         raise line.error(what, UNKNOWN_REMEDY)
+    if header.faults:
+        raise line.error(f"the header: unknown fault {header.faults[0]}, this build knows none", UNKNOWN_REMEDY)
     for index, mapping in enumerate(header.engines):
         _check_config(line, index, mapping)
     return header
@@ -227,6 +229,9 @@ def _op(line: Line, raw: dict[str, Any], header: Header) -> Op:
         op = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _invalid(line, str(raw["op"]), raw, error) from error
+    if kind not in OPS_OF[header.machine]:
+        known = ", ".join(str(one.__struct_config__.tag) for one in OPS_OF[header.machine])
+        raise line.error(f"{name_of(op)}: machine {header.machine} has no such op, it knows {known}", UNKNOWN_REMEDY)
     if op.engine >= len(header.engines):
         what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.engines) - 1}"
         raise line.error(what, "name one that the header has, or add it there")

@@ -166,6 +166,14 @@ AnyOp = (
 )
 
 
+# What each machine understands.
+OPS_OF: dict[str, tuple[type[Op], ...]] = {
+    "engine": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Drain),
+    "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
+    "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),
+}
+
+
 def name_of(op: Op) -> str:
     """The name of an op's kind, as the op-log spells it."""
     return str(op.__struct_config__.tag)

@@ -100,4 +100,7 @@ def _first_difference(log: OpLog, driver: Driver) -> str | None:
             return f"op {index + 1} ({type(log.ops[index]).__name__}): digest {now}, the log has {then}"
     if len(log.digests) != len(driver.digests):
         return f"op {min(len(log.digests), len(driver.digests)) + 1}: one run failed there and the other did not"
+    expected, failure = log.header.expected, driver.failure
+    if expected is not None and failure is not None and expected not in failure.fingerprints:
+        return f"op {failure.op_index + 1}: failed with {failure.fingerprint}, the log has {expected}"
     return None

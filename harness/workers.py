@@ -8,13 +8,14 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple
 
 from harness.campaign import Plan, Result, Worker, merge
+from harness.errors import UsageError
 from harness.process import prepare_process
 
 PATIENCE_S = 1.0  # between two looks at whether a worker is alive
 
 
-class WorkerDied(Exception):
-    """A worker's process ended without a result."""
+class WorkerDied(UsageError):
+    """A worker's process ended without a result, for want of memory for instance."""
 
 
 class Progress(NamedTuple):
@@ -39,8 +40,9 @@ def run_campaign(plan: Plan, workers: int, tell: Tell) -> Result:
         return Worker(plan, lambda result: tell(_progress(plan, result))).work()
     context = multiprocessing.get_context("spawn")
     mailbox: Any = context.Queue()
+    enough = context.Event()
     plans = [replace(plan, worker=worker, workers=workers) for worker in range(workers)]
-    processes = [context.Process(target=_work, args=(one, mailbox), daemon=True) for one in plans]
+    processes = [context.Process(target=_work, args=(one, mailbox, enough), daemon=True) for one in plans]
     for process in processes:
         process.start()
     results = _collect(mailbox, processes, tell)
@@ -55,10 +57,12 @@ def _collect(mailbox: Any, processes: list[SpawnProcess], tell: Tell) -> list[Re
     while len(results) < len(processes):
         try:
             worker, message = mailbox.get(timeout=PATIENCE_S)
+        except KeyboardInterrupt:  # the workers hear it too, and send what they have
+            continue
         except queue.Empty:
             for index, process in enumerate(processes):
                 if index not in results and not process.is_alive():
-                    raise WorkerDied(f"worker {index} ended with exit code {process.exitcode}") from None
+                    raise WorkerDied(f"worker {index} ended with exit code {process.exitcode}; use fewer") from None
             continue
         if isinstance(message, Result):
             results[worker] = message
@@ -67,9 +71,13 @@ def _collect(mailbox: Any, processes: list[SpawnProcess], tell: Tell) -> list[Re
     return [results[worker] for worker in sorted(results)]
 
 
-def _work(plan: Plan, mailbox: Any) -> None:
+def _work(plan: Plan, mailbox: Any, enough: Any) -> None:
+    """One worker; where the first finding is enough, the others hear of it through `enough`."""
     prepare_process()
-    result = Worker(plan, lambda so_far: mailbox.put((plan.worker, _progress(plan, so_far)))).work()
+    worker = Worker(plan, lambda so_far: mailbox.put((plan.worker, _progress(plan, so_far))), enough.is_set)
+    result = worker.work()
+    if result.findings and plan.stop_on_first:
+        enough.set()
     mailbox.put((plan.worker, result))
 
 

@@ -1,13 +1,15 @@
 """Where commands write: results to standard output, progress and remarks to standard error."""
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-OUT = Console(highlight=False, soft_wrap=True)
+PIPED_WIDTH = 240  # columns, for tables that nobody's terminal cuts
+OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

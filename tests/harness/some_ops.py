@@ -1,5 +1,6 @@
 """Any op with any arguments that an op-log may hold, from the types of ops.py."""
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -11,8 +12,8 @@ from harness.ops import AnyOp, Op
 MAX_ELEMENTS = 6
 
 
-def any_ops() -> SearchStrategy[Op]:
-    return st.one_of([values_of(msgspec.inspect.type_info(kind)) for kind in get_args(AnyOp)])
+def any_ops(kinds: Sequence[type[Op]] = get_args(AnyOp)) -> SearchStrategy[Op]:
+    return st.one_of([values_of(msgspec.inspect.type_info(kind)) for kind in kinds])
 
 
 def values_of(info: msgspec.inspect.Type) -> SearchStrategy[Any]:

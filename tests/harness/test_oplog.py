@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
 from harness.oplog import KINDS, Header, OpLog, OpLogError
-from harness.ops import Abort, Recipe, Step, Submit
+from harness.ops import OPS_OF, Abort, Flush, Recipe, Slide, Step, Submit
 from tests.harness.some_ops import any_ops
 
 PATH = Path("found.oplog")
@@ -41,7 +41,6 @@ headers = st.builds(
     seed=st.integers(-(2**63), 2**63 - 1),
     run=st.integers(0, 2**31),
     mutant=st.none() | st.text(),
-    faults=st.lists(st.text(), max_size=3),
     expected=st.none() | st.text(),
 )
 
@@ -50,7 +49,7 @@ headers = st.builds(
 def logs(draw):
     """Ops for engines that are there, and digests after none, some or all of them."""
     header = draw(headers)
-    ops = draw(st.lists(any_ops().filter(lambda op: op.engine < len(header.engines)), max_size=8))
+    ops = draw(st.lists(any_ops(OPS_OF[header.machine]).filter(lambda op: op.engine < len(header.engines)), max_size=8))
     num_digests = draw(st.none() | st.integers(0, len(ops)))
     return OpLog(header, ops, None if num_digests is None else [f"{index:02x}" for index in range(num_digests)])
 
@@ -91,11 +90,11 @@ def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_li
 
 def test_a_log_can_be_written_by_hand():
     """Blank lines, spaces, Windows line ends and a missing one at the end are all right."""
-    text = '\n{"version": 1, "machine": "tree", "engines": [{}]}\r\n\r\n{"op": "step", "count": 2}\n{"op":"abort"}'
+    text = '\n{"version": 1, "machine": "tree", "engines": [{}]}\r\n\r\n{"op": "slide", "page": 2}\n{"op":"flush"}'
 
     log = OpLog.parse(text.encode(), PATH)
 
-    assert log == OpLog(Header(machine="tree", engines=[{}]), [Step(count=2), Abort()])
+    assert log == OpLog(Header(machine="tree", engines=[{}]), [Slide(page=2), Flush()])
 
 
 def test_an_edited_log_is_read_once_it_is_unsealed():
@@ -131,6 +130,11 @@ BROKEN_HEADERS = [
         HEADER.replace("engine", "tre", 1),
         f':1: the header: machine is "tre", want engine, ledger, tree; {CORRECT}',
     ),
+    (
+        "unknown fault",
+        HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
+        f":1: the header: unknown fault pool.explodes, this build knows none; {CORRECT}",
+    ),
     ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
     ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),
     ("unknown field", HEADER.replace("]}", '],"seeed":1}'), f":1: the header: unknown argument seeed; {CORRECT}"),
@@ -156,6 +160,12 @@ BROKEN_OPS = [
     ("not an object", "3", f"3 is not an object; {WRITE}"),
     ("no op", '{"count":2}', f"no op is named; {WRITE}"),
     ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
+    (
+        "an op of another machine",
+        '{"op":"take"}',
+        "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, drain; "
+        + CORRECT,
+    ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
     ("unknown argument within", '{"op":"lock","recipe":{"x":2}}', f"lock: unknown argument recipe.x; {CORRECT}"),
