@@ -58,6 +58,18 @@ def test_the_first_op_whose_state_differs_is_named():
     assert outcome.is_nondeterministic
 
 
+def test_a_run_that_fails_in_another_way_than_the_same_build_did_is_not_deterministic():
+    """The op that fails has no digest; its fingerprint is held against the log's."""
+    log = fresh_log("B18")
+    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+
+    outcome = replay(log)
+
+    assert outcome.is_nondeterministic
+    assert outcome.diverged is not None
+    assert outcome.diverged.endswith("the log has drained_pools_are_full/swa")
+
+
 def test_a_divergence_from_another_build_is_a_remark():
     """Only the same sources must agree."""
     log = fresh_log()
