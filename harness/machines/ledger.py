@@ -11,8 +11,7 @@ from harness.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOve
 KINDS = (
     *("take",) * 8,
     *("free",) * 4,
-    *("free_windowed",) * 6,
-    "take_over",
+    *("take_over",) * 2,
     "give",
     "pressure",
     "fence",
@@ -23,38 +22,46 @@ PARTS = ("all", "all", "all", "rest")
 
 
 @st.composite
-def ledger_ops(draw: st.DrawFn) -> Op:
-    """An op for few owners, so that they meet; most of what is freed was taken shortly before."""
+def take_overs(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Two who have pages; one loses windowed parts and takes over those of the other."""
+    count = draw(st.integers(1, 3))
+    loses = Free(owner=draw(st.integers(0, 3)), count=count, part="windowed")
+    takes_over = TakeOver(owner=draw(st.integers(0, 3)), giver=draw(st.integers(0, 3)), count=count)
+    return Take(owner=0, count=2), Take(owner=1, count=2), loses, takes_over
+
+
+@st.composite
+def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Ops for few owners, so that they meet; most of what is freed was taken shortly before."""
     owner = draw(st.integers(0, 3))
     match draw(st.sampled_from(KINDS)):
         case "take":
-            return Take(owner=owner, count=draw(st.integers(1, 5)))
+            return (Take(owner=owner, count=draw(st.integers(1, 5))),)
         case "give":
-            return Give(owner=owner, to=draw(st.integers(0, 3)), count=draw(st.integers(1, 6)))
-        case "free_windowed":
-            return Free(owner=owner, count=draw(st.integers(1, 3)), part="windowed")
+            return (Give(owner=owner, to=draw(st.integers(0, 3)), count=draw(st.integers(1, 6))),)
         case "free":
-            fenced = draw(st.integers(0, 3)) > 0
-            return Free(owner=owner, count=draw(st.integers(1, 4)), part=draw(st.sampled_from(PARTS)), fenced=fenced)
+            part, fenced = draw(st.sampled_from(PARTS)), draw(st.integers(0, 3)) > 0
+            return (Free(owner=owner, count=draw(st.integers(1, 4)), part=part, fenced=fenced),)
         case "take_over":
-            return TakeOver(owner=owner, giver=draw(st.integers(0, 3)), count=draw(st.integers(1, 4)))
+            return draw(take_overs())
         case "pressure":
-            return Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3))))
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 0, 1, 3)))),)
         case "fence":
-            return Complete()
+            return (Complete(),)
         case _:
-            return Drain() if draw(st.integers(0, 3)) == 3 else Take(owner=owner)
+            return (Drain() if draw(st.integers(0, 3)) == 3 else Take(owner=owner),)
 
 
 class LedgerTraffic(Machine):
-    """One rule that draws an op (no swarm: without takes nothing else has anything to do)."""
+    """One rule that draws ops (no swarm: without takes nothing else has anything to do)."""
 
     machine = "ledger"
 
-    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 4 + ("full", "swa")))
+    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 10 + ("full", "swa")))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 
-    @rule(op=ledger_ops())
-    def act(self, op: Op) -> None:
-        self.apply(op)
+    @rule(ops=ledger_ops())
+    def act(self, ops: tuple[Op, ...]) -> None:
+        for op in ops:
+            self.apply(op)
