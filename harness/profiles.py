@@ -24,8 +24,8 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("smoke", 0.15, 20, 40, probe_floor=0.0, must_evaluate=False),
-        Profile("default", 0.9, 40, 60, probe_floor=0.0, must_evaluate=True),
+        Profile("smoke", 0.15, 8, 40, probe_floor=0.0, must_evaluate=False),
+        Profile("default", 0.9, 8, 60, probe_floor=0.0, must_evaluate=True),
         Profile("nightly", 20.0, 60, 100, probe_floor=0.01, must_evaluate=True),
     )
 }
