@@ -79,6 +79,16 @@ def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
     assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
 
 
+def test_a_planted_bug_that_is_missed_is_red(tmp_path):
+    """Nothing was violated, and yet the campaign failed: it did not see what is there."""
+    run = swarden(
+        "fuzz", "--machine", "engine", "--mutant", "B18", "--runs", 1, "--workers", 1, "--seed", 3, cwd=tmp_path
+    )
+
+    assert run.returncode == 5, run.stderr
+    assert run.stdout.startswith("red: mutant B18: missed by ")
+
+
 def test_two_workers_share_a_campaign(tmp_path):
     """Each takes every second batch; the counts are of both."""
     run = swarden("fuzz", "--profile", "smoke", "--runs", 3, "--workers", 2, "--seed", 5, "--json", cwd=tmp_path)
