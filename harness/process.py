@@ -7,9 +7,11 @@ from pathlib import Path
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
+YOUNG_OBJECTS = 50_000  # between two looks for garbage: a run keeps its history, and little of it is garbage
+
 
 def prepare_process() -> None:
-    """One thread (on tensors this small more are slower), no looking for garbage in what is imported.
+    """One thread (on tensors this small more are slower), and looking for garbage seldom, never in what is imported.
 
     What Hypothesis keeps beside its database, which is off, goes where nobody has to clean up.
     """
@@ -17,3 +19,4 @@ def prepare_process() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
