@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from engine_under_test.errors import ConfigError
-from engine_under_test.units import align_up, lookback
+from engine_under_test.units import align_up, lookback, num_pages
 
 PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
@@ -26,8 +26,12 @@ class EngineConfig:
     """What an engine is built from; page counts leave out the padding page 0.
 
     `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
-    configurations).  A pool of 0 pages does not exist.  Raises ConfigError with the field, the
-    value and what would be right.
+    configurations).  A pool of 0 pages does not exist.  With `overlap` a step is launched before the
+    result of the one before it is known; with `mixed_batches` who runs goes on beside a prefill.  Each
+    decode makes room for `lookahead_tokens` more than the next token.  Whose priority is higher by more
+    than `preemption_threshold` may take the place of who runs (None: nobody may).  A checker keeps
+    up to `max_recorded_ops` of what was asked.  Raises ConfigError with the field, the value and what
+    would be right.
     """
 
     page_size: int = 16
@@ -40,8 +44,14 @@ class EngineConfig:
     waiting_order: str = "fcfs"
     page_reuse: str = "lifo"
     prefix_sharing: bool = True
+    overlap: bool = False
+    mixed_batches: bool = False
+    lookahead_tokens: int = 0
+    preemption_threshold: int | None = None
+    max_forward_retries: int = 2
     request_timeout_ms: int | None = None
     window_eviction_interval: int = 1
+    max_recorded_ops: int = 10_000
     new_token_ratio: float = 0.7
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
@@ -62,11 +72,16 @@ class EngineConfig:
         return tuple(spec for spec in specs if spec.num_pages)
 
     @property
+    def most_launches(self) -> int:
+        """Passes that may be in flight at once."""
+        return 2 if self.overlap else 1
+
+    @property
     def least_swa_pages(self) -> int:
-        """The least SWA pool in which one request can always go on (semantics.md 11.11)."""
+        """The least SWA pool in which one request can always go on (semantics.md 11.11), with its lookahead."""
         assert self.sliding_window is not None, "asked of an engine without a sliding window"
         kept = align_up(max(lookback(self.sliding_window), self.page_size), self.page_size)
-        return kept // self.page_size + 2
+        return kept // self.page_size + 2 + num_pages(self.lookahead_tokens, self.page_size)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineConfig":
@@ -89,8 +104,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in choices or type(value) is not type(choices[0]):
                 raise ConfigError(f"{name}: {value!r} is not one of {', '.join(map(str, choices))}")
-        if not isinstance(self.prefix_sharing, bool):
-            raise ConfigError(f"prefix_sharing: {self.prefix_sharing!r} is not true or false")
+        for name in ("prefix_sharing", "overlap", "mixed_batches"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name}: {value!r} is not true or false")
 
     def _check_counts(self) -> None:
         for name, least in (
@@ -99,14 +115,16 @@ class EngineConfig:
             ("max_running_requests", 1),
             ("max_context_len", 2),
             ("window_eviction_interval", 1),
+            ("lookahead_tokens", 0),
+            ("max_forward_retries", 0),
+            ("max_recorded_ops", 1),
             ("new_token_ratio_decay_steps", 1),
             ("max_estimated_new_tokens", 1),
         ):
             _check_count(name, getattr(self, name), least)
-        for name in ("chunk_len", "request_timeout_ms"):
-            value = getattr(self, name)
-            if value is not None:
-                _check_count(name, value, 1)
+        for name, least in (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0)):
+            if (count := getattr(self, name)) is not None:
+                _check_count(name, count, least)
         for name in ("full_pages", "swa_pages"):
             if (pages := getattr(self, name)) * self.page_size > MAX_POOL_TOKENS:
                 raise ConfigError(

@@ -1,14 +1,16 @@
 """The engine: requests in, tokens out, one step at a time."""
 
+import os
 from collections.abc import Sequence
 
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Rejected
+from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Clock, Forward, Observer
+from engine_under_test.ports import Backing, Clock, Forward, Observer
 from engine_under_test.request import Output, Request
 from engine_under_test.scheduler.scheduler import Scheduler
+from engine_under_test.strict import Checker, both, checker_of
 from engine_under_test.units import num_pages
 
 
@@ -20,10 +22,16 @@ class Engine:
     """
 
     def __init__(
-        self, config: EngineConfig, *, forward: Forward, clock: Clock, observer: Observer | None = None
+        self,
+        config: EngineConfig,
+        *,
+        forward: Forward,
+        clock: Clock,
+        observer: Observer | None = None,
+        backing: Backing | None = None,
     ) -> None:
         self.config = config
-        self.memory = KVMemory.for_config(config, observer)
+        self.memory = KVMemory.for_config(config, observer, backing)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.scheduler = Scheduler(config, self.memory, self.cache, forward, observer)
         self._clock = clock
@@ -58,24 +66,32 @@ class Engine:
             self._clock.now_ms(),
         )
         self._requests[request.id] = request
+        if self._observer:
+            stop = tuple(sorted(request.stop_token_ids))
+            self._observer.notice(
+                Submitted(request.id, tuple(token_ids), max_new_tokens, stop, namespace, priority, request.arrival_ms)
+            )
         reason = self._why_impossible(request)
         if reason is None:
             self.scheduler.waiting.add(request)
         else:
-            if self._observer:
-                self._observer.notice(Rejected(request.id, request.prompt_len, max_new_tokens, reason))
+            self._notice(Rejected(request.id, request.prompt_len, max_new_tokens, reason))
             self.scheduler.note_end(request, f"rejected: {reason}")
         return request.id
 
     def abort(self, request_id: int) -> None:
         """End a request, whatever it is doing; one that has ended already is left alone."""
+        self._notice(AbortAsked(request_id))
         request = self._requests.get(request_id)
         if request is not None and request.finish_reason is None:
             self.scheduler.end(request, "abort")
 
     def step(self) -> list[Output]:
         """One step; new tokens and ends, by request.  A shortage never raises."""
-        outputs = self.scheduler.step(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._notice(StepBegan(now_ms))
+        outputs = self.scheduler.step(now_ms)
+        self._notice(StepEnded())
         for output in outputs:
             if output.finish_reason is not None:
                 del self._requests[output.request_id]
@@ -83,7 +99,19 @@ class Engine:
 
     def flush(self) -> None:
         """Drop everything cached that nobody has locked."""
+        self._notice(Flushed())
         self.cache.flush()
+
+    def pause(self) -> None:
+        """Launch nothing more; all that run give their KV back at once, and compute it again after `resume`."""
+        self.scheduler.pause()
+
+    def resume(self) -> None:
+        self.scheduler.resume()
+
+    def _notice(self, event: Event) -> None:
+        if self._observer:
+            self._observer.notice(event)
 
     def _why_impossible(self, request: Request) -> str | None:
         """Why a request could not run even on an empty engine; None when it could."""
@@ -92,16 +120,30 @@ class Engine:
             return "the prompt is empty"
         if request.max_new_tokens < 0:
             return f"max_new_tokens {request.max_new_tokens} is below 0"
-        most = request.prompt_len + request.max_new_tokens
+        most = request.prompt_len + request.max_new_tokens + config.lookahead_tokens
         if most > config.max_context_len:
             return f"{most} tokens are more than max_context_len {config.max_context_len}"
-        needed = num_pages(request.prompt_len + 1, config.page_size)
+        needed = num_pages(request.prompt_len + 1 + config.lookahead_tokens, config.page_size)
         for pool in config.pools:
             if pool.window is None and needed > pool.num_pages:
                 return f"the prompt needs {needed} {pool.name} pages of {pool.num_pages}"
         return None
 
 
-def create_engine(config: EngineConfig, *, forward: Forward, clock: Clock, observer: Observer | None = None) -> Engine:
-    """An engine with empty pools."""
-    return Engine(config, forward=forward, clock=clock, observer=observer)
+def create_engine(
+    config: EngineConfig,
+    *,
+    forward: Forward,
+    clock: Clock,
+    observer: Observer | None = None,
+    backing: Backing | None = None,
+) -> Engine:
+    """An engine with empty pools; the checker that the environment asks for, if any, hears what the observer hears.
+
+    Raises ConfigError where the environment asks for one that there is not.
+    """
+    checker: Checker[Engine] | None = checker_of(os.environ)
+    engine = Engine(config, forward=forward, clock=clock, observer=both(observer, checker), backing=backing)
+    if checker is not None:
+        checker.attach(engine)
+    return engine

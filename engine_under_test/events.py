@@ -40,7 +40,10 @@ class Freed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A take found too few free units; the same take has taken nothing in any other pool."""
+    """A take found too few free units, or no memory behind them where `want` is at most `free`.
+
+    The same take has taken nothing in any other pool.
+    """
 
     pool: str
     owner: Owner
@@ -161,7 +164,7 @@ class Parked(NamedTuple):
 
 
 class Retracted(NamedTuple):
-    """A running request gave back everything and waits again; `need` was firm and short."""
+    """A request gave back everything and waits again; `need` was firm and short."""
 
     request_id: int
     num_outputs: int
@@ -177,6 +180,14 @@ class RanOut(NamedTuple):
     free: int
 
 
+class Preempted(NamedTuple):
+    """A running request gave back everything and waits again, for the more important request `by`."""
+
+    request_id: int
+    num_outputs: int
+    by: int
+
+
 class Finished(NamedTuple):
     request_id: int
     reason: str
@@ -189,8 +200,68 @@ class Launched(NamedTuple):
     entries: tuple[tuple[int, int, int], ...]
 
 
-class Completed(NamedTuple):
+class Late(NamedTuple):
+    """A pass was asked for and is not done; nothing of it was taken."""
+
     launch: int
+
+
+class Failed(NamedTuple):
+    """A pass failed; nothing of what it should have written counts.  Completed follows."""
+
+    launch: int
+    reason: str
+
+
+class Discarded(NamedTuple):
+    """What a pass computed for a request that has ended, or given back its pages, since the launch."""
+
+    launch: int
+    request_id: int
+
+
+class Completed(NamedTuple):
+    """A pass reads and writes nothing any more."""
+
+    launch: int
+
+
+class Submitted(NamedTuple):
+    """A client asked for something; whether it is refused is told next."""
+
+    request_id: int
+    tokens: tuple[int, ...]
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...]
+    namespace: int
+    priority: int
+    arrival_ms: int
+
+
+class AbortAsked(NamedTuple):
+    """A client wants no more of a request, which may have ended already."""
+
+    request_id: int
+
+
+class StepBegan(NamedTuple):
+    now_ms: int
+
+
+class StepEnded(NamedTuple):
+    """Everything that one step does is done; what clients hear of it comes next."""
+
+
+class Flushed(NamedTuple):
+    """Whoever runs the engine had everything cached dropped that nobody has locked."""
+
+
+class Paused(NamedTuple):
+    """No pass is launched from now on; those who ran have given back everything and wait."""
+
+
+class Resumed(NamedTuple):
+    """Passes are launched again."""
 
 
 Event = (
@@ -214,7 +285,18 @@ Event = (
     | Parked
     | Retracted
     | RanOut
+    | Preempted
     | Finished
     | Launched
+    | Late
+    | Failed
+    | Discarded
     | Completed
+    | Submitted
+    | AbortAsked
+    | StepBegan
+    | StepEnded
+    | Flushed
+    | Paused
+    | Resumed
 )

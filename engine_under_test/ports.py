@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
 
 
@@ -24,10 +25,18 @@ class Clock(Protocol):
     def now_ms(self) -> int: ...
 
 
+class Backing(Protocol):
+    """The memory behind the pages; where it is mapped on demand it can be short though pages are free."""
+
+    def allows(self, pool: str, count: int) -> bool:
+        """Is there memory for `count` more pages of `pool`?  Asked before each take in each pool."""
+
+
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    A request whose entry `samples` gets a next token; an unfinished chunk does not.
+    A request whose entry `samples` gets a next token; an unfinished chunk does not.  Where `follows`
+    is a launch, the last of the tokens is not in `tokens`: it is the one that this launch samples.
     """
 
     request_id: int
@@ -36,6 +45,7 @@ class ForwardEntry(NamedTuple):
     start: int
     end: int
     samples: bool
+    follows: int = 0
 
 
 class PageSpan(NamedTuple):
@@ -71,11 +81,18 @@ class ForwardBatch:
     pools: list[PoolPages]
 
 
+class ForwardFailed(EngineError):
+    """A forward pass that came to nothing; what it should have written is undefined."""
+
+
 class Forward(Protocol):
-    """Runs batches in the order of their launches."""
+    """Runs batches in the order of their launches, and is asked for their results in that order."""
 
     def launch(self, batch: ForwardBatch) -> None:
         """Start a pass; what it reads and writes stays in use until it is collected."""
 
-    def collect(self, launch: int) -> list[int | None]:
-        """The next token of each entry, in order; None where the entry does not sample."""
+    def collect(self, launch: int) -> list[int | None] | None:
+        """The next token of each entry, in order, None where the entry does not sample; None while it runs.
+
+        Raises ForwardFailed, once, for a pass that came to nothing.
+        """

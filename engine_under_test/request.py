@@ -19,6 +19,14 @@ class Output(NamedTuple):
     num_retractions: int
 
 
+@dataclass(slots=True)
+class Setbacks:
+    """How often a request had to give its KV back: to others, or because a pass failed with it in it."""
+
+    retractions: int = 0
+    failures: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """What was asked for, and what has come of it; its KV is a record of its own."""
@@ -32,7 +40,7 @@ class Request:
     priority: int = 0
     arrival_ms: int = 0
     cached_tokens: int | None = None
-    num_retractions: int = 0
+    setbacks: Setbacks = field(default_factory=Setbacks)
     finish_reason: str | None = None
     unsent: list[int] = field(default_factory=list)
 
@@ -61,4 +69,4 @@ class Request:
     def send(self) -> Output:
         """What the client has not seen yet."""
         sent, self.unsent = tuple(self.unsent), []
-        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.num_retractions)
+        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.setbacks.retractions)

@@ -2,7 +2,7 @@
 
 
 class FakeClock:
-    """Milliseconds since the run began.  It permits no fault but large jumps forward."""
+    """Milliseconds since the run began.  It permits no fault but jumps forward, of hours where it is told so."""
 
     def __init__(self) -> None:
         self._now_ms = 0

@@ -1,19 +1,21 @@
 """A campaign: batches of random runs from seeds, what they found, and whether its green was earned."""
 
 import hashlib
-import itertools
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from engine_under_test.config import EngineConfig
+from fakes.catalog import FAULTS
 from harness.driver import STUCK, Driver, Failure
+from harness.fingerprint import slug
 from harness.machines.base import Machine
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.ledger import LedgerTraffic
@@ -41,7 +43,11 @@ ROTATION: tuple[type[Machine], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one worker of a campaign is to do: every `workers`-th batch, from batch `worker` on."""
+    """What one worker of a campaign is to do: every `workers`-th batch, from batch `worker` on.
+
+    `max_runs` holds for the campaign, whose batches share them out in their order.  Findings are kept
+    in `out` as soon as they are met.
+    """
 
     profile: Profile
     seed: int
@@ -50,24 +56,26 @@ class Plan:
     machine: str | None = None
     mutant: str | None = None
     stop_on_first: bool = False
+    out: Path | None = None
     worker: int = 0
     workers: int = 1
 
 
 @dataclass
 class Finding:
-    """The first failure of its fingerprint, as it was met."""
+    """The first failure of its fingerprint, as it was met; `path` is where it was written at once."""
 
     fingerprint: str
     invariant: str
     log: OpLog
     engine_steps: int
     found_cpu_seconds: float
+    path: Path | None = None
 
 
 @dataclass
 class Tallies:
-    """What all runs of a campaign did, added up; `probes` counts runs, the rest occurrences."""
+    """What all runs of a campaign did, added up; `probes` counts runs, the rest occurrences, `fired` by fault."""
 
     runs: int = 0
     steps: int = 0
@@ -79,12 +87,13 @@ class Tallies:
     evaluated: Counter[str] = field(default_factory=Counter)
     not_applicable: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)
     machine_runs: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
         for name in ("runs", "steps", "failed_runs", "rechecked", "stuck"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "machine_runs"):
+        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
             getattr(self, name).update(getattr(other, name))
 
 
@@ -113,26 +122,30 @@ class Worker:
         self._is_enough = is_enough
         self._began = time.monotonic()
         self._began_cpu = time.process_time()
-        self._batch = 0
+        self._batch = plan.worker
         self._runs_in_batch = 0
-        self.is_over = False
+        self._is_stopped = False
+
+    @property
+    def is_over(self) -> bool:
+        """Is the batch done, if not the campaign?"""
+        return self._is_stopped or self._runs_in_batch >= self._quota
 
     def work(self) -> Result:
         """Batches until the time or the runs are used up, or the first finding where that is enough."""
-        batches = itertools.count(self.plan.worker, self.plan.workers)
         with planted(self.plan.mutant):
-            while not self.is_over:
-                self._batch, self._runs_in_batch = next(batches), 0
+            while self._quota and not self._is_stopped:
                 try:
                     self._run_batch(machine_of(self.plan.machine, self._batch))
                 except KeyboardInterrupt:  # what was found so far is still shrunk and told
-                    self.is_over = True
+                    self._is_stopped = True
+                self._batch, self._runs_in_batch = self._batch + self.plan.workers, 0
         self.result.seconds = time.monotonic() - self._began
         return self.result
 
     def on_op(self, driver: Driver) -> None:
         found = driver.failure is not None and self.plan.stop_on_first
-        self.is_over |= found or time.monotonic() - self._began > self.plan.seconds
+        self._is_stopped |= found or time.monotonic() - self._began > self.plan.seconds
 
     def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
         self.on_op(driver)
@@ -151,15 +164,19 @@ class Worker:
         if driver.failure is not None or self.result.tallies.runs % self.plan.profile.recheck_every == 0:
             self._recheck(log)
         self._tell(self.result)
-        self.is_over |= self._is_enough()
-        if self.plan.max_runs is not None and self.result.tallies.runs >= self.plan.max_runs:
-            self.is_over = True
+        self._is_stopped |= self._is_enough()
+
+    @property
+    def _quota(self) -> int:
+        """The runs of this batch: a whole one, or what those before it leave of the campaign's."""
+        whole, most = self.plan.profile.runs_per_batch, self.plan.max_runs
+        return whole if most is None else max(0, min(whole, most - self._batch * whole))
 
     def _run_batch(self, machine: type[Machine]) -> None:
         profile = self.plan.profile
         batch_settings = settings(
-            max_examples=profile.runs_per_batch,
-            stateful_step_count=profile.ops_per_run,
+            max_examples=self._quota,
+            stateful_step_count=profile.ops_of(self._batch),
             database=None,
             deadline=None,
             derandomize=False,
@@ -182,6 +199,7 @@ class Worker:
             tallies.evaluated[name] += judged.evaluated
             tallies.not_applicable[name] += judged.not_applicable
         tallies.probes.update(driver.watch.seen)
+        tallies.fired.update(driver.watch.fired)
         tallies.machine_runs[machine] += 1
 
     def _keep(self, failure: Failure, log: OpLog, driver: Driver) -> None:
@@ -192,7 +210,16 @@ class Worker:
                 log,
                 driver.counts.engine_steps,
                 time.process_time() - self._began_cpu,
+                self._written(failure.fingerprint, log),
             )
+
+    def _written(self, fingerprint: str, log: OpLog) -> Path | None:
+        """Where a finding waits to be shrunk; of equal ones of several workers the last stays."""
+        if self.plan.out is None:
+            return None
+        path = self.plan.out / f"{slug(fingerprint)}-seed{self.plan.seed}.unshrunk.oplog"
+        log.save(path, overwrite=True)
+        return path
 
     def _recheck(self, log: OpLog) -> None:
         """Run the ops again: whatever differs is nondeterminism, and worse than a violation."""
@@ -241,6 +268,8 @@ def why_not_green(result: Result, profile: Profile) -> list[str]:
             for invariant in CATALOG
             if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]
         ]
+    if profile.must_evaluate:
+        owed += [f"fault {fault} never fired" for fault in FAULTS if not tallies.fired[fault]]
     floor = profile.probe_floor * tallies.machine_runs["engine"]
     owed += [
         f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"

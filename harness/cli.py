@@ -1,9 +1,12 @@
 """The command line: which commands there are, and the one place where misuse ends."""
 
+import os
 import sys
 
 import typer
 
+from engine_under_test.errors import ConfigError
+from engine_under_test.strict import setting_of
 from harness.commands.bench import bench
 from harness.commands.console import ERR
 from harness.commands.fuzz import fuzz
@@ -29,7 +32,31 @@ app.add_typer(mutants, name="mutants")
 def main() -> None:
     """Run a command; what a user got wrong is one line on standard error."""
     try:
-        app()
-    except UsageError as error:
-        ERR.print(f"swarden: {error}", markup=False)
-        sys.exit(ExitCode.MISUSE)
+        setting_of(os.environ)
+        code = app(standalone_mode=False) or ExitCode.CLEAN
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit:  # a broken pipe, in the words of rich; how a command ends is what it returns
+        code = _unheard(BrokenPipeError())
+    except (UsageError, ConfigError) as error:
+        code = _misuse(str(error))
+    except typer.TyperException as error:
+        code = _misuse(error.format_message())
+    except OSError as error:
+        code = _unheard(error)
+    sys.exit(code)
+
+
+def _misuse(what: str) -> ExitCode:
+    """Empty where the help was shown instead."""
+    if what:
+        ERR.print(f"swarden: {' '.join(what.splitlines())}", markup=False)
+    return ExitCode.MISUSE
+
+
+def _unheard(error: OSError) -> ExitCode:
+    """Standard output is closed or full: no more can be told there, not even at the interpreter's end."""
+    if not isinstance(error, BrokenPipeError):
+        ERR.print(f"swarden: standard output cannot be written: {error.strerror}", markup=False)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.MISUSE

@@ -26,17 +26,21 @@ def _plain(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
 
 
-def digest(snapshot: Snapshot, events: Sequence[NamedTuple] = ()) -> str:
-    """The digest of a state and of the tags that were read on the way to it."""
-    facts = (
+def digest(snapshots: Sequence[Snapshot], events: Sequence[NamedTuple] = ()) -> str:
+    """The digest of the states of some systems, and of the tags that were read on the way to them."""
+    facts = [*map(_facts, snapshots), [event.tags for event in events if type(event) is Read]]
+    return hashlib.blake2b(_ENCODER.encode(facts), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _facts(snapshot: Snapshot) -> tuple[object, ...]:
+    """What nodes and records hold they say themselves; where there are no records the pools do."""
+    return (
         snapshot.step,
-        [
-            (pool.free, pool.fenced, [(holding.owner, holding.units) for holding in pool.holdings])
-            for pool in snapshot.pools
-        ],
+        [(pool.free, pool.fenced) for pool in snapshot.pools],
+        [pool.holdings for pool in snapshot.pools] if snapshot.records is None else None,
         snapshot.nodes,
         snapshot.records,
         snapshot.requests,
-        [event.tags for event in events if type(event) is Read],
+        snapshot.launches,
+        snapshot.is_paused,
     )
-    return hashlib.blake2b(_ENCODER.encode(facts), digest_size=DIGEST_BYTES).hexdigest()

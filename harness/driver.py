@@ -93,6 +93,11 @@ class Driver:
         """The state that was captured last."""
         return self._last[system]
 
+    @property
+    def moved(self) -> int:
+        """The system that the last transition was of."""
+        return self._history[-1].system if self._history else 0
+
     def apply(self, op: Op) -> None:
         """Do one op, and check what came of it; the op is noted before it is done."""
         if self.failure is not None:
@@ -109,7 +114,8 @@ class Driver:
         if self._keep_history is not None and self.failure is None:
             del self.ops[: -self._keep_history], self._history[: -self._keep_history]
         if self._keep_digests and self.failure is None:
-            self.digests.append(digest(self._last[system], self._history[-1].events if self._history else ()))
+            moved = self._last if isinstance(op, Drain) else self._last[system : system + 1]
+            self.digests.append(digest(moved, self._history[-1].events if self._history else ()))
 
     def _repeat(self, system: int, op: Op) -> bool:
         worked = False

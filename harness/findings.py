@@ -1,6 +1,7 @@
 """From a finding to what a developer gets: a shrunk op-log, a test that replays it, and the story."""
 
 import hashlib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 
 from harness.campaign import Finding
 from harness.driver import Driver, Failure
+from harness.files import write_whole
 from harness.fingerprint import slug
 from harness.oplog import OpLog
 from harness.replay import configs_of, log_of, run_log
@@ -50,7 +52,7 @@ class Settled:
 
 
 def settle(finding: Finding, out: Path, budget: Budget) -> Settled:
-    """Shrink a finding and write it below `out`, under a name of its own.
+    """Shrink a finding and write it below `out`, under a name of its own; what was kept of it so far goes.
 
     Raises DoesNotFail where it does not show again: then it is written as it was met.
     """
@@ -61,6 +63,8 @@ def settle(finding: Finding, out: Path, budget: Budget) -> Settled:
     log, driver = sealed(small.log)
     assert driver.failure is not None, f"{finding.fingerprint}: shrunk away"
     path = write(log, finding.fingerprint, out)
+    if finding.path is not None:
+        finding.path.unlink(missing_ok=True)
     return Settled(
         finding.fingerprint,
         finding.invariant,
@@ -80,10 +84,13 @@ def failure_like(log: OpLog, fingerprint: str) -> Failure | None:
 
 
 def sealed(log: OpLog) -> tuple[OpLog, Driver]:
-    """The log as a fresh one, with digests and up to the op that fails; and the driver that ran it."""
+    """The log as a fresh one, with digests and up to the op that fails; and the driver that ran it.
+
+    What fails by itself lacks nothing, whatever it was cut from.
+    """
     driver = run_log(log, keep_digests=True)
     fresh = log_of(log.header, configs_of(log), driver)
-    header = msgspec.structs.replace(fresh.header, expected=log.header.expected)
+    header = msgspec.structs.replace(fresh.header, expected=log.header.expected, truncated="")
     return OpLog(header, fresh.ops, fresh.digests), driver
 
 
@@ -92,8 +99,7 @@ def write(log: OpLog, fingerprint: str, out: Path) -> Path:
     name = f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}"
     path = out / f"{name}.oplog"
     log.save(path)
-    test = TEST_FILE.format(
-        title=fingerprint, name=name.replace("-", "_").replace(".", "_").replace("+", "_and_"), file=path.name
-    )
-    path.with_name(f"test_{name}.py".replace("-", "_").replace("+", "_and_")).write_text(test)
+    identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
+    test = TEST_FILE.format(title=fingerprint, name=identifier, file=path.name)
+    write_whole(path.with_name(f"test_{identifier}.py"), test.encode())
     return path

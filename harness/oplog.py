@@ -14,7 +14,6 @@ sealed: regression cases and what is written by hand.  What is left of a digest 
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,9 @@ import msgspec
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
+from fakes.catalog import FAULTS
 from harness.errors import UsageError
+from harness.files import write_whole
 from harness.ops import OPS_OF, AnyOp, Op, name_of
 
 VERSION = 1
@@ -55,8 +56,9 @@ class OpLogError(UsageError):
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a run is made of beside its ops; each engine is the configuration as a mapping.
 
-    `run` is the ordinal in its campaign, `source_hash` the build that ran it, `expected` the
-    fingerprint of a regression case.
+    `run` is the ordinal in its campaign, `source_hash` the build that ran it, `faults` those that its
+    ops arm, `expected` the fingerprint of a regression case.  `truncated` says what of the run is not in
+    the ops, in a log whose writer could not keep all of it.
     """
 
     version: int = VERSION
@@ -68,6 +70,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mutant: str | None = None
     faults: list[str] = []
     expected: str | None = None
+    truncated: str = ""
     sealed: bool = False
 
 
@@ -134,7 +137,7 @@ class OpLog:
                     return
                 raise OpLogError(path, None, "exists and holds something else", "choose another name or remove it")
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, content)
+            write_whole(path, content)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name a place that can be") from error
 
@@ -152,16 +155,6 @@ class Line(NamedTuple):
 
     def error(self, what: str, remedy: str) -> OpLogError:
         return OpLogError(self.path, self.number, what, remedy)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Beside the target first, so that nobody ever finds half of a file."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 # --- reading
@@ -195,8 +188,10 @@ def _header(line: Line) -> Header:
     if header.machine not in MACHINES:
         what = f"the header: machine is {_shown(header.machine)}, want {', '.join(MACHINES)}"
         raise line.error(what, UNKNOWN_REMEDY)
-    if header.faults:
-        raise line.error(f"the header: unknown fault {header.faults[0]}, this build knows none", UNKNOWN_REMEDY)
+    for fault in header.faults:
+        if fault not in FAULTS:
+            what = f"the header: unknown fault {fault}, this build knows {', '.join(FAULTS)}"
+            raise line.error(what, UNKNOWN_REMEDY)
     for index, mapping in enumerate(header.engines):
         _check_config(line, index, mapping)
     return header

@@ -5,16 +5,23 @@ recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The
 is read from an op-log.
 """
 
+import re
 from typing import Annotated
 
 import msgspec
+
+from fakes.catalog import FAULTS
 
 MAX_STEPS_PER_OP = 8
 MAX_STRETCH = 4096  # tokens a choice, so that no recipe that a hand wrote fills the memory
 MAX_CHOICES = 256
 MAX_NUMBER = 2**31 - 1  # so that any sum of them fits 64 bits
 
+MAX_TOKEN_ID = 2**63 - 1
+
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+Fault = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(map(re.escape, FAULTS))})$")]
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -41,9 +48,9 @@ class Submit(Op, frozen=True, tag="submit"):
     """A request arrives; `tokens`, when given, are its prompt and the recipe is not looked at."""
 
     recipe: Recipe = Recipe()
-    tokens: tuple[Natural, ...] | None = None
+    tokens: tuple[TokenId, ...] | None = None
     max_new_tokens: Natural = 1
-    stop: tuple[Natural, ...] = ()
+    stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
     namespace: Natural = 0
 
@@ -71,6 +78,28 @@ class Pressure(Op, frozen=True, tag="pressure"):
 
     pool: Natural = 0
     pages: Natural = 0
+
+
+class Pause(Op, frozen=True, tag="pause"):
+    """Everything that runs is retracted, and nothing is launched until the engine is resumed."""
+
+
+class Resume(Op, frozen=True, tag="resume"):
+    """The engine goes on."""
+
+
+class Inject(Op, frozen=True, tag="inject"):
+    """Arm a fault: `skip` crossings of its port go well, the `count` after them do not; no fault, no harm."""
+
+    fault: Fault | None = None
+    skip: Natural = 0
+    count: Natural = 1
+
+
+class Heal(Op, frozen=True, tag="heal"):
+    """Disarm a fault; all of them where none is named."""
+
+    fault: Fault | None = None
 
 
 class Drain(Op, frozen=True, tag="drain"):
@@ -152,6 +181,10 @@ AnyOp = (
     | AdvanceClock
     | Flush
     | Pressure
+    | Pause
+    | Resume
+    | Inject
+    | Heal
     | Drain
     | Take
     | Give
@@ -168,7 +201,7 @@ AnyOp = (
 
 # What each machine understands.
 OPS_OF: dict[str, tuple[type[Op], ...]] = {
-    "engine": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Drain),
+    "engine": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain),
     "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
     "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),
 }

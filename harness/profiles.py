@@ -7,26 +7,31 @@ from dataclasses import dataclass
 class Profile:
     """A named amount of fuzzing.
 
-    A batch is one Hypothesis search from one seed.  `probe_floor` is the share of runs in which each
-    probe must have been seen, `recheck_every` the distance of the passing runs that are run twice;
+    A batch is one Hypothesis search from one seed, with runs of one length: `ops_per_run` are those of
+    the first batches, and of the next again.  `probe_floor` is the share of runs in which each probe
+    must have been seen, `recheck_every` the distance of the passing runs that are run twice;
     `must_evaluate` asks for at least one evaluation of every invariant that the engine supports.
     """
 
     name: str
     minutes: float
     runs_per_batch: int
-    ops_per_run: int
+    ops_per_run: tuple[int, ...]
     probe_floor: float
     must_evaluate: bool
     recheck_every: int = 20
+
+    def ops_of(self, batch: int) -> int:
+        """The length of the runs of a batch."""
+        return self.ops_per_run[batch % len(self.ops_per_run)]
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("smoke", 0.15, 8, 40, probe_floor=0.0, must_evaluate=False),
-        Profile("default", 0.9, 8, 60, probe_floor=0.0, must_evaluate=True),
-        Profile("nightly", 20.0, 60, 100, probe_floor=0.01, must_evaluate=True),
+        Profile("smoke", 0.15, 8, (12, 40), probe_floor=0.0, must_evaluate=False),
+        Profile("default", 0.9, 8, (12, 30, 60), probe_floor=0.0, must_evaluate=True),
+        Profile("nightly", 20.0, 60, (12, 30, 100), probe_floor=0.01, must_evaluate=True),
     )
 }
 

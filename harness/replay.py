@@ -1,6 +1,6 @@
 """Running an op-log again: through the same driver, with the same bug planted where one was."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +13,15 @@ from harness.engines.registry import build_driver
 from harness.errors import UsageError
 from harness.mutants.catalog import BY_ID
 from harness.oplog import Header, OpLog
+from harness.ops import Inject
 from harness.sources import source_hash
+from invariants.base import Transition
+
+Hear = Callable[[Driver, Transition], None]
+
+
+class TruncatedLog(UsageError):
+    """What did not fail is not all that was done."""
 
 
 class Verdict(Enum):
@@ -58,15 +66,24 @@ def log_of(header: Header, configs: Sequence[EngineConfig], driver: Driver) -> O
         header,
         engines=[config.to_mapping() for config in configs],
         source_hash=source_hash(),
+        faults=sorted({op.fault for op in driver.ops if isinstance(op, Inject) and op.fault is not None}),
         expected=failure.fingerprint if failure else None,
     )
     return OpLog(full, list(driver.ops), list(driver.digests))
 
 
-def run_log(log: OpLog, *, keep_digests: bool = False) -> Driver:
-    """Apply a log's ops to fresh engines; raises UsageError where its mutant is not known."""
+def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None) -> Driver:
+    """Apply a log's ops to fresh engines; `hear` is told of each transition.
+
+    Raises UsageError where its mutant is not known.
+    """
+
+    def tell(change: Transition) -> None:
+        if hear is not None:
+            hear(driver, change)
+
     with planted(log.header.mutant):
-        driver = build_driver(log.header.machine, configs_of(log), keep_digests=keep_digests)
+        driver: Driver = build_driver(log.header.machine, configs_of(log), keep_digests=keep_digests, tell=tell)
         for op in log.ops:
             driver.apply(op)
     return driver
@@ -86,9 +103,14 @@ def planted(mutant: str | None) -> AbstractContextManager[None]:
     return BY_ID[mutant].planted()
 
 
-def replay(log: OpLog) -> Replayed:
-    """Run a log again and hold its states against the digests that it has."""
-    driver = run_log(log, keep_digests=log.digests is not None)
+def replay(log: OpLog, hear: Hear | None = None) -> Replayed:
+    """Run a log again and hold its states against the digests that it has.
+
+    Raises TruncatedLog where nothing fails and something is missing: then nothing is known.
+    """
+    driver = run_log(log, keep_digests=log.digests is not None, hear=hear)
+    if log.header.truncated and driver.failure is None:
+        raise TruncatedLog(f"does not fail without what is missing of it: {log.header.truncated}")
     return Replayed(log, driver, _first_difference(log, driver))
 
 

@@ -9,6 +9,7 @@ from invariants.base import Violation
 from invariants.catalog import CATALOG
 from invariants.events import Freed, Given, Paired, Taken, Written
 from invariants.pools import conservation_terms
+from invariants.view import PoolView
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
@@ -20,15 +21,23 @@ CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
 def failure_text(failure: Failure, path: Path | None = None) -> str:
     """The whole story of a failure; `path` is the op-log that replays it."""
     lines = [f"engine error: {type(failure.error).__name__}: {failure.error}"] if failure.error else []
-    names = list(dict.fromkeys(violation.invariant for violation in failure.violations))
-    for name in names[:MAX_INVARIANTS]:
-        lines += _invariant_lines(name, [v for v in failure.violations if v.invariant == name], failure.history)
-    if len(names) > MAX_INVARIANTS:
-        lines.append(f"and {len(names) - MAX_INVARIANTS} more: {', '.join(names[MAX_INVARIANTS:])}")
-    lines += _equations(failure)
+    if failure.violations:
+        pools = failure.transition.after.pools if failure.transition else ()
+        lines.append(story(failure.violations, failure.history, pools))
     if path is not None:
         lines.append(f"replay: swarden replay {path}")
     return "\n".join(lines)
+
+
+def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
+    """What does not hold, with the history of each unit and the equations of the pools."""
+    lines: list[str] = []
+    names = list(dict.fromkeys(violation.invariant for violation in violations))
+    for name in names[:MAX_INVARIANTS]:
+        lines += _invariant_lines(name, [v for v in violations if v.invariant == name], history)
+    if len(names) > MAX_INVARIANTS:
+        lines.append(f"and {len(names) - MAX_INVARIANTS} more: {', '.join(names[MAX_INVARIANTS:])}")
+    return "\n".join([*lines, *_equations(violations, pools)])
 
 
 def history_of(pool: str, unit: int, history: Sequence[Moment]) -> list[str]:
@@ -55,12 +64,9 @@ def _invariant_lines(name: str, violations: Sequence[Violation], history: Sequen
         yield f"  and {len(violations) - MAX_SUBJECTS} more"
 
 
-def _equations(failure: Failure) -> list[str]:
+def _equations(violations: Sequence[Violation], pools: Sequence[PoolView]) -> list[str]:
     """The conservation terms of the pools that the evidence speaks of, or of all."""
-    if failure.transition is None:
-        return []
-    pools = failure.transition.after.pools
-    told = " ".join(f"{violation.subject} {violation.detail}" for violation in failure.violations)
+    told = " ".join(f"{violation.subject} {violation.detail}" for violation in violations)
     named = [pool for pool in pools if re.search(rf"\b{pool.name}\b", told)]
     return [conservation_terms(pool) for pool in named or pools]
 

@@ -17,8 +17,9 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.errors import UsageError
 from harness.oplog import OpLog
-from harness.ops import Op, Step
+from harness.ops import OPS_OF, Drain, Op, Step
 from harness.simpler import (
+    joined,
     merged,
     renumbered,
     replaced,
@@ -27,9 +28,11 @@ from harness.simpler import (
     simpler_branches,
     simpler_values,
     size,
+    undrained,
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
+STEPS_OF_A_DRAIN = 1000  # more than a Step op has, for it takes as many as it needs
 COUPLED_SETTINGS = (("swa_pages", "sliding_window"),)  # one without the other is no configuration
 DEFAULTS = EngineConfig().to_mapping()
 
@@ -89,7 +92,7 @@ def shrink(
 
 def measure(log: OpLog) -> tuple[int, int, int, int]:
     """What is made smaller, the first difference deciding."""
-    steps = sum(op.count for op in log.ops if isinstance(op, Step))
+    steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
     settings = sum(mapping[name] != DEFAULTS.get(name) for mapping in log.header.engines for name in mapping)
     return len(log.ops), steps, sum(map(size, log.ops)), settings
 
@@ -114,8 +117,9 @@ class _Search:
         """All passes until none of them changes anything; the dear ones only where the others are at their end."""
         if not self._takes(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        cheap = (self._delete, self._merge, self._renumber, self._simplify_together, self._simplify_each)
-        rounds = [cheap, (self._delete_pairs,)] + [(self._simplify_config,)] * simplify_config
+        shorter = (self._delete, self._shorten, self._merge, self._renumber)
+        simpler_config = (self._simplify_config,) * simplify_config
+        rounds = [shorter, simpler_config, (self._simplify_together, self._simplify_each), (self._delete_pairs,)]
         while any(self._gets_smaller(passes) for passes in rounds):
             pass
 
@@ -179,8 +183,16 @@ class _Search:
             pairs = combinations(range(len(ops)), 2)
             any(self._accepts([op for index, op in enumerate(ops) if index not in pair]) for pair in pairs)
 
+    def _shorten(self) -> None:
+        """The last op to as few steps as it fails in: a candidate that does not fail executes them all."""
+        if Step in OPS_OF[self.log.header.machine]:
+            self._accepts(undrained(self.log.ops))
+        while isinstance(self.log.ops[-1], Step) and self._simplify(len(self.log.ops) - 1):
+            pass
+
     def _merge(self) -> None:
         self._repeat(merged)
+        self._repeat(joined)
 
     def _renumber(self) -> None:
         self._repeat(renumbered)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from harness.ops import MAX_NUMBER, MAX_STEPS_PER_OP, AdvanceClock, Lock, Op, Step, Submit
+from harness.ops import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP, AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # of a field's name and value: the value that it gets
@@ -90,6 +90,19 @@ def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
                 yield [*ops[:first], both, *ops[first + 1 : second], *ops[second + 1 :]]
 
 
+def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """Two prompts as one that is as long as both, in the place of the second or of the first."""
+    submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
+    for (first, one), (second, other) in pairwise(submits):
+        yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]
+        yield [*ops[:first], _joined(one, other, one), *ops[first + 1 : second], *ops[second + 1 :]]
+
+
+def undrained(ops: Sequence[Op]) -> list[Op]:
+    """A few steps in the place of each drain, which takes as many as it needs."""
+    return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
+
+
 def renumbered(ops: Sequence[Op]) -> Iterator[list[Op]]:
     """One op left out that brings something to be named by later ops, whose ordinals are one lower then."""
     for index in reversed(range(len(ops))):
@@ -106,6 +119,16 @@ def changed(value: StructT, change: Change) -> StructT:
         new = change(place.name, place.value)
         fields[place.name] = changed(new, change) if isinstance(new, msgspec.Struct) else new
     return msgspec.structs.replace(value, **fields)
+
+
+def _joined(first: Submit, second: Submit, kept: Submit) -> Submit:
+    recipe = Recipe(
+        path=(first.recipe.path + second.recipe.path)[:MAX_CHOICES],
+        stretch=max(first.recipe.stretch, second.recipe.stretch),
+        continues=first.recipe.continues,
+    )
+    longest = max(first.max_new_tokens, second.max_new_tokens)
+    return msgspec.structs.replace(kept, recipe=recipe, max_new_tokens=longest)
 
 
 def _lowered(op: Op, handles: Sequence[str]) -> Op:

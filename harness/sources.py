@@ -6,6 +6,7 @@ from pathlib import Path
 
 PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
 HASH_LEN = 16  # hex digits
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def hash_of(root: Path) -> str:
@@ -22,4 +23,4 @@ def hash_of(root: Path) -> str:
 @cache
 def source_hash() -> str:
     """The hash of the sources that run here, as they were when it was first asked for."""
-    return hash_of(Path(__file__).resolve().parent.parent)
+    return hash_of(ROOT)

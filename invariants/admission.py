@@ -1,24 +1,32 @@
-"""What is promised to a request, what is refused at arrival, and who has to give way."""
+"""What is promised to a request, who is next, and what is refused at arrival."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Admitted, Finished, Freed, Launched, Locked, RanOut, Rejected, Retracted, Taken
-from invariants.pools import ROLLED_BACK
-from invariants.view import OUTSIDE_KIND, Owner, RequestView, Snapshot
-from invariants.windows import kept_len, window_frontier
-from invariants.wording import node_name, request_name
+from invariants.events import (
+    Admitted,
+    Failed,
+    Finished,
+    Freed,
+    Launched,
+    Parked,
+    Preempted,
+    RanOut,
+    Rejected,
+    Retracted,
+    Taken,
+)
+from invariants.moves import ROLLED_BACK
+from invariants.view import ARRIVAL, PRIORITY, REQUEST_KIND, RequestView, Snapshot
+from invariants.wording import request_name
 
-REQUEST_KIND = "request"
-OUT_OF_MEMORY = "out of memory"
+WAITING = "waiting"
+PUT_SHORT = (Parked, RanOut, Retracted, Preempted, Failed)  # with one of these in a step nothing was to spare
+SPARE_PAGES = 2  # of each pool: a stretch may begin and end inside a page
 
 
-@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, RanOut))
-def admitted_work_never_runs_out(change: Transition) -> Evidence:
-    """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault."""
-    for event in change.events_of(RanOut):
-        if event.want > event.free:
-            yield request_name(event.request_id), f"promised {event.want} of {event.pool}, {event.free} were free"
+def order_is_known(change: Transition) -> bool:
+    return bool(change.after.limits.waits_by)
 
 
 @invariant(When.OP, covers=("BUDGET-COVER", "ADMIT-SOUND"), on=(Admitted,))
@@ -41,6 +49,46 @@ def reservations_cover_what_is_taken(change: Transition) -> Evidence:
                 book[event.pool] = book.get(event.pool, 0) + len(event.units)
 
 
+@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, RanOut))
+def admitted_work_never_runs_out(change: Transition) -> Evidence:
+    """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault."""
+    for event in change.events_of(RanOut):
+        if event.want > event.free:
+            yield request_name(event.request_id), f"promised {event.want} of {event.pool}, {event.free} were free"
+
+
+@invariant(When.OP, covers=("ORDER",), needs=("requests",), on=(Admitted,), given=order_is_known)
+def nobody_is_passed_over(change: Transition) -> Evidence:
+    """Whoever is admitted from the queue was first of those who waited in it: who does not fit holds up the others.
+
+    Who was put back in this very step stands in the queue from the next one on.
+    """
+    waits_by = change.after.limits.waits_by
+    waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
+    for event in change.events:
+        if isinstance(event, (Admitted, Finished)):
+            one = waiting.pop(event.request_id, None)
+            if one is not None and isinstance(event, Admitted):
+                ahead = min(waiting.values(), key=lambda other: _turn(other, waits_by), default=one)
+                if _turn(ahead, waits_by) < _turn(one, waits_by):
+                    passed = f"{request_name(ahead.id)} of priority {ahead.priority}"
+                    yield request_name(one.id), f"admitted with priority {one.priority}, yet {passed} waits before it"
+
+
+@invariant(When.OP, covers=("B49",), needs=("requests", "records"), on=(Launched,))
+def free_places_are_filled(change: Transition) -> Evidence:
+    """With a place free, and room for all that everybody there may ever come to need, nobody waits.
+
+    Judged where a pass was launched that has tokens to spare, and nobody was put back or parked.
+    """
+    waiting = [request for request in change.before.requests or () if request.place == WAITING]
+    still = [request for request in waiting if _waits_still(change, request)] if waiting else []
+    if still and _has_tokens_to_spare(change) and _has_a_place(change) and _has_room_for_all(change.before):
+        running = [request for request in change.before.requests or () if request.place != WAITING]
+        beside = f"{len(running) + len(waiting) - len(still)} of {change.after.limits.max_running_requests} places"
+        yield request_name(still[0].id), f"waits, yet it fits, and {beside} are taken"
+
+
 @invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE",), on=(Rejected,))
 def only_the_impossible_is_rejected(change: Transition) -> Evidence:
     """A request is rejected only if it could not run on an empty engine."""
@@ -61,145 +109,66 @@ def the_impossible_is_rejected(change: Transition) -> Evidence:
                 yield request_name(request.id), f"is {request.place}, yet {reason}"
 
 
-@invariant(When.OP, covers=("RETRACT-NECESSARY",), needs=("nodes", "records", "requests"), on=(Retracted,))
-def retraction_is_necessary(change: Transition) -> Evidence:
-    """Nobody gives way while a pool could still give up pages that nobody has locked, or that are dead in a window.
-
-    And the need of the next decode step is more than what is free.
-    """
-    free = {pool.name: len(pool.free) for pool in change.before.pools}
-    gone: set[int] = set()
-    for event in change.events:
-        if isinstance(event, Taken) and event.pool in free:
-            free[event.pool] -= len(event.units)
-        elif isinstance(event, Freed) and event.pool in free and not event.after:
-            free[event.pool] += len(event.units)
-        elif isinstance(event, (Finished, Retracted)):
-            if isinstance(event, Retracted):
-                yield from _unnecessary(change, event, free, gone)
-            gone.add(event.request_id)
+def _turn(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:
+    """Who has the lower one is next, as far as the queue is ordered by what is known."""
+    return (-request.priority if PRIORITY in waits_by else 0, request.id if ARRIVAL in waits_by else 0)
 
 
-@invariant(When.OP, covers=("RETRACT-STATE", "CURSOR"), needs=("records",), on=(Retracted,))
-def retracted_requests_hold_nothing(change: Transition) -> Evidence:
-    """Who was retracted has no record, no row and no page, until it is admitted again."""
-    left: dict[int, bool] = {}
-    for event in change.events:
-        if isinstance(event, Retracted):
-            left[event.request_id] = True
-        elif isinstance(event, Admitted):
-            left.pop(event.request_id, None)
-    for request in left:
-        yield from _remains(change.after, request, "retracted")
+def _waits_still(change: Transition, request: RequestView) -> bool:
+    later = change.after.request_by_id.get(request.id)
+    return later is not None and later.place == WAITING and request.id not in change.admitted
 
 
-@invariant(When.OP, covers=("BATCH-WF", "ROW-POOL", "ONE-SHOT"), on=(Finished,))
-def finished_requests_hold_nothing(change: Transition) -> Evidence:
-    """Who has finished is in no queue and has no record, no row and no page."""
-    for event in change.events_of(Finished):
-        if event.request_id in change.after.request_by_id:
-            place = change.after.request_by_id[event.request_id].place
-            yield request_name(event.request_id), f"finished ({event.reason}), yet it is {place}"
-        yield from _remains(change.after, event.request_id, "finished")
+def _has_tokens_to_spare(change: Transition) -> bool:
+    """Does the step's pass compute less than it might, with no chunk cut and nobody short of anything?"""
+    if any(change.events_of(kind) for kind in PUT_SHORT) or _has_chunk(change.after):
+        return False
+    chunk_len = change.after.limits.chunk_len
+    computed = [sum(end - start for _, start, end in event.entries) for event in change.events_of(Launched)]
+    return chunk_len is None or all(count < chunk_len for count in computed)
 
 
-@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE", "NO-CRASH", "PROGRESS"), needs=("records",), on=(Finished,))
-def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
-    """A request is ended for want of memory only if its next token would not fit pools that it had for itself.
-
-    What outsiders hold is not to be had; a windowed pool must have room for a window and a page on either side.
-    """
-    for event in change.events_of(Finished):
-        record = change.before.record_by_request.get(event.request_id)
-        if event.reason.startswith(OUT_OF_MEMORY) and record is not None:
-            short = [*_too_small(change.before, record.committed_len + 1)]
-            if not short:
-                yield request_name(event.request_id), f"ended ({event.reason}) at {record.committed_len} tokens"
+def _has_chunk(snapshot: Snapshot) -> bool:
+    return any(request.place == "chunked" for request in snapshot.requests or ())
 
 
-def _too_small(snapshot: Snapshot, length: int) -> Iterator[str]:
-    """The pools in which one request of `length` tokens would not fit alone."""
-    page_size = snapshot.limits.page_size
-    for component in snapshot.components:
-        pool = snapshot.pool_by_name[component.pool]
-        outside = sum(len(holding.units) for holding in pool.holdings if holding.owner.kind == OUTSIDE_KIND)
-        needed = -(-length // page_size)
-        if component.window is not None:
-            needed = kept_len(component.window, page_size) // page_size + 2
-        if needed > pool.capacity - outside:
-            yield pool.name
+def _has_a_place(change: Transition) -> bool:
+    """Was a place left, of those that were free before the step?"""
+    before = change.before
+    num_new = sum(request.place == WAITING and request.id in change.admitted for request in before.requests or ())
+    num_held = len(before.record_by_request)
+    rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
+    return all(num_new < count for count in [*rows, before.limits.max_running_requests - num_held])
 
 
-def _remains(snapshot: Snapshot, request_id: int, what: str) -> Evidence:
-    owner = Owner(REQUEST_KIND, request_id)
-    if request_id in snapshot.record_by_request:
-        yield str(owner), f"{what}, yet it has a record in row {snapshot.record_by_request[request_id].row}"
-    for pool in snapshot.pools:
-        units = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
-        if units:
-            yield str(owner), f"{what}, yet it owns {pool.name} {pool.unit}s {units}"
+def _has_room_for_all(before: Snapshot) -> bool:
+    """Is more free than everybody who is there would take on the way to its longest?"""
+    page_size, num_pages = before.limits.page_size, 0
+    for request in before.requests or ():
+        longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
+        record = before.record_by_request.get(request.id)
+        held = record.allocated_len if record is not None else 0
+        num_pages += max(0, longest - held) // page_size - (-before.limits.lookahead_len // page_size) + SPARE_PAGES
+    shares: dict[str, int] = {}
+    for component in before.components:
+        shares[component.pool] = shares.get(component.pool, 0) + num_pages
+    return all(len(before.pool(pool).free) >= count for pool, count in shares.items())
 
 
 def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) -> str | None:
-    """Rule 11: a request must fit its row, and its prompt and one token every pool that keeps whole prefixes."""
+    """Rule 11: a request must fit its row, and its prompt and one token every pool that keeps whole prefixes.
+
+    Both with the lookahead.
+    """
     limits = snapshot.limits
     if not prompt_len:
         return "its prompt is empty"
-    if prompt_len + max_new_tokens > limits.max_context_len:
-        return f"{prompt_len} + {max_new_tokens} tokens are more than max_context_len {limits.max_context_len}"
-    needed = -(-(prompt_len + 1) // limits.page_size)
+    if prompt_len + max_new_tokens + limits.lookahead_len > limits.max_context_len:
+        more = f" + {limits.lookahead_len}" if limits.lookahead_len else ""
+        return f"{prompt_len} + {max_new_tokens}{more} tokens are more than max_context_len {limits.max_context_len}"
+    needed = -(-(prompt_len + 1 + limits.lookahead_len) // limits.page_size)
     for component in snapshot.components:
         capacity = snapshot.pool(component.pool).capacity
         if component.window is None and needed > capacity:
             return f"its prompt needs {needed} pages of {component.pool}, which has {capacity}"
     return None
-
-
-def _unnecessary(change: Transition, event: Retracted, free: dict[str, int], gone: set[int]) -> Evidence:
-    """What should have been done instead of the retraction, as far as the facts before and after show."""
-    subject = request_name(event.request_id)
-    short = [pool for pool, count in event.need if count > 0]
-    need = _decode_need(change.before, gone)
-    if not any(need > free.get(component.pool, 0) for component in change.before.components):
-        counts = ", ".join(
-            f"{component.pool} has {free.get(component.pool, 0)} free" for component in change.before.components
-        )
-        yield subject, f"retracted, yet the next decode step needs {need} pages and {counts}"
-    touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
-    for index, component in enumerate(change.before.components):
-        if component.pool not in short:
-            continue
-        for node in change.before.nodes or ():
-            later = change.after.node_by_id.get(node.id)
-            idle = later is not None and later.live[index] and not later.locks[index] and node.id not in touched
-            if idle and node.live[index] and not node.locks[index]:
-                yield subject, f"retracted for {component.pool}, yet {node_name(node.id)} could be evicted"
-        if component.window is not None:
-            yield from _dead_pages_left(change, subject, component.window, component.pool)
-
-
-def _decode_need(before: Snapshot, gone: set[int]) -> int:
-    """Pages that one more token of each running request takes from every pool."""
-    page_size, running = before.limits.page_size, before.requests or ()
-    records = [before.record_by_request.get(request.id) for request in running if _runs(request, gone)]
-    return sum(
-        -(-(record.committed_len + 1) // page_size) > -(-record.allocated_len // page_size)
-        for record in records
-        if record is not None
-    )
-
-
-def _runs(request: RequestView, gone: set[int]) -> bool:
-    return request.place == "running" and request.id not in gone
-
-
-def _dead_pages_left(change: Transition, subject: str, window: int, pool: str) -> Evidence:
-    page_size = change.before.limits.page_size
-    for record in change.after.records or ():
-        earlier = change.before.record_by_request.get(record.owner.id)
-        if earlier is None or earlier.row != record.row:
-            continue
-        dead_below = window_frontier(earlier.committed_len, window, page_size)
-        if dead_below > max(record.frontier, record.protected_len):
-            kept = f"{record.owner} kept its pages up to {dead_below}, frontier {record.frontier}"
-            yield subject, f"retracted for {pool}, yet {kept}"

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from invariants import events as seen
 from invariants.changes import PARTS, Changes
 from invariants.derived import Derived
+from invariants.passes import OF_PASSES, Landing, landings
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
 from invariants.shadow import Choice, choices
@@ -79,6 +80,32 @@ class Transition:
     def choices(self) -> list[Choice]:
         """What evictions chose, and what should have gone before."""
         return list(choices(self.before, self.tree_events))
+
+    @Derived
+    def pass_events(self) -> list[NamedTuple]:
+        """The events by which one can tell what became of requests and of passes, in order."""
+        return [event for event in self.events if type(event) in OF_PASSES]
+
+    @Derived
+    def admitted(self) -> set[int]:
+        """The requests for which something was reserved."""
+        return {event.request_id for event in self.events_of(seen.Admitted)}
+
+    @Derived
+    def discarded(self) -> set[tuple[int, int]]:
+        """The launch and the request of each result that nobody wants any more."""
+        return {(event.launch, event.request_id) for event in self.events_of(seen.Discarded)}
+
+    @Derived
+    def put_back(self) -> set[int]:
+        """The requests that gave up a record, and may have got another since."""
+        left = {event.request_id for kind in seen.LEAVINGS for event in self.events_of(kind)}  # type: ignore[attr-defined]  # all have one
+        return left.union([landing.request_id for landing in self.landings if landing.failed])
+
+    @Derived
+    def landings(self) -> list[Landing]:
+        """What the passes that completed were to compute, and whether it counts."""
+        return landings(self.before, self.pass_events) if self.events_of(seen.Completed) else []
 
     @Derived
     def misplaced(self) -> list[Misplaced]:

@@ -165,10 +165,11 @@ def goes_on(earlier: RecordView, record: RecordView, page_size: int, max_context
     """Is a record what it was when it was right, or further on in pages that it had already?
 
     Then it is right still, as far as it goes by itself: its pages, their row and all that divides them
-    are the same, and what is asked of them only gets less as `committed_len` grows.
+    are the same, and what is asked of them only gets less as `committed_len` and `launched_len` grow.
     """
     return (
-        earlier.committed_len <= record.committed_len <= record.allocated_len
+        earlier.committed_len <= record.committed_len <= record.launched_len
+        and earlier.launched_len <= record.launched_len <= record.allocated_len
         and earlier.allocated_len <= record.allocated_len <= min(len(record.units[0]) * page_size, max_context_len)
         and earlier[BELOW_THE_LENGTHS] == record[BELOW_THE_LENGTHS]
         and earlier[ABOVE_THE_LENGTHS] == record[ABOVE_THE_LENGTHS]

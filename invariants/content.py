@@ -1,11 +1,11 @@
-"""What is in the slots that are read, where the forward writes, and what comes out."""
+"""What is in the slots that are read, and what comes out."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Launched, Read, Written
+from invariants.events import Launched, Read
 from invariants.reference import Reference
-from invariants.view import Snapshot
+from invariants.view import LaunchView, Snapshot
 from invariants.windows import lookback
-from invariants.wording import request_name, standing, unit_of
+from invariants.wording import request_name, unit_of
 
 
 def tokens_are_known(change: Transition) -> bool:
@@ -18,10 +18,15 @@ def outputs_can_be_foretold(change: Transition) -> bool:
 
 @invariant(When.OP, covers=("CONTENT", "SESSION-PREFIX"), on=(Read,), given=tokens_are_known)
 def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
-    """Every slot that a pass reads holds the KV of exactly its request's tokens up to there."""
+    """Every slot that a pass reads holds the KV of exactly its request's tokens up to there.
+
+    A result that is discarded may rest on what a pass that failed before it never wrote.
+    """
     expectations = change.reference.expectations
     for event in change.events_of(Read):
-        expected = expectations.get(event.request_id)
+        expected = (
+            expectations.get(event.request_id) if (event.launch, event.request_id) not in change.discarded else None
+        )
         if expected is not None and event.tags != expected.tags[event.start : event.start + len(event.tags)]:
             wrong = expected.tags[event.start : event.start + len(event.tags)]
             offset = next(
@@ -34,27 +39,21 @@ def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
 
 @invariant(When.OP, covers=("CONTENT",), on=(Read,))
 def reads_cover_the_window(change: Transition) -> Evidence:
-    """A pass reads all that its entries see: the whole prefix, or in a window the last tokens of it."""
+    """A pass reads all that its entries see: the whole prefix, or in a window the last tokens of it.
+
+    It need not read for a result that is discarded.
+    """
     reads = {(read.launch, read.request_id, read.pool): read for read in change.events_of(Read)}
-    launches = {launch for launch, _, _ in reads}
-    for event in change.events_of(Launched):
-        for request, start, end in event.entries if event.launch in launches else ():
-            for pool, window in change.after.components:
-                read = reads.get((event.launch, request, pool))
+    read_in = {launch for launch, _, _ in reads}
+    launched: list[LaunchView | Launched] = [*(change.before.launches or ()), *change.events_of(Launched)]
+    for one in launched:
+        for request, start, end in one.entries if one.launch in read_in else ():
+            for pool, window in change.after.components if (one.launch, request) not in change.discarded else ():
+                read = reads.get((one.launch, request, pool))
                 first = 0 if window is None else max(0, start - lookback(window))
                 if read is None or read.start > first or read.start + len(read.tags) < end:
                     seen = f"[{read.start}, {read.start + len(read.tags)})" if read is not None else "nothing"
                     yield request_name(request), f"read {seen} of {pool}, want [{first}, {end})"
-
-
-@invariant(When.OP, covers=("WRITE-PRIVATE", "NO-UAF"), on=(Written,))
-def writes_go_to_private_units(change: Transition) -> Evidence:
-    """A pass writes only to what its request owns just then: not to the tree's, nor to what is free."""
-    for event, unit, owner in change.misplaced:
-        if isinstance(event, Written):
-            pool = change.before.pool(event.pool)
-            wrote = f"written by {request_name(event.request_id)} for [{event.start}, {event.end})"
-            yield unit_of(pool, unit), f"{wrote}, yet {standing(owner) if unit else 'it is padding'}"
 
 
 @invariant(When.STEP, covers=("OUTPUT-EQ", "CONTENT"), needs=("requests",), given=outputs_can_be_foretold)
@@ -71,6 +70,23 @@ def outputs_equal_the_reference(change: Transition) -> Evidence:
                     said = f"token {expected.tokens[position]} at position {position}"
                     yield request_name(request.id), f"{said}, the reference says {want}"
                     break
+
+
+@invariant(When.STEP, covers=("OUTPUT-EQ", "ONE-SHOT"), needs=("requests", "launches"), given=tokens_are_known)
+def clients_get_what_passes_computed(change: Transition) -> Evidence:
+    """A client gets a token for each result that counts, none for what was discarded, and no more than it asked for."""
+    sampled: dict[int, int] = {}
+    for landing in change.landings:
+        sampled[landing.request_id] = sampled.get(landing.request_id, 0) + landing.counts
+    for request in change.before.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is not None:
+            num_outputs = len(expected.tokens) - expected.prompt_len
+            num_new, most = num_outputs - request.num_outputs, sampled.get(request.id, 0)
+            if num_new > most:
+                yield request_name(request.id), f"got {num_new} tokens, {most} results of the step count"
+            if num_outputs > max(request.max_new_tokens, 0):
+                yield request_name(request.id), f"got {num_outputs} tokens, it asked for {request.max_new_tokens}"
 
 
 def _place(snapshot: Snapshot, read: Read, position: int) -> str:

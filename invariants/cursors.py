@@ -1,28 +1,62 @@
 """A record's cursors and rows: what of a request's tokens it shares, has written and has room for.
 
-0 ........ protected_len ........ committed_len .... allocated_len
-|the tree's, under receipt|private, KV written|private, room     |
+0 ........ protected_len ........ committed_len ...... launched_len ... allocated_len
+|the tree's, under receipt|private, KV written|private, in flight|private, room     |
                           |..windowed pages gone..|frontier
+
+The next pass computes from launched_len on.  What those in flight read is units_in_flight_are_pinned's business.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.view import NodeView, RecordView
+from invariants.view import REQUEST_KIND, NodeView, RecordView
 from invariants.windows import first_needed_page, kept_len
 from invariants.wording import node_name, unit_of
 
 
 @invariant(When.OP, covers=("CURSOR",), needs=("records",))
 def cursors_are_ordered(change: Transition) -> Evidence:
-    """0 <= protected_len <= committed_len <= allocated_len, and 0 <= frontier <= allocated_len."""
+    """0 <= protected_len <= committed_len <= launched_len <= allocated_len, and 0 <= frontier <= allocated_len."""
     for record in change.changes.records:
-        if not 0 <= record.protected_len <= record.committed_len <= record.allocated_len:
-            lengths = f"committed_len {record.committed_len}, allocated_len {record.allocated_len}"
-            yield str(record.owner), f"protected_len {record.protected_len}, {lengths}"
+        if not 0 <= record.protected_len <= record.committed_len <= record.launched_len <= record.allocated_len:
+            written = f"protected_len {record.protected_len}, committed_len {record.committed_len}"
+            room = f"launched_len {record.launched_len}, allocated_len {record.allocated_len}"
+            yield str(record.owner), f"{written}, {room}"
         if not 0 <= record.frontier <= record.allocated_len:
             yield str(record.owner), f"frontier {record.frontier}, allocated_len {record.allocated_len}"
+
+
+@invariant(When.OP, covers=("CURSOR", "BATCH-WF"), needs=("records", "launches"))
+def what_is_launched_is_in_flight(change: Transition) -> Evidence:
+    """Between committed_len and launched_len lies what passes in flight compute for a record, one after the other."""
+    after = change.after
+    in_flight: dict[int, list[tuple[int, int]]] = {}
+    for view in after.launches or ():
+        for request, start, end in view.entries:
+            if request not in view.given_up:
+                in_flight.setdefault(request, []).append((start, end))
+    for record in after.records or ():
+        if record.launched_len != record.committed_len or record.owner.id in in_flight:
+            entries = in_flight.get(record.owner.id, []) if record.owner.kind == REQUEST_KIND else []
+            borders = [record.committed_len, *(border for entry in entries for border in entry), record.launched_len]
+            if borders[::2] != borders[1::2]:
+                stretches = ", ".join(f"[{start}, {end})" for start, end in entries) or "nothing"
+                lengths = f"committed_len {record.committed_len}, launched_len {record.launched_len}"
+                yield str(record.owner), f"{lengths}, yet {stretches} is in flight"
+
+
+@invariant(When.OP, covers=("CURSOR", "CONS-F", "CONS-S"), needs=("records",))
+def room_ahead_is_the_lookahead(change: Transition) -> Evidence:
+    """Beyond what was launched a record has room for its lookahead, in whole pages, and no more."""
+    page_size, lookahead = change.after.limits.page_size, change.after.limits.lookahead_len
+    for record in change.after.records or ():
+        if record.allocated_len - record.launched_len > lookahead:
+            most = -(-(record.launched_len + lookahead) // page_size) * page_size
+            if record.allocated_len > most:
+                room = f"allocated_len {record.allocated_len}, launched_len {record.launched_len}"
+                yield str(record.owner), f"{room}, at most {most} with a lookahead of {lookahead}"
 
 
 @invariant(When.OP, covers=("ALIGN",), needs=("records",))
@@ -69,7 +103,7 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
             below = f"{node_name(record.node)} ends at {end}" if path else "it shares no node"
             yield str(record.owner), f"protected_len {record.protected_len}, yet {below}"
         for index, (pool, window) in enumerate(after.components):
-            first = 0 if window is None else first_needed_page(record.committed_len, window, page_size)
+            first = 0 if window is None else first_needed_page(record.launched_len, window, page_size)
             pages = record.protected_len // page_size
             if first < pages:
                 shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
@@ -121,24 +155,24 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
     for record in change.changes.records:
         for component in change.after.components:
             if component.window is not None:
-                most = first_needed_page(record.committed_len, component.window, page_size) * page_size
+                most = first_needed_page(record.launched_len, component.window, page_size) * page_size
                 if record.frontier > most:
                     yield (
                         str(record.owner),
-                        f"frontier {record.frontier} at committed_len {record.committed_len}, at most {most}",
+                        f"frontier {record.frontier} at launched_len {record.launched_len}, at most {most}",
                     )
 
 
 @invariant(When.OP, covers=("M5-TAIL",), needs=("records",))
 def the_last_token_keeps_its_page(change: Transition) -> Evidence:
-    """The page that holds the last committed token is there in every component, for the next one joins it."""
+    """The page that holds the last token launched is there in every component, for the next one joins it."""
     page_size = change.after.limits.page_size
     for record in change.changes.records:
-        index = record.committed_len // page_size
-        if record.committed_len % page_size:
+        index = record.launched_len // page_size
+        if record.launched_len % page_size:
             for component, units in zip(change.after.components, record.units, strict=True):
                 if index >= len(units) or not units[index]:
-                    position = record.committed_len - 1
+                    position = record.launched_len - 1
                     yield str(record.owner), f"no {component.pool} page for its last token, at position {position}"
 
 

@@ -42,7 +42,10 @@ class Freed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A take found too few free units; the pools that the same take asked before have theirs back."""
+    """A take found too few free units, or no memory behind them where `want` is at most `free`.
+
+    The pools that the same take asked before have theirs back.
+    """
 
     pool: str
     owner: Owner
@@ -179,6 +182,14 @@ class RanOut(NamedTuple):
     free: int
 
 
+class Preempted(NamedTuple):
+    """A running request gave back everything and waits again, for the more important request `by`."""
+
+    request_id: int
+    num_outputs: int
+    by: int
+
+
 class Finished(NamedTuple):
     request_id: int
     reason: str
@@ -191,8 +202,44 @@ class Launched(NamedTuple):
     entries: tuple[tuple[int, int, int], ...]
 
 
-class Completed(NamedTuple):
+class Late(NamedTuple):
+    """A pass was asked for and is not done; nothing of it was taken."""
+
     launch: int
+
+
+class Failed(NamedTuple):
+    """A pass failed; nothing of what it should have written counts.  Completed follows."""
+
+    launch: int
+    reason: str
+
+
+class Discarded(NamedTuple):
+    """What a pass computed for a request that has ended, or given back its pages, since the launch."""
+
+    launch: int
+    request_id: int
+
+
+class Completed(NamedTuple):
+    """A pass reads and writes nothing any more."""
+
+    launch: int
+
+
+class Paused(NamedTuple):
+    """No pass is launched from now on; those who ran have given back everything and wait."""
+
+
+class Resumed(NamedTuple):
+    """Passes are launched again."""
+
+
+class Fired(NamedTuple):
+    """A fault that was armed came true at a port."""
+
+    fault: str
 
 
 class Read(NamedTuple):
@@ -224,6 +271,8 @@ class Modelled(NamedTuple):
     found: object
 
 
+LEAVINGS = (Finished, Retracted, RanOut, Preempted)  # a request gives up its record; so do all whose pass Failed
+
 Event = (
     Taken
     | Given
@@ -245,9 +294,16 @@ Event = (
     | Parked
     | Retracted
     | RanOut
+    | Preempted
     | Finished
     | Launched
+    | Late
+    | Failed
+    | Discarded
     | Completed
+    | Paused
+    | Resumed
+    | Fired
     | Read
     | Written
     | Modelled

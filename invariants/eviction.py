@@ -1,10 +1,14 @@
 """What an eviction may take, in which order, and when it may end."""
 
+from collections.abc import Iterator
+from itertools import chain
+
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Evicted, Freed, Removed, Slid, Split, Tombstoned, Unlocked
-from invariants.shadow import Victim
-from invariants.view import TREE_KIND, ReceiptView, Snapshot
-from invariants.wording import node_name
+from invariants.events import Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
+from invariants.prefixes import longest_prefix
+from invariants.shadow import Shadow
+from invariants.view import TREE_KIND, NodeView, Snapshot
+from invariants.wording import deed_of, node_name
 
 
 @invariant(When.OP, covers=("EVICT-EFFECT",), on=(Evicted,))
@@ -25,31 +29,6 @@ def evictions_meet_their_need(change: Transition) -> Evidence:
             freed = {}
 
 
-@invariant(
-    When.OP, covers=("EVICT-EFFECT", "LOCK-RECEIPT", "NO-UAF"), needs=("nodes", "receipts"), on=(Removed, Tombstoned)
-)
-def eviction_spares_locked_nodes(change: Transition) -> Evidence:
-    """Nothing leaves the tree while a receipt covers it.
-
-    A lock counts as long as its receipt was not returned; in a window, as long as its holder did not slide.
-    """
-    returned: set[int] = set()
-    slid: set[int] = set()
-    origin: dict[int, int] = {}
-    for event in change.tree_events:
-        if isinstance(event, Unlocked):
-            returned.add(event.receipt)
-        elif isinstance(event, Slid):
-            slid.add(event.request_id)
-        elif isinstance(event, Split):
-            origin[event.upper] = origin.get(event.node, event.node)
-        elif isinstance(event, (Removed, Tombstoned)):
-            node = origin.get(event.node, event.node)
-            for receipt in change.before.receipts or () if node in change.before.covered else ():
-                if receipt.id not in returned and _covers(change.before, receipt, node, event, slid):
-                    yield node_name(event.node), f"{_deed(event)}, yet {receipt.holder} has it locked"
-
-
 @invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes", "windowed"), on=(Removed, Tombstoned))
 def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
     """A windowed pool first gives up what no branch reads through its window any more.
@@ -59,7 +38,7 @@ def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
     for choice in change.choices:
         if choice.interior is not None:
             detail = f"the end of a branch reads it, and {node_name(choice.interior.id)} is read by none"
-            yield node_name(choice.node.id), f"{_deed(choice.event)}, yet {detail}"
+            yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
 @invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes",), on=(Removed, Tombstoned))
@@ -69,17 +48,64 @@ def eviction_is_least_recently_used(change: Transition) -> Evidence:
         if choice.older is not None:
             older = f"{node_name(choice.older.id)} is used last at {choice.older.last_used}"
             detail = f"{older}, before {choice.node.last_used}"
-            yield node_name(choice.node.id), f"{_deed(choice.event)}, yet {detail}"
+            yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
-def _deed(event: Victim) -> str:
-    return f"removed for {event.component}" if isinstance(event, Removed) else f"gave up its {event.component} pages"
+@invariant(When.OP, covers=("EVICT-EFFECT", "B26"), needs=("nodes", "windowed"), on=(Removed, Tombstoned))
+def idle_branches_keep_their_window(change: Transition) -> Evidence:
+    """A branch that matched to its end still does after others were evicted, while a window has pages that none reads.
+
+    Judged by what can be matched before and after, as long as nothing came into the tree before the last eviction.
+    """
+    for index, component in enumerate(change.after.components):
+        victims = _victims(change, component.pool) if component.window is not None else set()
+        spared = _dead_interior(change, index) if victims else None
+        if spared is not None:
+            for branch in _broken_branches(change, victims):
+                detail = f"{node_name(spared.id)}, which none reads, keeps its {component.pool} pages"
+                yield node_name(branch.id), f"does not match to its end any more, yet {detail}"
 
 
-def _covers(before: Snapshot, receipt: ReceiptView, node: int, victim: Victim, slid: set[int]) -> bool:
-    """Does a receipt cover what a victim gives up: all of it, or its pages of one component?"""
-    return any(
-        node in receipt.covers[index] and not (component.window is not None and receipt.holder.id in slid)
-        for index, component in enumerate(before.components)
-        if isinstance(victim, Removed) or component.pool == victim.component
-    )
+def _victims(change: Transition, pool: str) -> set[int]:
+    """The nodes that gave up pages of one pool; none where something came into the tree before the last of them."""
+    victims, found = set[int](), set[int]()
+    for event in reversed(change.tree_events):
+        if isinstance(event, (Removed, Tombstoned)) and event.component == pool:
+            victims.add(event.node)
+        elif isinstance(event, (Inserted, Recovered)) and victims:
+            return found
+    return victims
+
+
+def _dead_interior(change: Transition, component: int) -> NodeView | None:
+    """A node that had pages which no branch reads and nobody had locked, before the step and after it; the first."""
+    touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
+    touched.update(node.id for event in change.events_of(Removed) for node in change.before.path(event.node))
+    both = set.intersection(*({node.id for node in _dead(one, component)} for one in (change.before, change.after)))
+    return min((change.after.node_by_id[one] for one in both - touched), key=lambda node: node.id, default=None)
+
+
+def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:
+    """The nodes that are live, unlocked and in the tail of no branch."""
+    shadow = Shadow(snapshot)
+    for node in snapshot.nodes or ():
+        if node.live[component] and not node.locks[component] and not shadow.is_in_tail(node, component):
+            yield node
+
+
+def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView]:
+    """The ends of branches through victims which matched whole before the step, and do not after it.
+
+    What went for want of room where the whole prefix is read is another matter.
+    """
+    before, after = change.before, change.after
+    windowed = {component.pool for component in after.components if component.window is not None}
+    lost = {event.node for event in change.events_of(Removed) if event.component not in windowed}
+    for leaf in before.nodes or ():
+        path = before.path(leaf.id)
+        ids = {node.id for node in path}
+        if not before.children.get(leaf.id) and ids & victims and not ids & lost:
+            key = list(chain.from_iterable(node.key for node in reversed(path)))
+            found = [longest_prefix(one, leaf.namespace, key).length for one in (before, after)]
+            if found[0] == len(key) > found[1]:
+                yield leaf

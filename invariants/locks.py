@@ -1,14 +1,19 @@
 """Locks on the tree, and the receipts that stand for them."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.view import NodeView, RecordView, Snapshot
 from invariants.windows import lookback, tail_len
-from invariants.wording import node_name
+from invariants.wording import node_name, unit_of
 
 RECORD_KINDS = frozenset({"request", "session", "transfer"})  # who may own a record, and lock with it
 UNLIMITED = 1 << 62
+
+
+def readers_are_only_counted(change: Transition) -> bool:
+    return change.after.receipts is None
 
 
 @state_invariant(covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"), reads=("nodes", "receipts"))
@@ -26,6 +31,21 @@ def locks_equal_their_receipts(change: Transition) -> Evidence:
                 locks, out = counted.get(node_id, 0), covering.get(node_id, 0)
                 if locks != out:
                     yield node_name(node_id), f"has {locks} {component.pool} locks, {out} receipts cover it"
+
+
+@invariant(When.OP, covers=("LOCK-RECEIPT", "COUNTERS"), needs=("records",), given=readers_are_only_counted)
+def readers_are_counted(change: Transition) -> Evidence:
+    """A cached unit whose readers are counted, and not known, has as many as there are rows that name it."""
+    after, named = change.after, Counter[tuple[str, int]]()
+    for record in after.records or ():
+        for component, units in zip(after.components, record.units, strict=True):
+            named.update([(component.pool, unit) for unit in units if unit])
+    for pool in after.pools:
+        for holding in pool.holdings:
+            for unit in holding.units if holding.cached else ():
+                if named[pool.name, unit] != holding.locks:
+                    counted = f"{holding.locks} readers are counted"
+                    yield unit_of(pool, unit), f"{counted}, yet {named[pool.name, unit]} rows name it"
 
 
 @state_invariant(covers=("LOCK-HIER",), needs=("nodes",), reads=("nodes",))
@@ -53,7 +73,10 @@ def locks_nest(change: Transition) -> Evidence:
 
 @state_invariant(covers=("LOCK-RECEIPT",), needs=("receipts", "records"), reads=("receipts", "records"))
 def receipts_belong_to_holders(change: Transition) -> Evidence:
-    """Each record has a receipt that is out and its own, and each receipt has a record that will return it."""
+    """Each record has a receipt that is out and its own, and each receipt has a record that will return it.
+
+    A record that is given up while a pass reads under its lock leaves the receipt to a fence.
+    """
     after = change.after
     kept = {record.receipt: record.owner for record in after.records or ()}
     out = {receipt.id: receipt.holder for receipt in after.receipts or () if receipt.holder.kind in RECORD_KINDS}
@@ -86,6 +109,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
 def locks_cover_what_is_read(change: Transition) -> Evidence:
     """A record's lock covers all that its next token reads of the tree, and in a window no more than that in pages.
 
+    What passes in flight read beside that is units_in_flight_are_pinned's business.
     A lock on a whole long node would keep a small pool from everybody (sglang issue 27210).
     """
     after = change.after
@@ -100,7 +124,7 @@ def locks_cover_what_is_read(change: Transition) -> Evidence:
             count = len(covered)
             if window is None and count == len(ids) and list(covered) == ids:
                 continue
-            top = 0 if window is None else max(0, record.committed_len - lookback(window))
+            top = 0 if window is None else max(0, record.launched_len - lookback(window))
             if list(covered) != ids[:count] or (count < len(ids) and path[count].end > top):
                 yield from _uncovered(after, record, index, [n.id for n in path if n.end > top and n.id not in covered])
             elif count and window is not None:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from invariants.events import Completed, Freed, Given, Taken, Written
 from invariants.view import FENCE, FREE, TREE_KIND, Owner, Snapshot
 
+MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # what the books follow
+
 
 class Misplaced(NamedTuple):
     """A unit that an event moved or wrote, and who really owned it just then (None: nobody knew it)."""
@@ -24,11 +26,13 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
     fences = Fences(before, events, after)
     found: list[Misplaced] = []
     for event in events:
+        if type(event) not in MOVES:
+            continue
         if type(event) is Written:
             if (book := books.get(event.pool)) is not None:
                 expected = ("request", event.request_id)
                 for unit in event.pages:
-                    if (owner := book.get(unit)) != expected:
+                    if (owner := book.get(unit)) != expected and not fences.guard(event, unit):
                         found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:
             if (book := books.get(event.pool)) is not None:
@@ -59,6 +63,7 @@ class Fences:
                     self._waiting += [(fence.launch, pool.name, unit) for unit in fence.units]
             self._under_way.update([fence.launch for pool in before.pools for fence in pool.fenced])
             self._under_way.update([fence.launch for pool in after.pools for fence in pool.fenced])
+        self._under_way.update([view.launch for view in after.launches or ()])
 
     def raise_for(self, event: Freed) -> Owner:
         """Who owns what `event` freed: nobody, or the fence while its launch is under way."""
@@ -66,6 +71,12 @@ class Fences:
             return FREE
         self._waiting += [(event.after, event.pool, unit) for unit in event.units]
         return FENCE
+
+    def guard(self, event: Written, unit: int) -> bool:
+        """Is a unit that a pass writes kept for it, or for a later one, behind a fence?"""
+        return any(
+            launch >= event.launch and (pool, waiting) == (event.pool, unit) for launch, pool, waiting in self._waiting
+        )
 
     def complete(self, launch: int, books: dict[str, dict[int, Owner]]) -> None:
         """What waited for launches up to `launch` is free."""

@@ -1,12 +1,10 @@
-"""The prefix tree: its shape, what is live in it, and what the engine says of it."""
+"""The prefix tree: its shape, and what is live in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, state_invariant
-from invariants.view import Claims, NodeView, Snapshot
+from invariants.view import NodeView, Snapshot
 from invariants.wording import node_name
-
-NO_CLAIMS = Claims(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
 
 
 @state_invariant(covers=("TREE-STRUCT",), needs=("nodes",), reads=("nodes",))
@@ -20,7 +18,7 @@ def tree_is_well_formed(change: Transition) -> Evidence:
         len(after.node_by_id) == len(after.nodes or ())
         and all(_has_whole_pages(after, node) for node in change.changes.reshaped)
         and all(_continues_its_parent(after, node) for node in change.changes.moved_relatives)
-        and not (change.changes.moved_relatives and _has_twins(after))
+        and not _has_twins(after, {node.parent for node in change.changes.moved_relatives})
     )
     if not is_healthy:
         yield from _malformed(after)
@@ -38,49 +36,6 @@ def live_nodes_hold_live_pages(change: Transition) -> Evidence:
             yield from _wrongly_live(change.after, index)
 
 
-@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
-def tree_claims_equal_facts(change: Transition) -> Evidence:
-    """The evictable and protected pages that the engine counts are those of its unlocked and locked nodes."""
-    claims, base = change.after.claims, _claims_that_hold(change)
-    assert claims is not None, "claims are needed"
-    evictable: dict[str, int] = {}
-    protected: dict[str, int] = {}
-    for index, component in enumerate(change.after.components):
-        pool = component.pool
-        if pool not in protected:
-            evictable[pool], protected[pool] = base.evictable.get(pool, 0), base.protected.get(pool, 0)
-        for node in change.changes.nodes:
-            counts = protected if node.locks[index] else evictable
-            counts[pool] += len(node.units[index]) - node.units[index].count(0)
-        for node in change.changes.former_nodes:
-            counts = protected if node.locks[index] else evictable
-            counts[pool] -= len(node.units[index]) - node.units[index].count(0)
-    yield from _differences("evictable", claims.evictable, evictable)
-    yield from _differences("protected", claims.protected, protected)
-
-
-@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",), reads=("claims", "pools"))
-def pool_claims_equal_facts(change: Transition) -> Evidence:
-    """The free units that the engine counts are those in its free list."""
-    claims = change.after.claims
-    assert claims is not None, "claims are needed"
-    pools = change.after.pool_by_name
-    yield from _differences("free", claims.free, {name: len(pools[name].free) for name in claims.free if name in pools})
-
-
-def _claims_that_hold(change: Transition) -> Claims:
-    """What was claimed before and found true of the nodes that there were; nothing where it was not checked."""
-    claims = change.before.claims
-    return NO_CLAIMS if change.changes.judges_all or claims is None else claims
-
-
-def _differences(what: str, claimed: Mapping[str, int], facts: dict[str, int]) -> Evidence:
-    if claimed != facts:
-        for pool, count in facts.items():
-            if claimed.get(pool) != count:
-                yield pool, f"claims {claimed.get(pool)} {what}, there are {count}"
-
-
 def _continues_its_parent(snapshot: Snapshot, node: NodeView) -> bool:
     parent = snapshot.node_by_id.get(node.parent) if node.parent else None
     if parent is None:
@@ -93,13 +48,11 @@ def _has_whole_pages(snapshot: Snapshot, node: NodeView) -> bool:
     return pages > 0 and not rest and [len(units) for units in node.units] == [pages] * len(snapshot.components)
 
 
-def _has_twins(snapshot: Snapshot) -> bool:
-    """Do two siblings begin with the same page?  Mostly their first tokens tell already."""
-    nodes = snapshot.nodes or ()
-    if len({(node.parent, node.namespace, *node.key[:1]) for node in nodes}) == len(nodes):
-        return False
+def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
+    """Do two children of one of these nodes begin with the same page?"""
     page_size = snapshot.limits.page_size
-    return len({(node.parent, node.namespace, *node.key[:page_size]) for node in nodes}) != len(nodes)
+    families = [family for family in map(snapshot.children.get, parents) if family is not None and len(family) > 1]
+    return any(len({(one.namespace, *one.key[:page_size]) for one in family}) != len(family) for family in families)
 
 
 def _is_as_live_as_it_says(node: NodeView, windows: Sequence[int | None]) -> bool:

@@ -5,7 +5,7 @@ blocks or rows; id 0 is the padding unit and stands for "nothing here".  Lengths
 in tokens.  A part that an engine cannot give is None, and what needs it is not applicable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
@@ -27,11 +27,13 @@ class Owner(NamedTuple):
         )
 
 
+REQUEST_KIND = "request"
 TREE_KIND = "tree"
+FENCE_KIND = "fence"  # its units and locks wait for a launch
 NODE_LETTER = "n"
 OUTSIDE_KIND = "pressure"  # a neighbour who takes units of one pool alone
 FREE = Owner("free")
-FENCE = Owner("fence")
+FENCE = Owner(FENCE_KIND)
 
 
 class Holding(NamedTuple):
@@ -63,7 +65,8 @@ def _all_units(capacity: int) -> frozenset[int]:
 class PoolView:
     """One pool: its free list in order, its fences, and who holds what.
 
-    A cached block that an engine keeps in its free queue is a cached holding here, not free.
+    A cached block that an engine keeps in its free queue is a cached holding here, not free; if it has
+    readers while it stands there, it is both, which is found out.
     """
 
     name: str
@@ -172,7 +175,8 @@ class ReceiptView(NamedTuple):
 
 
 class RecordView(NamedTuple):
-    """The KV of one row.  `units` per component, one per page of [0, allocated_len), 0 for none.
+    """The KV of one row: of `committed_len` tokens written, up to `launched_len` being written by passes in flight,
+    up to `allocated_len` room.  `units` per component, one per page of [0, allocated_len), 0 for none.
 
     `table` is what the row of the request table has in those places, in units of the first
     component's pool.  `receipt` is the id of its lock; `node` where its shared prefix ends (0: a root).
@@ -182,6 +186,7 @@ class RecordView(NamedTuple):
     row: int
     protected_len: int
     committed_len: int
+    launched_len: int
     allocated_len: int
     frontier: int
     units: tuple[Sequence[int], ...]
@@ -199,6 +204,21 @@ class RequestView(NamedTuple):
     prompt_len: int
     num_outputs: int
     max_new_tokens: int
+    priority: int = 0
+    num_failures: int = 0  # passes with it that failed
+
+
+class LaunchView(NamedTuple):
+    """A forward pass in flight: per entry the request and the positions [start, end) that it computes.
+
+    `units` are, per entry and component, the units that its layers read or write.  Of the requests
+    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing.
+    """
+
+    launch: int
+    entries: Sequence[tuple[int, int, int]]
+    units: Sequence[tuple[Sequence[int], ...]]
+    given_up: Sequence[int] = ()
 
 
 class Claims(NamedTuple):
@@ -220,9 +240,18 @@ class Limits(NamedTuple):
     chunk_len: int | None
     window_slack: int  # tokens by which a window's frontier may lag
     ratio_floor: int  # of the new-token ratio, in millionths
+    lookahead_len: int = 0  # tokens beyond the next for which a decode makes room
+    most_launches: int = 1  # passes in flight at once
+    preemption_threshold: int | None = None  # a priority must be higher by more than this; None: nobody is preempted
+    max_forward_retries: int | None = None  # so many failed passes a request survives; None: any number
+    waits_by: Sequence[str] = ()  # what of those who wait decides who is next, PRIORITY before ARRIVAL; () is not known
+    reuses_in_launch_order: bool = False  # a freed unit may be taken at once: a pass in flight is done with it before
 
 
-OPTIONAL_PARTS = ("nodes", "receipts", "records", "requests", "claims", "windowed", "slot_maps")
+PRIORITY = "priority"  # the higher is the more important
+ARRIVAL = "arrival"  # who came first has the lower id
+
+OPTIONAL_PARTS = ("nodes", "receipts", "records", "requests", "claims", "launches", "windowed", "slot_maps")
 
 
 @dataclass(frozen=True)
@@ -239,6 +268,8 @@ class Snapshot:
     records: tuple[RecordView, ...] | None
     requests: tuple[RequestView, ...] | None
     claims: Claims | None
+    launches: tuple[LaunchView, ...] | None = None
+    is_paused: bool = False
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
@@ -265,7 +296,16 @@ class Snapshot:
     @Derived
     def missing(self) -> frozenset[str]:
         """The parts that this engine does not have."""
-        parts = (self.nodes, self.receipts, self.records, self.requests, self.claims, self.windowed, self.slot_maps)
+        parts = (
+            self.nodes,
+            self.receipts,
+            self.records,
+            self.requests,
+            self.claims,
+            self.launches,
+            self.windowed,
+            self.slot_maps,
+        )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
         return frozenset(missing if self.peer_maps else [*missing, "peer_maps"])
 
@@ -282,8 +322,22 @@ class Snapshot:
         return {request.id: request for request in self.requests or ()}
 
     @Derived
+    def launch_by_id(self) -> dict[int, LaunchView]:
+        return {view.launch: view for view in self.launches or ()}
+
+    @Derived
     def receipt_by_id(self) -> dict[int, ReceiptView]:
         return {receipt.id: receipt for receipt in self.receipts or ()}
+
+    @Derived
+    def fence_receipts(self) -> list[ReceiptView]:
+        """The locks of records that are gone, which wait for a launch."""
+        return [receipt for receipt in self.receipts or () if receipt.holder.kind == FENCE_KIND]
+
+    def covered_by(self, holders: Set[Owner], component: int) -> set[int]:
+        """The ids of the nodes that receipts of these holders cover in a component."""
+        receipts = [receipt for receipt in self.receipts or () if receipt.holder in holders]
+        return set(chain.from_iterable([receipt.covers[component] for receipt in receipts]))
 
     @Derived
     def covered(self) -> set[int]:

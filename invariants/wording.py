@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from invariants.events import Removed, Tombstoned
 from invariants.view import FENCE, FREE, NODE_LETTER, Owner, PoolView
 
 
@@ -20,6 +21,11 @@ def request_name(request_id: int) -> str:
 
 def node_name(node_id: int) -> str:
     return f"node {NODE_LETTER}{node_id}"
+
+
+def deed_of(event: Removed | Tombstoned) -> str:
+    """What an eviction did to a node."""
+    return f"removed for {event.component}" if isinstance(event, Removed) else f"gave up its {event.component} pages"
 
 
 def standing(owner: Owner | None) -> str:

@@ -25,10 +25,11 @@ MAY_IMPORT = {
     "invariants": ("invariants",),
     "fakes": ("fakes", "torch", "engine_under_test.ports"),
     "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer"),
+    "harness/mutation": (*PACKAGES, "msgspec", "cosmic_ray"),
 }
 # Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
 LAYERS = (
-    ("errors", "units", "config", "events", "ports", "request"),
+    ("errors", "units", "config", "events", "ports", "request", "strict"),
     ("pools",),
     ("cache",),
     ("host", "sessions", "speculative"),
@@ -56,6 +57,7 @@ NONDETERMINISTIC_CALLS = {"id", "hash"}
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
     ("harness/driver.py", "apply"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
+    ("harness/mutation/trial.py", "_work"): "an engine that cannot be built with a change is killed by what it raises",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line is not one of them

@@ -30,7 +30,8 @@ class Eviction:
 def evict(tree: RadixTree, need: Sequence[int]) -> Eviction:
     """Give up `need` pages of each component, or as many as nobody has locked; no more than the last node over.
 
-    O(log n) a node.  The caller frees what is returned before anything else happens.
+    O(log n) a node; of a windowed pool also the branches below the node, as far down as its window reaches.
+    The caller frees what is returned before anything else happens.
     """
     eviction = Eviction([0] * len(need))
     for component, wanted in enumerate(need):

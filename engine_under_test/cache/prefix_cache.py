@@ -76,6 +76,18 @@ class PrefixCache:
             wanted[component.name] = pages
         return wanted
 
+    def pages_under(self, receipt: LockReceipt, *, but: Match) -> dict[str, int]:
+        """Pages of every pool that only `receipt` protects and `but` does not read: evictable once it is back."""
+        read = {node.id for node in but.node.upward()}
+        return {
+            component.name: sum(
+                node.num_pages
+                for node in receipt.segment(index)
+                if node.live[index] and node.locks[index] == 1 and node.id not in read
+            )
+            for index, component in enumerate(self.tree.components)
+        }
+
     def lock(self, match: Match) -> LockReceipt:
         """Protect a match; the receipt is given back once, with `unlock`."""
         node, below = match.node, match.length - match.node.start
@@ -142,19 +154,19 @@ class PrefixCache:
     def _execute(self, insertion: Insertion, record: KVRecord) -> None:
         """Hand over what was adopted, free what was given up, and point the record at the tree's pages.
 
+        A pass in flight may still read the record's own, which are free when it has completed.
+
         |protected, shared before|adopted, or duplicates of the tree's|private|
         |...................... the tree's, under the new receipt ....|private|
         """
         owner, ledgers = record.owner, self._ledgers
         ledgers.take_over(insertion.kept, insertion.replacing, from_owner=owner, to_owner=TREE)
-        ledgers.free_rest(insertion.replacing, owner=owner, cause="peers taken over")
+        ledgers.free_rest(insertion.replacing, owner=owner, cause="peers taken over", after=record.last_launch)
         ledgers.free_rest(insertion.displaced, owner=TREE, cause="recovered")
         ledgers.give(insertion.adopted, from_owner=owner, to_owner=TREE)
-        ledgers.free(insertion.duplicates, owner=owner, cause="duplicate")
-        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause="duplicate")
-        handles = self._under_lock(insertion.handles)
-        record.handles[: len(handles)] = handles
-        self._table.write(record.row, 0, handles)
+        ledgers.free(insertion.duplicates, owner=owner, cause="duplicate", after=record.last_launch)
+        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause="duplicate", after=record.last_launch)
+        record.write(self._table, 0, self._under_lock(insertion.handles))
 
     def _handles(self, node: Node, length: int) -> list[int]:
         parts = [step.handles[: (length - step.start) // self._page_size] for step in node.upward()]

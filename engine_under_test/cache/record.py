@@ -1,8 +1,10 @@
 """A KV record: one row's cursors and pages, a value that moves whole from owner to owner."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.pools.request_table import RequestTable
 from engine_under_test.units import Owner, align_up
 
 
@@ -10,12 +12,13 @@ from engine_under_test.units import Owner, align_up
 class KVRecord:
     """The KV of one row of the request table.
 
-        0 ........ protected_len ........ committed_len .... allocated_len
-        |the tree's, under receipt|private, KV written|private, room     |
+        0 ........ protected_len ........ committed_len ...... launched_len .... allocated_len
+        |the tree's, under receipt|private, KV written|private, in flight|private, room      |
                                   |..windowed pages gone..|frontier
 
     `handles` name a page per `page_size` tokens of [0, allocated_len); what lies before
-    protected_len is the tree's, the rest the owner's to free.
+    protected_len is the tree's, the rest the owner's to free.  Passes up to `last_launch` read and
+    write here; a stretch in flight is committed when its pass has been processed.
     """
 
     owner: Owner
@@ -23,9 +26,16 @@ class KVRecord:
     receipt: LockReceipt
     protected_len: int
     committed_len: int
+    launched_len: int
     allocated_len: int
     frontier: int = 0
+    last_launch: int = 0
     handles: list[int] = field(default_factory=list)
+
+    def write(self, table: RequestTable, first: int, handles: Sequence[int]) -> None:
+        """Name pages from page index `first` on, here and in the row that the forward reads."""
+        self.handles[first : first + len(handles)] = handles
+        table.write(self.row, first, handles)
 
     def private_handles(self, page_size: int) -> tuple[list[int], list[int]]:
         """The owner's handles: those whose windowed pages are gone, and those with all of theirs."""

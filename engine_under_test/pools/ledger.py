@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Freed, Given, Refused, Taken
-from engine_under_test.ports import Observer
+from engine_under_test.ports import Backing, Observer
 from engine_under_test.units import Owner
 
 
@@ -17,10 +17,19 @@ class Ledger:
     neither free nor anybody's until the launch that may still read it has completed.
     """
 
-    def __init__(self, name: str, capacity: int, *, reuse: str, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        *,
+        reuse: str,
+        observer: Observer | None = None,
+        backing: Backing | None = None,
+    ) -> None:
         self.name = name
         self.capacity = capacity  # usable units, so ids run from 1 to capacity
         self.observer = observer
+        self.backing = backing
         self.completed_launch = 0
         self._newest_first = reuse == "lifo"
         self._free = deque(range(1, capacity + 1))
@@ -41,8 +50,8 @@ class Ledger:
         return {launch: tuple(units) for launch, units in self._fenced.items()}
 
     def check(self, count: int, *, owner: Owner) -> None:
-        """Raises PoolExhausted where `owner` could not take `count` units."""
-        if count > len(self._free):
+        """Raises PoolExhausted where `owner` could not take `count` units, be it for want of memory behind them."""
+        if count > len(self._free) or (self.backing and count and not self.backing.allows(self.name, count)):
             if self.observer:
                 self.observer.notice(Refused(self.name, owner, count, len(self._free)))
             raise PoolExhausted(self.name, want=count, free=len(self._free))
@@ -50,6 +59,10 @@ class Ledger:
     def take(self, count: int, *, owner: Owner) -> list[int]:
         """Take `count` units, or none: raises PoolExhausted if fewer are free."""
         self.check(count, owner=owner)
+        return self.take_checked(count, owner=owner)
+
+    def take_checked(self, count: int, *, owner: Owner) -> list[int]:
+        """Take `count` units that `check` has just found."""
         take_one = self._free.pop if self._newest_first else self._free.popleft
         units = [take_one() for _ in range(count)]
         if self.observer and units:
@@ -66,6 +79,7 @@ class Ledger:
         if after > self.completed_launch:
             self._fenced.setdefault(after, []).extend(units)
         else:
+            after = 0
             self._free.extend(units)
         if self.observer and units:
             self.observer.notice(Freed(self.name, tuple(units), owner, cause, after))

@@ -7,7 +7,7 @@ from engine_under_test.pools.kv_store import KVStore
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.paired import PairedLedgers
 from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.ports import Observer
+from engine_under_test.ports import Backing, Observer
 from engine_under_test.units import num_pages
 
 ROWS = "rows"
@@ -24,9 +24,12 @@ class KVMemory:
     table: RequestTable
 
     @classmethod
-    def for_config(cls, config: EngineConfig, observer: Observer | None) -> "KVMemory":
+    def for_config(cls, config: EngineConfig, observer: Observer | None, backing: Backing | None = None) -> "KVMemory":
         """Empty pools of the configured sizes."""
-        books = [Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer) for spec in config.pools]
+        books = [
+            Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer, backing=backing)
+            for spec in config.pools
+        ]
         rows = Ledger(ROWS, config.max_running_requests, reuse=config.page_reuse, observer=observer)
         return cls(
             config.pools,
@@ -37,6 +40,16 @@ class KVMemory:
             ),
             RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
         )
+
+    @property
+    def window(self) -> int | None:
+        """The window of the pools that have one; None where every layer reads the whole prefix."""
+        return next((pool.window for pool in self.pools if pool.window is not None), None)
+
+    @property
+    def completed_launch(self) -> int:
+        """Passes up to this one read and write nothing any more."""
+        return self.table.rows.completed_launch
 
     def complete(self, launch: int) -> None:
         """Launches up to `launch` have read and written for the last time."""

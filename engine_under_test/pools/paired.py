@@ -52,9 +52,9 @@ class PairedLedgers:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool."""
         for ledger in self.ledgers:
             ledger.check(count, owner=owner)
-        handles = self.anchor.take(count, owner=owner)
+        handles = self.anchor.take_checked(count, owner=owner)
         for follower in self.followers:
-            self._pair(follower, handles, follower.take(count, owner=owner))
+            self._pair(follower, handles, follower.take_checked(count, owner=owner))
         return handles
 
     def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
@@ -86,7 +86,7 @@ class PairedLedgers:
 
     def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
         """Free what is left of handles whose windowed pages are gone; raises AccountingError if one is not."""
-        for follower in self.followers:
+        for follower in [follower for follower in self.followers if follower.name in self.windowed]:
             for handle, page in zip(handles, self.pages_of(follower.name, handles), strict=True):
                 if page:
                     raise AccountingError(
@@ -98,6 +98,8 @@ class PairedLedgers:
                 raise AccountingError(f"{self.anchor.name} pages {list(handles)}: freed as dead ({cause}) by {owner}")
             return
         self._check_handles(handles, cause)
+        for follower in [follower for follower in self.followers if follower.name not in self.windowed]:
+            self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
         self.anchor.free(handles, owner=owner, cause=cause, after=after)
 
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:

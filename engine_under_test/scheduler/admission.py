@@ -15,7 +15,7 @@ from engine_under_test.events import Admitted, Matched
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
-from engine_under_test.scheduler.batch import Entry
+from engine_under_test.scheduler.batch import Entry, Running
 from engine_under_test.scheduler.demand import (
     Book,
     Demand,
@@ -23,11 +23,11 @@ from engine_under_test.scheduler.demand import (
     Held,
     Need,
     chunk_room,
+    decode_pages,
     demand_of,
     fitting_end,
     growth_of,
     longest_chunk,
-    pages_between,
 )
 from engine_under_test.scheduler.queues import WaitingQueue
 
@@ -35,11 +35,13 @@ WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """An entry whose pages are reserved and not yet taken."""
+class Wish:
+    """What a request that waits would lock, compute and need, were it admitted now."""
 
-    entry: Entry
-    firm: Need
+    match: Match
+    to_lock: Need
+    extent: Extent
+    demand: Demand
 
 
 class Admission:
@@ -51,33 +53,64 @@ class Admission:
         self._cache = cache
         self._observer = observer
 
-    def open_book(self, running: Sequence[tuple[Request, KVRecord]], *, ratio: float) -> Book:
-        """A step's book, with the next decode step of whatever runs promised already."""
+    def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
+        """A batch's book, with the next decode step of whatever runs promised already.
+
+        In a mixed batch the tokens of who runs count against what may be prefilled beside them.
+        """
         budget = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
+        if self._config.mixed_batches:
+            budget -= len(running)
         book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
-        for request, record in running:
-            held = Held(record.committed_len, record.allocated_len, max(record.frontier, record.protected_len))
-            new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
-            book.reserve(growth_of(held, ceil(new_len * ratio), self._memory.pools, page_size=self._config.page_size))
+        for one in running:
+            book.reserve(self.growth(one, ratio=ratio))
         return book
+
+    def match(self, request: Request) -> Match:
+        """What is cached of the tokens of a request that waits."""
+        return self._cache.match(request.tokens, request.namespace)
+
+    def growth(self, one: Running, *, ratio: float) -> Demand:
+        """What a running request will take: its next step, and what it is expected to grow by."""
+        config, record = self._config, one.record
+        held = Held(record.launched_len, record.allocated_len, max(record.frontier, record.protected_len))
+        new_len = min(one.request.tokens_left, config.max_estimated_new_tokens)
+        lookahead = config.lookahead_tokens
+        return growth_of(
+            held, ceil(new_len * ratio), self._memory.pools, page_size=config.page_size, lookahead=lookahead
+        )
 
     def in_order(self, waiting: WaitingQueue) -> list[Request]:
         """Who waits, in the order in which they are asked whether they fit."""
         if self._config.waiting_order == "fcfs":
-            return list(waiting)
-        return waiting.longest_match_first(lambda request: self._cache.match(request.tokens, request.namespace).length)
+            return waiting.in_order()
+        return waiting.in_order(lambda request: self.match(request).length)
 
-    def decode_need(self, running: Sequence[KVRecord]) -> Need:
+    def decode_need(self, running: Sequence[Running]) -> Need:
         """Pages that one decode step of these takes from every pool."""
-        page_size = self._config.page_size
+        config = self._config
         count = sum(
-            pages_between(record.allocated_len, record.committed_len + 1, page_size)
-            for record in running
-            if record.committed_len + 1 > record.allocated_len
+            decode_pages(
+                one.record.launched_len,
+                one.record.allocated_len,
+                page_size=config.page_size,
+                lookahead=config.lookahead_tokens,
+            )
+            for one in running
         )
         return {pool.name: count for pool in self._memory.pools}
 
-    def plan_chunk(self, request: Request, record: KVRecord, book: Book, *, alone: bool) -> Planned | None:
+    def lacks(self, request: Request, book: Book) -> Need:
+        """By pool, what is missing for a request that waits; rows too, and {} where pages would not help it."""
+        if book.budget <= 0:
+            return {}
+        wish = self._wish(request, book)
+        missing = dict(book.lacks(wish.demand.total, besides=wish.to_lock))
+        if not self._memory.table.rows.num_free:
+            missing[self._memory.table.rows.name] = 1
+        return missing
+
+    def plan_chunk(self, request: Request, record: KVRecord, book: Book, *, alone: bool) -> Entry | None:
         """The next chunk of a request that has begun; None parks it.
 
         In a windowed pool it leaves a page in reserve, unless it is alone and could not go on.
@@ -87,23 +120,20 @@ class Admission:
             room = self._room_behind(record, book, reserve=0)
         if min(room, book.budget) <= 0:
             return None
-        extent = self._extent(request, record.committed_len, most=min(room, book.budget))
+        extent = self._extent(request, record.launched_len, most=min(room, book.budget))
         return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
 
-    def plan_new(self, request: Request, book: Book, *, alone: bool) -> Planned | None:
+    def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
         """The first chunk of a request that waits; None where it must go on waiting.
 
         When nothing else runs no estimate may keep it out, and its chunk shrinks to what there is.
         """
         if not self._memory.table.rows.num_free or book.budget <= 0:
             return None
-        match = self._cache.match(request.tokens, request.namespace)
-        to_lock = self._cache.pages_to_lock(match)
-        whole = self._extent(request, match.length, most=book.budget)
-        extent = self._extent(request, match.length, most=self._longest_chunk(whole))
-        demand = self._demand(extent, ratio=book.ratio)
-        if not book.fits(demand.total, besides=to_lock):
-            pages = min(book.room(pool) - pinned for pool, pinned in to_lock.items())
+        wish = self._wish(request, book)
+        match, extent, demand = wish.match, wish.extent, wish.demand
+        if not book.fits(demand.total, besides=wish.to_lock):
+            pages = min(book.room(pool) - pinned for pool, pinned in wish.to_lock.items())
             if not alone or pages <= 0:
                 return None
             extent = self._extent(request, match.length, most=min(book.budget, pages * self._config.page_size))
@@ -113,25 +143,33 @@ class Admission:
             self._observer.notice(Matched(request.id, request.namespace, key, match.length, tuple(match.handles)))
         return self._reserve(request, self._open_record(request, match), extent, demand, book)
 
+    def _wish(self, request: Request, book: Book) -> Wish:
+        match = self.match(request)
+        whole = self._extent(request, match.length, most=book.budget)
+        extent = self._extent(request, match.length, most=self._longest_chunk(whole))
+        return Wish(match, self._cache.pages_to_lock(match), extent, self._demand(extent, ratio=book.ratio))
+
     def _open_record(self, request: Request, match: Match) -> KVRecord:
         [row] = self._memory.table.rows.take(1, owner=request.owner)
-        receipt = self._cache.lock(match)
-        self._memory.table.write(row, 0, match.handles)
-        return KVRecord(request.owner, row, receipt, match.length, match.length, match.length, 0, match.handles)
+        length = match.length
+        record = KVRecord(request.owner, row, self._cache.lock(match), length, length, length, length)
+        record.write(self._memory.table, 0, match.handles)
+        return record
 
-    def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, book: Book) -> Planned:
+    def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, book: Book) -> Entry:
         book.reserve(demand)
         book.budget -= extent.end - extent.start
         if self._observer:
             firm, total = tuple(demand.firm.items()), tuple(demand.total.items())
             self._observer.notice(Admitted(request.id, extent.start, extent.end, firm, total))
-        entry = Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
-        return Planned(entry, demand.firm)
+        return Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
 
     def _extent(self, request: Request, start: int, *, most: int) -> Extent:
         input_len = len(request.tokens)
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
-        return Extent(start, end, input_len, min(request.tokens_left, self._config.max_estimated_new_tokens))
+        new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
+        lookahead = self._config.lookahead_tokens if new_len > 1 else 0  # who ends with its input never decodes
+        return Extent(start, end, input_len, new_len, lookahead)
 
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
         return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)

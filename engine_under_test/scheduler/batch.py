@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -12,6 +13,13 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
 from engine_under_test.request import Request
 from engine_under_test.units import lookback, num_pages
+
+
+class Running(NamedTuple):
+    """A request and the KV that it computes in."""
+
+    request: Request
+    record: KVRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,20 +40,25 @@ class Entry:
 
 def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> ForwardBatch:
     """The pass that computes `entries`."""
-    forward_entries = [
-        ForwardEntry(
-            entry.request.id,
-            entry.request.namespace,
-            entry.request.tokens[entry.start : entry.end],
-            entry.start,
-            entry.end,
-            entry.completes_input and entry.request.tokens_left > 0,
-        )
-        for entry in entries
-    ]
+    forward_entries = [_forward_entry(entry) for entry in entries]
     rows = [memory.table.read(entry.record.row, 0, num_pages(entry.end, memory.page_size)) for entry in entries]
     pools = [_pool_pages(memory, pool, entries, rows) for pool in memory.pools]
     return ForwardBatch(launch, memory.page_size, forward_entries, pools)
+
+
+def _forward_entry(entry: Entry) -> ForwardEntry:
+    """What the forward is told; a token that a pass in flight samples is not known yet."""
+    request = entry.request
+    unknown = max(0, entry.end - len(request.tokens))
+    return ForwardEntry(
+        request.id,
+        request.namespace,
+        request.tokens[entry.start : entry.end],
+        entry.start,
+        entry.end,
+        entry.completes_input and request.tokens_left > unknown,
+        entry.record.last_launch if unknown else 0,
+    )
 
 
 def _pool_pages(memory: KVMemory, pool: PoolSpec, entries: Sequence[Entry], rows: Sequence["array[int]"]) -> PoolPages:

@@ -1,8 +1,10 @@
 """The KV records of the requests that hold KV: how they grow, slide, publish and end."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.cache.prefix_cache import Match, PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import window_frontier
 from engine_under_test.events import Slid
@@ -10,6 +12,13 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import Need, pages_between
+
+
+class Departing(NamedTuple):
+    """The lock of a record that was given up while pass `launch` read the pages under it."""
+
+    launch: int
+    receipt: LockReceipt
 
 
 class Custody:
@@ -20,13 +29,20 @@ class Custody:
         self._cache = cache
         self._observer = observer
         self._records: dict[int, KVRecord] = {}
+        self._departing: list[Departing] = []
 
     @property
     def records(self) -> list[KVRecord]:
         return list(self._records.values())
 
-    def holds(self, request: Request) -> bool:
-        return request.id in self._records
+    @property
+    def departing(self) -> list[Departing]:
+        """The locks of records that are gone, which passes in flight still need."""
+        return list(self._departing)
+
+    def holds(self, request: Request, record: KVRecord) -> bool:
+        """Is `record` still what the request computes in?"""
+        return self._records.get(request.id) is record
 
     def record(self, request: Request) -> KVRecord:
         return self._records[request.id]
@@ -48,8 +64,7 @@ class Custody:
         if count:
             self.evict({pool.name: count for pool in self._memory.pools})
             handles = self._memory.ledgers.take(count, owner=record.owner)
-            self._memory.table.write(record.row, len(record.handles), handles)
-            record.handles += handles
+            record.write(self._memory.table, len(record.handles), handles)
         record.allocated_len = length
 
     def evict(self, need: Need) -> Need:
@@ -64,12 +79,13 @@ class Custody:
     def slide_windows(self, requests: Sequence[Request], *, interval: int) -> None:
         """Give up the windowed pages that no later token reads, once they are `interval` tokens or more.
 
+        No pass in flight reads them either: what is in flight begins at committed_len.
+
         |the tree's, unlocked |protected_len|..freed..|frontier| window and what is computed next |
         """
-        window = next((pool.window for pool in self._memory.pools if pool.window is not None), None)
+        window, page_size = self._memory.window, self._memory.page_size
         if window is None:
             return
-        page_size = self._memory.page_size
         for request in requests:
             record = self._records[request.id]
             frontier = window_frontier(record.committed_len, window=window, page_size=page_size)
@@ -80,14 +96,40 @@ class Custody:
         """Share the whole pages of [0, end) of what was computed."""
         self._cache.publish(self.record(request), request.tokens, namespace=request.namespace, end=end)
 
-    def release(self, request: Request, *, cause: str) -> None:
-        """Give back everything that a request holds: private pages, lock and row."""
-        record = self._records.pop(request.id)
+    def units_of(self, record: KVRecord, *, but: Match) -> Need:
+        """What a record would give back, by pool: its row, its private pages, and those that it alone protects.
+
+        Not counted is what `but` reads, which whoever starts from that match would protect in its place.
+        """
         dead, live = record.private_handles(self._memory.page_size)
-        self._memory.ledgers.free_rest(dead, owner=record.owner, cause=cause)
-        self._memory.ledgers.free(live, owner=record.owner, cause=cause)
-        self._cache.unlock(record.receipt)
-        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause)
+        pages = self._cache.pages_under(record.receipt, but=but)
+        for pool in self._memory.pools:
+            pages[pool.name] += len(live) + (0 if pool.window else len(dead))
+        return {**pages, self._memory.table.rows.name: 1}
+
+    def release(self, request: Request, *, cause: str) -> None:
+        """Give back everything that a request holds: private pages, lock and row.
+
+        What a pass in flight reads or writes waits for it: pages and row behind a fence, the lock with the departing.
+        """
+        record = self._records.pop(request.id)
+        ledgers, after = self._memory.ledgers, record.last_launch
+        dead, live = record.private_handles(self._memory.page_size)
+        ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
+        ledgers.free(live, owner=record.owner, cause=cause, after=after)
+        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
+        if after > self._memory.completed_launch:
+            self._departing.append(Departing(after, record.receipt))
+        else:
+            self._cache.unlock(record.receipt)
+
+    def complete(self, launch: int) -> None:
+        """Passes up to `launch` read nothing any more: the locks that waited for them are given back."""
+        staying = [one for one in self._departing if one.launch > launch]
+        for one in self._departing:
+            if one.launch <= launch:
+                self._cache.unlock(one.receipt)
+        self._departing = staying
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
         """Free what is private, unlock what is the tree's; neither is read through the row any more."""
@@ -97,8 +139,7 @@ class Custody:
         record.receipt = self._cache.slide(record.receipt, frontier)
         shared = ledgers.without_windowed(record.handles[first:border])
         private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
-        record.handles[first:end] = shared + private
-        self._memory.table.write(record.row, first, record.handles[first:end])
+        record.write(self._memory.table, first, shared + private)
         if self._observer:
             self._observer.notice(Slid(request.id, record.frontier, frontier))
         record.frontier = frontier

@@ -7,7 +7,7 @@ from math import ceil
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import PoolSpec
 from engine_under_test.pools.ledger import Ledger
-from engine_under_test.units import align_down, lookback, num_pages
+from engine_under_test.units import align_down, align_up, lookback, num_pages
 
 Need = Mapping[str, int]  # pages by pool
 
@@ -24,13 +24,15 @@ class Demand:
 class Extent:
     """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more.
 
-    `start` is on a page boundary, or inside a page that the request has already.
+    `start` is on a page boundary, or inside a page that the request has already.  Who decodes has
+    room for `lookahead` tokens beyond the next.
     """
 
     start: int
     end: int
     input_len: int
     new_len: int
+    lookahead: int = 0
 
 
 def pages_between(start: int, end: int, page_size: int) -> int:
@@ -50,7 +52,7 @@ def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, rati
     for pool in pools:
         if pool.window is None:
             computed = max(0, ceil(extent.new_len * ratio) - 1)  # the last token is sampled and never computed
-            total_len = extent.input_len + computed
+            total_len = extent.input_len + computed + extent.lookahead
             total[pool.name] = max(firm, pages_between(extent.start, total_len, page_size))
         else:
             total[pool.name] = max(firm, num_pages(windowed_demand_len(extent, pool.window, page_size), page_size))
@@ -59,27 +61,34 @@ def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, rati
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a running request has: KV of `committed_len` tokens, room for `allocated_len`, live windowed pages
-    of its own from `windowed_from` on."""
+    """What a running request has: KV of `launched_len` tokens, be it in flight, room for `allocated_len`, live
+    windowed pages of its own from `windowed_from` on."""
 
-    committed_len: int
+    launched_len: int
     allocated_len: int
     windowed_from: int
 
 
-def growth_of(held: Held, new_len: int, pools: Sequence[PoolSpec], *, page_size: int) -> Demand:
-    """The demand of a request that runs: firm its next token, estimated up to `new_len` of them.
+def growth_of(held: Held, new_len: int, pools: Sequence[PoolSpec], *, page_size: int, lookahead: int) -> Demand:
+    """The demand of a request that runs: firm its next token and `lookahead` more, estimated up to `new_len` of them.
 
-    In a windowed pool it grows to its window and a page, and gives back as much as it takes from then on.
+    In a windowed pool it grows to its window, a page and the lookahead, and gives back as much as it takes from
+    then on.
     """
-    firm = max(0, pages_between(held.allocated_len, held.committed_len + 1, page_size))
+    firm = decode_pages(held.launched_len, held.allocated_len, page_size=page_size, lookahead=lookahead)
     total = {}
     for pool in pools:
-        most = new_len
+        end = held.launched_len + new_len + lookahead
         if pool.window is not None:
-            most = min(new_len, max(0, lookback(pool.window) + page_size - (held.allocated_len - held.windowed_from)))
-        total[pool.name] = max(firm, pages_between(held.allocated_len, held.committed_len + most, page_size))
+            most = lookback(pool.window) + page_size + align_up(lookahead, page_size)
+            end = min(end, max(held.allocated_len, held.windowed_from + most))
+        total[pool.name] = max(firm, pages_between(held.allocated_len, end, page_size))
     return Demand({pool.name: firm for pool in pools}, total)
+
+
+def decode_pages(launched_len: int, allocated_len: int, *, page_size: int, lookahead: int) -> int:
+    """Pages that the next token and `lookahead` more take from each pool."""
+    return max(0, pages_between(allocated_len, launched_len + 1 + lookahead, page_size))
 
 
 def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
@@ -91,7 +100,8 @@ def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
     """
     seen = lookback(window)
     rest = extent.input_len - extent.start
-    return max(extent.end - extent.start - seen, 0) + min(rest + extent.new_len, seen) + page_size
+    window_len = min(rest + extent.new_len, seen) + align_up(extent.lookahead, page_size)
+    return max(extent.end - extent.start - seen, 0) + window_len + page_size
 
 
 def longest_chunk(extent: Extent, capacity: int, window: int, page_size: int) -> int:
@@ -102,7 +112,8 @@ def longest_chunk(extent: Extent, capacity: int, window: int, page_size: int) ->
     """
     seen = lookback(window)
     free = capacity - num_pages(min(extent.start, seen), page_size)
-    head_room = min(extent.input_len - extent.start + extent.new_len, seen) + page_size
+    window_len = min(extent.input_len - extent.start + extent.new_len, seen) + align_up(extent.lookahead, page_size)
+    head_room = window_len + page_size
     return max(free * page_size - head_room + seen, page_size)
 
 
@@ -119,8 +130,9 @@ def chunk_room(available: int, *, slack: int, page_size: int, reserve: int) -> i
 
 
 class Book:
-    """What is promised in one step: a firm reservation counts against free and evictable pages.
+    """What is promised while one batch is planned: a firm reservation counts against free and evictable pages.
 
+    No page is taken before the book is closed, so nothing that was promised is counted twice.
     A lock makes evictable pages protected, so it shows here by itself; `estimated` holds what those
     who run, or were admitted before, are expected to grow by.  `budget` tokens may still be
     prefilled; `ratio` scales the output tokens that are still to come.
@@ -140,7 +152,7 @@ class Book:
 
     def fits(self, need: Need, *, besides: Need) -> bool:
         """Can `need` be promised, with `besides` locked for it and what runs growing as estimated?"""
-        return all(count + besides[pool] + self.estimated[pool] <= self.room(pool) for pool, count in need.items())
+        return not self.lacks(need, besides=besides)
 
     def reserve(self, demand: Demand) -> None:
         """Promise the firm part; what is estimated beyond it counts for whoever asks next."""
@@ -148,7 +160,7 @@ class Book:
             self.reserved[pool] += count
             self.estimated[pool] += demand.total[pool] - count
 
-    def consume(self, need: Need) -> None:
-        """The reservation is being taken now."""
-        for pool, count in need.items():
-            self.reserved[pool] -= count
+    def lacks(self, need: Need, *, besides: Need) -> Need:
+        """By pool, the pages that are missing for `fits` to hold."""
+        short = {pool: count + besides[pool] + self.estimated[pool] - self.room(pool) for pool, count in need.items()}
+        return {pool: count for pool, count in short.items() if count > 0}

@@ -32,6 +32,7 @@ class WaitingQueue:
     def __contains__(self, request: Request) -> bool:
         return request.id in self._requests
 
-    def longest_match_first(self, match_len: Callable[[Request], int]) -> list[Request]:
-        """Who shares the longest cached prefix goes first, then who came first."""
-        return sorted(self, key=lambda request: -match_len(request))
+    def in_order(self, match_len: Callable[[Request], int] | None = None) -> list[Request]:
+        """The most important first; among equals, with `match_len`, the longest match; then who came first."""
+        requests = sorted(self, key=lambda request: -match_len(request)) if match_len else list(self)
+        return sorted(requests, key=lambda request: -request.priority)

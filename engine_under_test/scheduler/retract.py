@@ -9,8 +9,10 @@ RETRACTION_HEADROOM = 20  # tokens per survivor that the ratio foresees after a 
 
 
 def retraction_order(candidates: Sequence[Request]) -> list[Request]:
-    """Who has generated least goes first; ties: the longest prompt, then the latest arrival."""
-    return sorted(candidates, key=lambda request: (request.num_outputs, -request.prompt_len, -request.id))
+    """The least important goes first; ties: who has generated least, the longest prompt, the latest arrival."""
+    return sorted(
+        candidates, key=lambda request: (request.priority, request.num_outputs, -request.prompt_len, -request.id)
+    )
 
 
 class NewTokenRatio:

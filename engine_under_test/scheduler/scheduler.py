@@ -1,7 +1,8 @@
 """Continuous batching: who computes what in which step, and when they are done.
 
-One step: time-outs; windows slide; a batch is planned (prefill first, else decode) and its pages
-are taken; it is launched; its results are processed.
+One step: time-outs; windows slide; a batch is planned (prefill first, else decode, or both), its pages
+are taken, and it is launched; the oldest pass in flight is processed.  Without overlap that is the one
+just launched, with overlap the one before it.
 """
 
 from collections.abc import Sequence
@@ -9,14 +10,16 @@ from collections.abc import Sequence
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Completed, Finished, Launched, Parked, RanOut, Retracted
+from engine_under_test.events import Discarded, Finished, Parked, Paused, Preempted, RanOut, Resumed, Retracted
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Forward, Observer
 from engine_under_test.request import Output, Request
-from engine_under_test.scheduler.admission import Admission, Planned
-from engine_under_test.scheduler.batch import Entry, forward_batch
+from engine_under_test.scheduler.admission import Admission
+from engine_under_test.scheduler.batch import Entry, Running
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.demand import Book, Need
+from engine_under_test.scheduler.pipeline import Pipeline
+from engine_under_test.scheduler.preempt import Rivalry, Yield, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 
@@ -24,7 +27,7 @@ from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 class Scheduler:
     """Holds every request that is not finished, in one of three places: waiting, chunked, running.
 
-    `chunked` is the one whose input is not yet computed whole.  A shortage defers, retracts or aborts
+    `chunked` is the one whose input is not yet launched whole.  A shortage defers, retracts or aborts
     one request; it never raises out of `step`.
     """
 
@@ -35,13 +38,13 @@ class Scheduler:
         self.chunked: Request | None = None
         self.running: list[Request] = []
         self.custody = Custody(memory, cache, observer)
+        self.pipeline = Pipeline(memory, forward, observer, depth=config.most_launches)
         self.ratio = NewTokenRatio(config)
+        self.is_paused = False
         self._config = config
-        self._memory = memory
-        self._forward = forward
         self._admission = Admission(config, memory, cache, observer)
         self._observer = observer
-        self._launch = 0
+        self._advanced: list[Request] = []
         self._ended: list[Request] = []
 
     @property
@@ -51,18 +54,20 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(len(self.waiting) or self.chunked or self.running or self._ended)
+        return bool(len(self.waiting) or self.chunked or self.running or self._ended or self.pipeline)
 
     def step(self, now_ms: int) -> list[Output]:
         """One engine step; what clients get to see since the last one."""
         self._expire(now_ms)
         self.custody.slide_windows(self.active, interval=self._config.window_eviction_interval)
-        entries = self._prefill() or self._decode()
+        entries = self._plan() if self.pipeline.has_room and not self.is_paused else []
         if entries:
-            self._process(entries, self._run(entries))
+            self.pipeline.launch(entries)
+        if self.pipeline and not (entries and self.pipeline.has_room):
+            self._process_oldest()
         if not self.active:
             self.ratio.reset()
-        return self._send(entries)
+        return self._send()
 
     def end(self, request: Request, reason: str) -> None:
         """Take a request out, wherever it is; what it computed and did not publish is given up."""
@@ -79,6 +84,22 @@ class Scheduler:
         if self._observer:
             self._observer.notice(Finished(request.id, reason))
 
+    def pause(self) -> None:
+        """Launch nothing any more; whoever holds KV gives it back at once and waits."""
+        if not self.is_paused:
+            self.is_paused = True
+            if self._observer:
+                self._observer.notice(Paused())
+            for request in self.active:
+                self._put_back(request, cause="paused")
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if self.is_paused:
+            self.is_paused = False
+            if self._observer:
+                self._observer.notice(Resumed())
+
     def _expire(self, now_ms: int) -> None:
         limit = self._config.request_timeout_ms
         if limit is not None:
@@ -86,25 +107,44 @@ class Scheduler:
                 if now_ms - request.arrival_ms >= limit:
                     self.end(request, "timeout")
 
-    def _prefill(self) -> list[Entry]:
-        """The next chunk of what has begun, then of who waits, with their pages."""
-        if not self.chunked and not (len(self.waiting) and self._memory.table.rows.num_free):
-            return []
-        running = [(request, self.custody.record(request)) for request in self.running]
-        book = self._admission.open_book(running, ratio=self.ratio.value)
-        planned = []
-        if self.chunked:
-            begun = self._plan_chunk(self.chunked, book)
-            if begun is None:
-                return []
-            planned.append(begun)
-        if not planned or planned[0].entry.completes_input:
-            planned += self._plan_waiting(book, alone=not planned and not self.running)
-        return self._take_in(planned, book)
+    def _plan(self) -> list[Entry]:
+        """The next batch, with its pages: a prefill, and who runs beside it where batches are mixed; else a decode."""
+        self._preempt()
+        running = self._going_on()
+        entries = self._prefill(running)
+        if not entries and self._make_room():
+            return self._decode(self._going_on())
+        if entries and running and self._config.mixed_batches:
+            self.ratio.decay()
+            entries += self._decode(running)
+        return entries
 
-    def _plan_chunk(self, request: Request, book: Book) -> Planned | None:
+    def _going_on(self) -> list[Running]:
+        """Who runs and has a token to compute; the last one of some may be in flight already."""
+        running = [Running(request, self.custody.record(request)) for request in self.running]
+        return [
+            one for one in running if one.request.tokens_left > one.record.launched_len + 1 - len(one.request.tokens)
+        ]
+
+    def _prefill(self, running: Sequence[Running]) -> list[Entry]:
+        """The next chunk of what has begun, then of who waits, with their pages."""
+        if not self.chunked and not len(self.waiting):
+            return []
+        book = self._admission.open_book(running, ratio=self.ratio.value)
+        begun = self._plan_chunk(self.chunked, book) if self.chunked else None
+        planned = [begun] if begun else []
+        if not self.chunked or (begun and begun.completes_input):
+            planned += self._plan_waiting(book, alone=not planned and self._is_alone)
+        return self._take_in(planned)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Would nothing become free by itself, if nobody were admitted?"""
+        return not self.running and not self.pipeline
+
+    def _plan_chunk(self, request: Request, book: Book) -> Entry | None:
         """The next chunk; parked while there is no room and others run, aborted when there is none at all."""
-        record, alone = self.custody.record(request), not self.running
+        record, alone = self.custody.record(request), self._is_alone
         if alone:
             self.custody.slide_windows([request], interval=1)
         planned = self._admission.plan_chunk(request, record, book, alone=alone)
@@ -115,40 +155,39 @@ class Scheduler:
                 self.end(request, "out of memory: not one page can be had for the rest of the prompt")
         return planned
 
-    def _plan_waiting(self, book: Book, *, alone: bool) -> list[Planned]:
+    def _plan_waiting(self, book: Book, *, alone: bool) -> list[Entry]:
         """Who is admitted, in the waiting order, up to the first who is not or whose input is cut."""
-        admitted: list[Planned] = []
+        admitted: list[Entry] = []
         for request in self._admission.in_order(self.waiting):
             plan = self._admission.plan_new(request, book, alone=alone and not admitted)
             if plan is None:
                 break
             self.waiting.remove(request)
-            self.custody.open(request, plan.entry.record)
+            self.custody.open(request, plan.record)
             admitted.append(plan)
-            if not plan.entry.completes_input:
+            if not plan.completes_input:
                 break
         return admitted
 
-    def _take_in(self, planned: Sequence[Planned], book: Book) -> list[Entry]:
-        """Consume the reservations; whose input ends with its entry runs from now on."""
+    def _take_in(self, planned: Sequence[Entry]) -> list[Entry]:
+        """Take what was reserved; whose input ends with its entry runs from now on."""
         entries = []
-        for plan in planned:
-            request = plan.entry.request
+        for entry in planned:
+            request = entry.request
             if request is self.chunked:
                 self.chunked = None
-            if plan.entry.completes_input:
+            if entry.completes_input:
                 self.running.append(request)
             else:
                 self.chunked = request
-            book.consume(plan.firm)
-            if self._take_pages(plan.entry):
-                entries.append(plan.entry)
+            if self._take_pages(entry, entry.end):
+                entries.append(entry)
         return entries
 
-    def _take_pages(self, entry: Entry) -> bool:
+    def _take_pages(self, entry: Entry, length: int) -> bool:
         """The pages of an entry; who finds none in spite of a promise is put back, and the step goes on."""
         try:
-            self.custody.grow(entry.record, entry.end)
+            self.custody.grow(entry.record, length)
         except PoolExhausted as exhausted:
             request = entry.request
             if self._observer:
@@ -157,27 +196,28 @@ class Scheduler:
             return False
         return True
 
-    def _decode(self) -> list[Entry]:
-        """One token of everyone who runs, after making room for it."""
-        if self.running:
-            self._make_room()
+    def _decode(self, running: Sequence[Running]) -> list[Entry]:
+        """One token of each, with room for the lookahead behind it."""
         entries = []
-        for request in list(self.running):
-            record = self.custody.record(request)
-            start = record.committed_len
+        for request, record in running:
+            start = record.launched_len
             entry = Entry(request, record, start, start + 1, completes_input=True, decodes=True)
-            if self._take_pages(entry):
+            if self._take_pages(entry, max(record.allocated_len, entry.end + self._config.lookahead_tokens)):
                 entries.append(entry)
         return entries
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> bool:
         """Evict for the next decode step; still short, retract whoever has least to lose, but never the last.
 
-        Before anybody gives way every page that is dead under a window has gone too.
+        Before anybody gives way, what is in flight has landed and every page that is dead under a window
+        has gone.  False where a pass is late, so that nothing can be decided yet.
         """
         if not self._evict_for_decode():
-            self.ratio.decay()
-            return
+            if self.running:
+                self.ratio.decay()
+            return True
+        if not self._settle():
+            return False
         self.custody.slide_windows(self.active, interval=1)
         retracted = False
         while (short := self._evict_for_decode()) and len(self.active) > 1:
@@ -187,17 +227,55 @@ class Scheduler:
             self.ratio.learn(self.active)
         if short and self.running:
             self.end(self.running[0], "out of memory: the pools are too small for one more token")
+        return True
 
     def _evict_for_decode(self) -> Need:
         """Evict until the next decode step has its pages; by pool, those that it still lacks."""
-        need = self._admission.decode_need([self.custody.record(request) for request in self.running])
-        return self.custody.evict(need)
+        return self.custody.evict(self._admission.decode_need(self._going_on()))
 
     def _retract(self, request: Request, short: Need) -> None:
-        request.num_retractions += 1
+        request.setbacks.retractions += 1
         if self._observer:
             self._observer.notice(Retracted(request.id, request.num_outputs, tuple(short.items())))
         self._put_back(request, cause="retracted")
+
+    def _preempt(self) -> None:
+        """Let those who run give way to the first who waits, if it is that much more important and it helps."""
+        rivalry = self._rivalry()
+        if not rivalry or not victims(rivalry.lacking, rivalry.yields) or not self._settle():
+            return
+        if rivalry := self._rivalry():
+            for request in victims(rivalry.lacking, rivalry.yields):
+                request.setbacks.retractions += 1
+                if self._observer:
+                    self._observer.notice(Preempted(request.id, request.num_outputs, rivalry.first.id))
+                self._put_back(request, cause="preempted")
+
+    def _rivalry(self) -> Rivalry | None:
+        """The first who waits, and who runs and must yield to it; None where there is no such pair."""
+        threshold = self._config.preemption_threshold
+        if threshold is None or self.chunked or not self.running or not len(self.waiting):
+            return None
+        first = self._admission.in_order(self.waiting)[0]
+        if all(first.priority <= request.priority + threshold for request in self.running):
+            return None
+        running, ratio, match = self._going_on(), self.ratio.value, self._admission.match(first)
+        yields = [
+            Yield(
+                one.request,
+                self.custody.units_of(one.record, but=match),
+                self._admission.growth(one, ratio=ratio).total,
+            )
+            for one in running
+            if first.priority > one.request.priority + threshold
+        ]
+        book = self._admission.open_book(running, ratio=ratio)
+        lacking = self._admission.lacks(first, book)
+        if lacking and self._config.mixed_batches:
+            # Who gives way leaves its token of the chunk, too: the first one's may be longer then, and need more.
+            book.budget += len(yields)
+            lacking = self._admission.lacks(first, book)
+        return Rivalry(first, lacking, yields)
 
     def _put_back(self, request: Request, *, cause: str) -> None:
         self._leave(request, cause=cause)
@@ -210,34 +288,54 @@ class Scheduler:
             self.running.remove(request)
         self.custody.release(request, cause=cause)
 
-    def _run(self, entries: Sequence[Entry]) -> list[int | None]:
-        """One forward pass, awaited; what was freed meanwhile behind its fence is free after it."""
-        self._launch += 1
-        if self._observer:
-            computed = tuple((entry.request.id, entry.start, entry.end) for entry in entries)
-            self._observer.notice(Launched(self._launch, computed))
-        self._forward.launch(forward_batch(self._memory, self._launch, entries))
-        tokens = self._forward.collect(self._launch)
-        self._memory.complete(self._launch)
-        if self._observer:
-            self._observer.notice(Completed(self._launch))
-        return tokens
+    def _settle(self) -> bool:
+        """Process everything in flight; False where a pass is late."""
+        while self.pipeline:
+            if not self._process_oldest():
+                return False
+        return True
 
-    def _process(self, entries: Sequence[Entry], tokens: Sequence[int | None]) -> None:
+    def _process_oldest(self) -> bool:
+        """What the oldest pass computed, where its request has not moved on; False where it still runs."""
+        landed = self.pipeline.collect()
+        if landed is None:
+            return False
+        self.custody.complete(landed.launch)
+        tokens = landed.tokens or [None] * len(landed.entries)
+        for entry, token in zip(landed.entries, tokens, strict=True):
+            if not self.custody.holds(entry.request, entry.record):
+                if self._observer:
+                    self._observer.notice(Discarded(landed.launch, entry.request.id))
+            elif landed.failure is None:
+                self._process(entry, token)
+            else:
+                self._retry(entry.request, landed.failure)
+        return True
+
+    def _retry(self, request: Request, reason: str) -> None:
+        """Put back who was in a pass that failed; whose passes failed too often ends with the reason."""
+        request.setbacks.failures += 1
+        if request.setbacks.failures > self._config.max_forward_retries:
+            self.end(request, f"forward failed {request.setbacks.failures} times: {reason}")
+        else:
+            self._put_back(request, cause="forward failed")
+
+    def _process(self, entry: Entry, token: int | None) -> None:
         """Commit what was computed, publish what others may share, and end who is done."""
-        for entry, token in zip(entries, tokens, strict=True):
-            request = entry.request
-            entry.record.committed_len = entry.end
-            if token is not None:
-                request.append(token)
-            is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
-            if is_done or not entry.decodes:
-                self.custody.publish(request, end=entry.end)
-            if is_done:
-                self._leave(request, cause="finished")
-                self.note_end(request, request.finish_reason or "length")
+        request = entry.request
+        entry.record.committed_len = entry.end
+        if token is not None:
+            request.append(token)
+            self._advanced.append(request)
+        is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
+        if is_done or not entry.decodes:
+            self.custody.publish(request, end=entry.end)
+        if is_done:
+            self._leave(request, cause="finished")
+            self.note_end(request, request.finish_reason or "length")
 
-    def _send(self, entries: Sequence[Entry]) -> list[Output]:
+    def _send(self) -> list[Output]:
         ended, self._ended = self._ended, []
-        going_on = [entry.request for entry in entries if entry.request.unsent and not entry.request.finish_reason]
+        advanced, self._advanced = self._advanced, []
+        going_on = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
         return [request.send() for request in [*going_on, *ended]]

@@ -1,10 +1,14 @@
 """swarden bench: the benchmarks, as ratios against a reference of the same run."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
+from harness.bench import pool_growth, shrinking, strict_overhead
 from harness.bench.checked_step import CheckedStepCost, measure
+from harness.bench.pool_growth import Growth
+from harness.bench.strict_overhead import Overhead
 from harness.commands.console import OUT, print_json, progress
 from harness.process import prepare_process
 
@@ -12,17 +16,28 @@ from harness.process import prepare_process
 def bench(
     *,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the median counts")] = 5,
+    strict_seconds: Annotated[
+        float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
+    ] = strict_overhead.CPU_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """What a checked engine step costs, in steps of an empty Hypothesis machine."""
+    """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one."""
     prepare_process()
     with progress() as bar:
         bar.add_task("checked engine step against an empty machine")
         cost = measure(pairs)
+        bar.add_task("strict check, level by level")
+        overheads = strict_overhead.measure_all(cpu_seconds=strict_seconds)
+        bar.add_task("the same traffic in small and in large pools")
+        growths = pool_growth.measure_all(pairs=pairs)
+        bar.add_task("our shrinker against that of Hypothesis")
+        comparisons = [shrinking.compare(mutant) for mutant in shrinking.MUTANTS]
     if as_json:
-        print_json(figures(cost))
+        print_json(figures(cost) | strict_figures(overheads, growths) | shrinking.figures(comparisons))
     else:
         OUT.print(_text(cost), markup=False)
+        OUT.print(_strict_text(overheads, growths), markup=False)
+        OUT.print(shrinking.text(comparisons), markup=False)
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:
@@ -41,6 +56,35 @@ def figures(cost: CheckedStepCost) -> dict[str, Any]:
             "noop_share": round(workload.noop_share, 4),
         },
     }
+
+
+def strict_figures(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> dict[str, Any]:
+    return {
+        "strict_overhead": {one.level: round(one.share, 4) for one in overheads},
+        "strict_us_per_step": {one.level: round(one.check_us, 1) for one in overheads},
+        "strict_told_us": {one.level: round(one.told_us, 1) for one in overheads},
+        "strict_step_us": {one.level: round(one.step_us, 1) for one in overheads},
+        "census_ms_per_thousand_pages": next(
+            (round(one.ms_per_thousand_pages, 3) for one in overheads if one.level == "census"), None
+        ),
+        "pool_growth_ratio": {one.level: round(one.ratio, 3) for one in growths},
+        "pool_growth_us": {one.level: [round(one.small_us, 1), round(one.large_us, 1)] for one in growths},
+    }
+
+
+def _strict_text(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> str:
+    lines = [
+        f"strict check, {one.level}: {one.share:.1%} of a step ({one.check_us:.0f} us of {one.step_us:.0f} us of CPU "
+        f"over {one.steps} steps), {one.ms_per_thousand_pages:.3f} ms per 1,000 pages; to tell it anything "
+        f"took {one.told_us:.0f} us more"
+        for one in overheads
+    ]
+    lines += [
+        f"pools of {pool_growth.LARGE_PAGES} pages against {pool_growth.SMALL_PAGES}, strict check {one.level}: "
+        f"{one.ratio:.2f} ({one.large_us:.0f} us / {one.small_us:.0f} us of CPU a step)"
+        for one in growths
+    ]
+    return "\n".join(lines)
 
 
 def _text(cost: CheckedStepCost) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PIPED_WIDTH = 240  # columns, for tables that nobody's terminal cuts
-OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -2,13 +2,16 @@
 
 import os
 import secrets
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fakes.catalog import FAULTS
 from harness.campaign import Plan, Result, why_not_green
 from harness.commands.console import ERR, OUT, print_json, progress
+from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.driver import STUCK
 from harness.engines.registry import ENGINES, MACHINES
 from harness.errors import UsageError
@@ -29,23 +32,20 @@ def fuzz(
     machine: Annotated[str | None, typer.Option(help="engine, ledger or tree; all of them by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
     minutes: Annotated[float | None, typer.Option(min=0.01, help="instead of the profile's")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs of each worker")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs, of all workers together")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
     engine: Annotated[str, typer.Option(help="which engine to drive")] = "swarden",
     mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
     out: Annotated[Path, typer.Option(help="where findings are written")] = FINDINGS,
+    events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Drive an engine with random traffic; check every step; shrink and keep what fails."""
-    for name, value, choices in (
-        ("--machine", machine or "engine", MACHINES),
-        ("--profile", profile, PROFILES),
-        ("--engine", engine, ENGINES),
-    ):
-        if value not in choices:
-            raise UsageError(f"{name}: {value!r} is not one of {', '.join(choices)}")
+    _check("--machine", machine or "engine", MACHINES)
+    _check("--profile", profile, PROFILES)
+    _check("--engine", engine, ENGINES)
     with planted(mutant):
         pass
     if out.exists() and not os.access(out, os.W_OK):
@@ -60,20 +60,27 @@ def fuzz(
         machine,
         mutant,
         stop_on_first,
+        out,
     )
     workers = workers or os.cpu_count() or 1
     ERR.print(
         f"swarden fuzz --profile {profile} --seed {plan.seed} --workers {workers}: "
         "hypothesis generates only, no database, not derandomized"
     )
-    result = _run(plan, workers)
-    findings = _settle(result, out)
+    with event_lines(events) as lines:
+        result = _run(plan, workers, lines)
+        findings = _settle(result, out, lines)
     owed = _owed(result, plan, findings)
     if as_json:
         print_json(summary(result, findings))
     else:
         _tell(result, findings, owed)
     raise typer.Exit(exit_code(result, findings, owed))
+
+
+def _check(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{option}: {value!r} is not one of {', '.join(choices)}")
 
 
 def summary(result: Result, findings: list[Settled]) -> dict[str, Any]:
@@ -86,25 +93,26 @@ def summary(result: Result, findings: list[Settled]) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "steps_per_second": round(tallies.steps / result.seconds, 1),
         "violations": tallies.failed_runs,
-        "findings": [
-            {
-                "fingerprint": finding.fingerprint,
-                "invariant": finding.invariant,
-                "ops": finding.ops,
-                "engine_steps": finding.engine_steps,
-                "found_cpu_seconds": round(finding.found_cpu_seconds, 3),
-                "shrink_cpu_seconds": round(finding.shrink_cpu_seconds, 3),
-                "path": str(finding.path),
-            }
-            for finding in findings
-        ],
+        "findings": list(map(_figures, findings)),
         "probes": dict(sorted(tallies.probes.items())),
         "checks": {
             name: {"evaluated": tallies.evaluated[name], "not_applicable": tallies.not_applicable[name]}
             for name in names
         },
         "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
-        "faults": {},
+        "faults": {fault: tallies.fired[fault] for fault in FAULTS},
+    }
+
+
+def _figures(finding: Settled) -> dict[str, Any]:
+    return {
+        "fingerprint": finding.fingerprint,
+        "invariant": finding.invariant,
+        "ops": finding.ops,
+        "engine_steps": finding.engine_steps,
+        "found_cpu_seconds": round(finding.found_cpu_seconds, 3),
+        "shrink_cpu_seconds": round(finding.shrink_cpu_seconds, 3),
+        "path": str(finding.path),
     }
 
 
@@ -126,26 +134,28 @@ def _owed(result: Result, plan: Plan, findings: list[Settled]) -> list[str]:
     return why_not_green(result, plan.profile)
 
 
-def _run(plan: Plan, workers: int) -> Result:
+def _run(plan: Plan, workers: int, lines: EventLines) -> Result:
     latest: dict[int, Progress] = {}
     with progress() as bar:
         task = bar.add_task("starting")
 
         def tell(news: Progress) -> None:
             latest[news.worker] = news
+            lines.write("progress", **news._asdict())
             runs, steps, failed = (sum(one[place] for one in latest.values()) for place in (1, 2, 3))
             bar.update(task, description=f"{runs} runs, {steps} engine steps, {failed} failed")
 
         return run_campaign(plan, workers, tell)
 
 
-def _settle(result: Result, out: Path) -> list[Settled]:
+def _settle(result: Result, out: Path, lines: EventLines) -> list[Settled]:
     settled = []
     with progress() as bar:
         for finding in result.findings.values():
             bar.add_task(f"shrinking {finding.fingerprint}")
             try:
                 settled.append(settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)))
+                lines.write("finding", **_figures(settled[-1]))
             except DoesNotFail as gone:
                 result.diverged.append(str(gone))
     return settled

@@ -1,5 +1,7 @@
-"""swarden mutants: the catalogue of historical bugs, and how fast each is found when planted."""
+"""swarden mutants: the catalogue of bugs, how fast each is found when planted, and who tells of which."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -7,22 +9,36 @@ import typer
 from rich.table import Table
 
 from harness.commands.console import OUT, print_json, progress
+from harness.commands.sample import sample
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode
-from harness.hunt import Hunted, hunt
-from harness.mutants.catalog import BY_ID, CATALOG
+from harness.hunt import Scope, Score, hunt_all
+from harness.kill_matrix import matrix_of, page
+from harness.mutants.catalog import BY_ID, CATALOG, ROWS, Row
 from harness.mutants.mutant import Mutant
+from harness.mutants.unplanted import Waiting
 
 FINDINGS = Path(".swarden/mutants")
+OPLOGS = Path("tests/quality/oplogs")
+SEEDS_FILE = "seeds.json"
 
-app = typer.Typer(help="Historical bugs: list them, or plant and hunt them.", no_args_is_help=True)
+app = typer.Typer(help="Bugs by their number: list them, plant and hunt them, or say who tells of which.")
+app.command()(sample)
 
 
-@app.command("list")
-def listing() -> None:
-    """Every mutant: its id, where it happened, which invariants may catch it."""
-    for mutant in CATALOG:
-        OUT.print(f"{mutant.id}  {mutant.source}\n     caught by {', '.join(mutant.caught_by)}", markup=False)
+@app.callback(invoke_without_command=True)
+def listing(context: typer.Context) -> None:
+    """Every bug of the catalogue: its id, whether it is planted, where it happened."""
+    if context.invoked_subcommand is None:
+        for row in ROWS:
+            OUT.print(f"{row.id:4} {_status(row)}: {row.source}", markup=False)
+
+
+@app.command("list", hidden=True)
+def list_again(context: typer.Context) -> None:
+    """The same as without a command."""
+    context.invoked_subcommand = None
+    listing(context)
 
 
 @app.command()
@@ -31,24 +47,34 @@ def run(
     *,
     seeds: Annotated[int, typer.Option(min=1, help="hunts per mutant, each from another seed")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="CPU seconds to find, and again to shrink")] = 60.0,
-    out: Annotated[Path, typer.Option(help="where the op-logs are written")] = FINDINGS,
+    workers: Annotated[int, typer.Option(min=1, help="processes that share the mutants")] = 1,
+    out: Annotated[Path, typer.Option(help="where op-logs and the figures of each seed are written")] = FINDINGS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Plant each bug and hunt it from a cold start; found, missed, and at what cost (imports not counted)."""
     chosen = [_mutant(name) for name in ids] if ids else list(CATALOG)
-    hunts: list[Hunted] = []
     with progress() as bar:
-        task = bar.add_task("hunting")
-        for mutant in chosen:
-            for seed in range(seeds):
-                bar.update(task, description=f"{mutant.id} from seed {seed}")
-                hunts.append(hunt(mutant, seed=seed, seconds=seconds, out=out))
+        task = bar.add_task(f"hunting {len(chosen)} mutants")
+        scores = hunt_all(
+            chosen,
+            Scope(seeds, seconds, out),
+            workers=workers,
+            tell=lambda score: bar.update(task, description=f"{score.mutant.id} {_found(score)}"),
+        )
+    _keep_seeds(scores, out)
     if as_json:
-        print_json({"mutants": [one.figures() for one in hunts]})
+        print_json({"mutants": [score.figures() for score in scores]})
     else:
-        OUT.print(_table(hunts))
-    missed = any(not one.is_caught for one in hunts)
-    raise typer.Exit(ExitCode.RED if missed else ExitCode.CLEAN)
+        OUT.print(_table(scores))
+    raise typer.Exit(ExitCode.CLEAN if all(score.is_found for score in scores) else ExitCode.RED)
+
+
+@app.command()
+def matrix(
+    oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
+) -> None:
+    """The page of the kill matrix: which invariant tells of which bug, by replaying their op-logs."""
+    OUT.file.write(page(matrix_of(oplogs)))
 
 
 def _mutant(name: str) -> Mutant:
@@ -57,13 +83,28 @@ def _mutant(name: str) -> Mutant:
     return BY_ID[name]
 
 
-def _table(hunts: list[Hunted]) -> Table:
-    table = Table("mutant", "seed", "", "by", "found, CPU s", "shrunk, CPU s", "ops", "steps")
-    for one in hunts:
-        settled = one.settled
-        row = [one.mutant.id, str(one.seed), "found" if one.is_caught else "missed"]
-        if settled:
-            row += [settled.invariant, f"{settled.found_cpu_seconds:.1f}", f"{settled.shrink_cpu_seconds:.1f}"]
-            row += [str(settled.ops), str(settled.engine_steps)]
-        table.add_row(*row)
+def _status(row: Row) -> str:
+    if isinstance(row, Mutant):
+        return "planted"
+    return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
+
+
+def _keep_seeds(scores: list[Score], out: Path) -> None:
+    """The figures of every single hunt, for who wants more than medians."""
+    out.mkdir(parents=True, exist_ok=True)
+    hunts = [asdict(one) for score in scores for one in score.hunts]
+    (out / SEEDS_FILE).write_text(json.dumps(hunts, indent=1) + "\n")
+
+
+def _found(score: Score) -> str:
+    return f"{'found' if score.is_found else 'missed'} from {len(score.caught)} of {len(score.hunts)} seeds"
+
+
+def _table(scores: list[Score]) -> Table:
+    table = Table("mutant", "", "by", "found, CPU s", "shrunk, CPU s", "ops", "steps")
+    for score in scores:
+        figures = score.figures()
+        named = ("found_cpu_seconds", "shrink_cpu_seconds", "ops", "engine_steps")
+        medians = ["-" if figures[name] is None else f"{figures[name]:g}" for name in named]
+        table.add_row(score.mutant.id, _found(score), score.invariant or "-", *medians)
     return table

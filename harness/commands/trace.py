@@ -14,6 +14,7 @@ from harness.commands.console import ERR, OUT, print_json
 from harness.driver import STUCK, Failure
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode
+from harness.replay import planted
 from harness.report import failure_text
 from harness.traces.formats import FORMATS, reader_of
 from harness.traces.request import TraceRequest
@@ -43,11 +44,15 @@ def trace(
     step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
     check_every: Annotated[
         int | None,
-        typer.Option(min=1, help=f"check each Nth step; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
+        typer.Option(min=0, help=f"check each Nth step, 0: none; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
     ] = None,
+    mutant: Annotated[str | None, typer.Option(help="plant a bug of the catalogue while serving")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Serve a production trace with a stand-in for the model; stops at the first violation."""
+    """Serve a production trace with a stand-in for the model; stops at the first violation.
+
+    Where SWARDEN_STRICT_MEM_CHECK asks for a strict check, it watches too; with --check-every 0 it does alone.
+    """
     requests = reader_of(format_name)(file, limit=limit, scale=scale)
     try:
         config = EngineConfig(
@@ -61,8 +66,11 @@ def trace(
             # Outputs are shorter by the scale, so what the ratio learns over them comes sooner too.
             new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
         )
-        pace = Pace(step_ms, check_every or (ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY), oracle)
-        served = _serve(requests, oracle_config(requests) if oracle else config, pace)
+        if check_every is None:
+            check_every = ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
+        with planted(mutant):
+            pace = Pace(step_ms, check_every, oracle)
+            served = _serve(requests, oracle_config(requests) if oracle else config, pace)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     _tell(served, as_json=as_json)

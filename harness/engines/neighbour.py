@@ -23,7 +23,7 @@ class Neighbour:
         ledger = self._ledgers[pool % len(self._ledgers)]
         let_go = self._held.pop(ledger.name)
         ledger.free(let_go, owner=PRESSURE, cause="pressure let go")
-        self._held[ledger.name] = ledger.take(min(pages, ledger.num_free), owner=PRESSURE)
+        self._held[ledger.name] = ledger.take_checked(min(pages, ledger.num_free), owner=PRESSURE)
         return bool(let_go or self._held[ledger.name])
 
     def held(self, pool: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from fakes.faults import FaultPlan
 from invariants.view import Snapshot
 
 
@@ -27,17 +28,17 @@ class Streamed(NamedTuple):
 
 
 class EnginePort(Protocol):
-    """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed."""
+    """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed.
 
-    @property
-    def pool_names(self) -> Sequence[str]: ...
+    `vocabulary` is how many tokens the model can sample, 0 where outputs cannot be foretold.  `faults`
+    knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
+    is the harness's own; each firing is told among the engine's events.
+    """
 
-    @property
-    def windows(self) -> tuple[int | None, ...]: ...
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens the model can sample; 0 where outputs cannot be foretold."""
+    pool_names: Sequence[str]
+    windows: tuple[int | None, ...]
+    vocabulary: int
+    faults: FaultPlan
 
     def submit(self, submission: Submission) -> int:
         """Queue a request; its id."""
@@ -53,6 +54,11 @@ class EnginePort(Protocol):
 
     def pressure(self, pool: str, pages: int) -> None:
         """Hold `pages` of a pool outside of the engine, or as many as are free; the earlier ones go back."""
+
+    def pause(self) -> bool:
+        """Retract everybody and launch nothing until `resume`; False where this engine cannot."""
+
+    def resume(self) -> None: ...
 
     @property
     def has_work(self) -> bool: ...

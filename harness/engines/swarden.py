@@ -1,13 +1,16 @@
 """The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import invariants.events as seen
 from engine_under_test import events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
+from fakes.backing import FakeBacking
+from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
+from fakes.faults import FaultPlan
 from fakes.forward import FakeForward, TagRead, TagWritten
 from harness.engines.capture import EngineCapture
 from harness.engines.neighbour import Neighbour
@@ -15,33 +18,49 @@ from harness.engines.port import Streamed, Submission
 from invariants import reference, view
 
 VOCABULARY = 64
-TRANSLATION: dict[type, Callable[[Iterable[object]], NamedTuple]] = {
-    events.Taken: seen.Taken._make,
-    events.Given: seen.Given._make,
-    events.Freed: seen.Freed._make,
-    events.Refused: seen.Refused._make,
-    events.Paired: seen.Paired._make,
-    events.Matched: seen.Matched._make,
-    events.Inserted: seen.Inserted._make,
-    events.Split: seen.Split._make,
-    events.Recovered: seen.Recovered._make,
-    events.Tombstoned: seen.Tombstoned._make,
-    events.Removed: seen.Removed._make,
-    events.Evicted: seen.Evicted._make,
-    events.Locked: seen.Locked._make,
-    events.Unlocked: seen.Unlocked._make,
-    events.Slid: seen.Slid._make,
-    events.Rejected: seen.Rejected._make,
-    events.Admitted: seen.Admitted._make,
-    events.Parked: seen.Parked._make,
-    events.Retracted: seen.Retracted._make,
-    events.RanOut: seen.RanOut._make,
-    events.Finished: seen.Finished._make,
-    events.Launched: seen.Launched._make,
-    events.Completed: seen.Completed._make,
-    TagRead: seen.Read._make,
-    TagWritten: seen.Written._make,
+TRANSLATION: dict[type, type[NamedTuple]] = {
+    events.Taken: seen.Taken,
+    events.Given: seen.Given,
+    events.Freed: seen.Freed,
+    events.Refused: seen.Refused,
+    events.Paired: seen.Paired,
+    events.Matched: seen.Matched,
+    events.Inserted: seen.Inserted,
+    events.Split: seen.Split,
+    events.Recovered: seen.Recovered,
+    events.Tombstoned: seen.Tombstoned,
+    events.Removed: seen.Removed,
+    events.Evicted: seen.Evicted,
+    events.Locked: seen.Locked,
+    events.Unlocked: seen.Unlocked,
+    events.Slid: seen.Slid,
+    events.Rejected: seen.Rejected,
+    events.Admitted: seen.Admitted,
+    events.Parked: seen.Parked,
+    events.Retracted: seen.Retracted,
+    events.RanOut: seen.RanOut,
+    events.Preempted: seen.Preempted,
+    events.Finished: seen.Finished,
+    events.Launched: seen.Launched,
+    events.Late: seen.Late,
+    events.Failed: seen.Failed,
+    events.Discarded: seen.Discarded,
+    events.Completed: seen.Completed,
+    events.Paused: seen.Paused,
+    events.Resumed: seen.Resumed,
+    TagRead: seen.Read,
+    TagWritten: seen.Written,
+    seen.Fired: seen.Fired,  # told by the fault plan
 }
+
+NOT_JUDGED = frozenset(
+    {events.Submitted, events.AbortAsked, events.StepBegan, events.StepEnded, events.Flushed}
+)  # what was asked of the engine, which its driver knows
+
+
+def translated(event: tuple[object, ...]) -> NamedTuple:
+    """What the engine tells, in the words of the invariants: a type of the same name, with the same fields."""
+    return tuple.__new__(TRANSLATION[type(event)], event)
 
 
 class EventLog:
@@ -52,7 +71,7 @@ class EventLog:
         self.notice = self._heard.append
 
     def take(self) -> list[NamedTuple]:
-        taken = [TRANSLATION[type(event)](event) for event in self._heard]
+        taken = [translated(event) for event in self._heard if type(event) not in NOT_JUDGED]
         self._heard.clear()
         return taken
 
@@ -68,26 +87,25 @@ class ReferenceModel:
 
 
 class SwardenEngine:
-    """Our engine behind EnginePort, with the fake forward and the fake clock."""
-
-    vocabulary = VOCABULARY
+    """Our engine behind EnginePort, on fakes alone."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._events = EventLog()
+        self.faults = FaultPlan(FAULTS, tell=lambda fault: self._events.notice(seen.Fired(fault)))
         self._clock = FakeClock()
-        self._forward = FakeForward(ReferenceModel(), note=self._events.notice)
-        self._engine = create_engine(config, forward=self._forward, clock=self._clock, observer=self._events)
+        self._engine = create_engine(
+            config,
+            forward=FakeForward(ReferenceModel(), note=self._events.notice, plan=self.faults),
+            clock=self._clock,
+            observer=self._events,
+            backing=FakeBacking(self.faults),
+        )
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
+        self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
+        self.windows = tuple(pool.window for pool in config.pools)
+        self.vocabulary = VOCABULARY
         self._steps = 0
-
-    @property
-    def pool_names(self) -> Sequence[str]:
-        return [pool.name for pool in self._engine.memory.pools]
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        return tuple(pool.window for pool in self._engine.memory.pools)
 
     @property
     def has_work(self) -> bool:
@@ -117,6 +135,13 @@ class SwardenEngine:
 
     def pressure(self, pool: str, pages: int) -> None:
         self._neighbour.hold(self.pool_names.index(pool), pages)
+
+    def pause(self) -> bool:
+        self._engine.pause()
+        return True
+
+    def resume(self) -> None:
+        self._engine.resume()
 
     def capture(self) -> view.Snapshot:
         outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}

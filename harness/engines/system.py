@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from fakes.client import FakeClient
 from harness.engines.port import EnginePort, Streamed, Submission
-from harness.ops import Abort, AdvanceClock, Flush, Op, Pressure, Step, Submit
+from harness.ops import Abort, AdvanceClock, Flush, Heal, Inject, Op, Pause, Pressure, Resume, Step, Submit
 from harness.recipes import expand
-from invariants.events import Launched
+from invariants.events import Completed, Fired, Launched
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
@@ -15,7 +16,12 @@ DRAIN_STEPS_PER_TOKEN = 4
 
 
 class System(Protocol):
-    """One thing that ops are done to, and looked at after each."""
+    """One thing that ops are done to, and looked at after each.
+
+    `steps_without_forward` counts the steps since the last launch in which nothing was computed though
+    there was work and nothing stood in the way: no fault that fired in them, no pause that was asked for.
+    Where a neighbour takes pages or gives them back it begins anew.
+    """
 
     reference: Reference
     steps_without_forward: int
@@ -27,7 +33,7 @@ class System(Protocol):
     def has_work(self) -> bool: ...
 
     def heal(self) -> None:
-        """End every fault and every pressure."""
+        """End every fault, every pressure and a pause."""
 
     def clear(self) -> None:
         """Let go of everything cached, once no work is left."""
@@ -59,6 +65,8 @@ class EngineSystem:
         self._keep_finished = keep_finished
         self._alive: list[int] = []
         self._max_tokens: dict[int, int] = {}
+        self._client = FakeClient(port.faults)
+        self._is_paused = False
         self._worked = False
 
     @property
@@ -85,11 +93,22 @@ class EngineSystem:
             case Pressure():
                 names = self.port.pool_names
                 self.port.pressure(names[op.pool % len(names)], op.pages)
+                self.steps_without_forward = 0
+            case Pause():
+                return self._pause()
+            case Resume():
+                return self._resume()
+            case Inject():
+                return self._inject(op)
+            case Heal():
+                return op.fault in (None, *self.port.faults.known) and self.port.faults.heal(op.fault)
             case _:
                 return False
         return True
 
     def heal(self) -> None:
+        self.port.faults.heal()
+        self._resume()
         for pool in self.port.pool_names:
             self.port.pressure(pool, 0)
 
@@ -102,8 +121,11 @@ class EngineSystem:
     def take_events(self) -> list[NamedTuple]:
         events = self.heard = self.port.take_events()
         if self._worked:
-            idle = not any(type(event) is Launched for event in events)
-            self.steps_without_forward = self.steps_without_forward + 1 if idle else 0
+            kinds = {type(event) for event in events}
+            if Launched in kinds:
+                self.steps_without_forward = 0
+            elif not kinds & {Completed, Fired} and not self._is_paused:
+                self.steps_without_forward += 1
             self._worked = False
         return events
 
@@ -118,6 +140,8 @@ class EngineSystem:
             self.reference.streamed(streamed.request_id, streamed.token_ids)
             if streamed.finish_reason is not None:
                 self._alive.remove(streamed.request_id)
+            elif not self._client.reads():
+                self.port.abort(streamed.request_id)
         if not self._alive:
             self._worked = False
             self.steps_without_forward = 0
@@ -133,6 +157,26 @@ class EngineSystem:
         self._alive.append(request)
         self.submitted.append(request)
         self._max_tokens[request] = len(tokens) + op.max_new_tokens
+        return True
+
+    def _pause(self) -> bool:
+        if self._is_paused:
+            return False
+        self._is_paused = self.port.pause()
+        return self._is_paused
+
+    def _resume(self) -> bool:
+        if not self._is_paused:
+            return False
+        self._is_paused = False
+        self.port.resume()
+        return True
+
+    def _inject(self, op: Inject) -> bool:
+        """Arm a fault that this engine can have."""
+        if op.fault is None or op.fault not in self.port.faults.known or not op.count:
+            return False
+        self.port.faults.arm(op.fault, skip=op.skip, count=op.count)
         return True
 
     def _abort(self, op: Abort) -> bool:

@@ -10,7 +10,8 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import align_down, num_pages, request_owner
-from harness.engines.capture import MemoryWalk, claims_of, limits_of
+from harness.engines.capture import claims_of, limits_of
+from harness.engines.memory_walk import MemoryWalk
 from harness.engines.modelled_cache import Found, ModelledCache, Reader
 from harness.engines.neighbour import Neighbour
 from harness.engines.swarden import EventLog
@@ -186,11 +187,10 @@ class TreeSystem:
 
     def _open(self, found: Found) -> Reader:
         """A row and a lock on what was found."""
-        owner, match = request_owner(self._num_ops), found.match
+        owner, length = request_owner(self._num_ops), found.match.length
         [row] = self._memory.table.rows.take(1, owner=owner)
-        self._memory.table.write(row, 0, match.handles)
-        receipt = self._cache.cache.lock(match)
-        record = KVRecord(owner, row, receipt, match.length, match.length, match.length, 0, list(match.handles))
+        record = KVRecord(owner, row, self._cache.cache.lock(found.match), length, length, length, length)
+        record.write(self._memory.table, 0, found.match.handles)
         return self._cache.lock(found, record)
 
     def _grow(self, record: KVRecord, count: int, length: int) -> None:
@@ -201,13 +201,12 @@ class TreeSystem:
             self._cache.evict(short)
             self._cache.compare("eviction for an insertion", self._neighbour)
         handles = self._memory.ledgers.take(count, owner=record.owner)
-        self._memory.table.write(record.row, len(record.handles), handles)
-        record.handles += handles
-        record.committed_len = record.allocated_len = length
+        record.write(self._memory.table, len(record.handles), handles)
+        record.committed_len = record.launched_len = record.allocated_len = length
 
     def _frontier(self, record: KVRecord, dead: int) -> int:
         """Behind the first `dead` private pages, as far as a request may slide that has computed all of them."""
-        window = next((pool.window for pool in self._memory.pools if pool.window is not None), None)
+        window = self._memory.window
         if window is None or not dead:
             return 0
         page_size = self._config.page_size

@@ -1,6 +1,6 @@
 """What every machine has: a driver for the run, and somebody who hears how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -47,6 +47,11 @@ class Machine(RuleBasedStateMachine):
         if self.driver is not None and not self.listener.is_over:
             self.driver.apply(op)
             self.listener.on_op(self.driver)
+
+    def apply_all(self, ops: Iterable[Op]) -> None:
+        """Ops that belong together."""
+        for op in ops:
+            self.apply(op)
 
     def teardown(self) -> None:
         """Every run ends in a drain."""

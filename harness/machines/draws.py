@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.units import align_up, lookback
-from harness.ops import Recipe
+from engine_under_test.units import align_up, lookback, num_pages
+from fakes.catalog import FAULTS
+from harness.ops import MAX_STEPS_PER_OP, Heal, Inject, Op, Recipe, Step
 
 PAGE_SIZES = (4, 1, 2, 16, 64)
 WINDOWS = (8, 2, 4, 5, 17, 40)
-POOL_TOKENS = (128, 64, 96, 256, 48, 512)
+POOL_TOKENS = (64, 96, 48, 128, 32, 256)
 SPARE_SWA_PAGES = (4, 0, 1, 2, 8, 40)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly the same, so that prompts share long prefixes
-KINDS = ("both", "both", "both", "both", "full", "swa")
+KINDS = ("both", "both", "both", "swa", "full")
 MAX_CONTEXT_LEN = 384
+LOOKAHEADS = (0, 0, 1, 2, 5)
+OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
 
 
 @st.composite
@@ -24,15 +27,16 @@ def configurations(
     *,
     page_sizes: Sequence[int] = PAGE_SIZES,
     kinds: Sequence[str] = KINDS,
-    sharing: Sequence[bool] = (True, True, True, True, False),
+    sharing: Sequence[bool] = (True, True, True, False),
 ) -> EngineConfig:
     """Small pools, so that rare states are common; windows below, at, above and beside the page size."""
     page_size = draw(st.sampled_from(page_sizes))
     window = draw(st.sampled_from(WINDOWS))
     kind = draw(st.sampled_from(kinds))
     full_pages = max(4, draw(st.sampled_from(POOL_TOKENS)) // page_size) + draw(st.integers(0, 3))
-    least = align_up(max(lookback(window), page_size), page_size) // page_size + 2
-    swa_pages = least + draw(st.sampled_from(SPARE_SWA_PAGES))
+    lookahead_tokens = draw(st.sampled_from(LOOKAHEADS))
+    kept = align_up(max(lookback(window), page_size), page_size) // page_size
+    swa_pages = kept + 2 + num_pages(lookahead_tokens, page_size) + draw(st.sampled_from(SPARE_SWA_PAGES))
     ratio = draw(st.sampled_from((0.1, 0.01, 0.7, 0.01, 1.0)))
     chunk_len = draw(st.sampled_from((3 * page_size, None, page_size, 3 * page_size + 1, 7)))
     return EngineConfig(
@@ -40,13 +44,18 @@ def configurations(
         full_pages=full_pages if kind != "swa" else 0,
         swa_pages=swa_pages if kind != "full" else 0,
         sliding_window=window if kind != "full" else None,
-        max_running_requests=draw(st.sampled_from((4, 2, 1, 8))),
+        max_running_requests=draw(st.sampled_from((4, 2, 3, 1, 8))),
         max_context_len=MAX_CONTEXT_LEN,
         chunk_len=chunk_len,
         waiting_order=draw(st.sampled_from(("fcfs", "lpm"))),
         page_reuse=draw(st.sampled_from(("lifo", "fifo"))),
         prefix_sharing=draw(st.sampled_from(sharing)),
-        request_timeout_ms=draw(st.sampled_from((None, 100))),
+        overlap=draw(st.sampled_from((False, True, True))),
+        mixed_batches=draw(st.booleans()),
+        lookahead_tokens=lookahead_tokens,
+        preemption_threshold=draw(st.sampled_from((None, 0, 0, 1))),
+        max_forward_retries=draw(st.sampled_from((2, 0, 1))),
+        request_timeout_ms=draw(st.sampled_from((None, None, 100))),
         window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size))),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
@@ -74,10 +83,37 @@ def ordinals() -> SearchStrategy[int]:
     return st.integers(0, 7)
 
 
-def new_token_counts(*, longest: int = 30) -> SearchStrategy[int]:
-    return st.sampled_from((1, 2, 4, 0, 9, longest, longest // 2))
+def step_counts() -> SearchStrategy[int]:
+    """Mostly few, so that others arrive while somebody runs."""
+    return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
 
 
 def stop_sets() -> SearchStrategy[tuple[int, ...]]:
-    """Mostly none; else a quarter of what the stand-in model can say."""
-    return st.sampled_from(((), (), (), tuple(range(0, 64, 4))))
+    """None mostly, or a quarter or an eighth of what the stand-in model can say."""
+    return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
+
+
+def fault_sets() -> SearchStrategy[tuple[str, ...]]:
+    """The first coin of a run: which faults it has; none in a quarter of them."""
+    return st.integers(0, 3).flatmap(
+        lambda coin: (
+            st.lists(st.sampled_from(list(FAULTS)), min_size=1, unique=True).map(tuple) if coin else st.just(())
+        )
+    )
+
+
+@st.composite
+def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
+    """The second coin: a fault that comes true once or a few times, or one that lasts until it is healed.
+
+    A run without faults goes on for a step instead.
+    """
+    if not faults:
+        return (Step(),)
+    fault = draw(st.sampled_from(faults))
+    skip, count = draw(st.sampled_from((0, 1, 0, 2, 5))), draw(st.sampled_from((1, 1, 2, 3, OUTAGE)))
+    inject = Inject(fault=fault, skip=skip, count=count)
+    if count < OUTAGE:
+        return (inject,)
+    healed = draw(st.sampled_from((fault, None)))
+    return inject, Step(count=draw(st.integers(1, 4))), Heal(fault=healed)

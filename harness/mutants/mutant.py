@@ -1,13 +1,17 @@
 """A mutant: a bug that really happened, as data, planted from outside."""
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import CodeType, FunctionType
 from typing import NamedTuple
+
+from invariants.base import Invariant
 
 
 class StaleMutant(Exception):
@@ -28,6 +32,9 @@ class Mutant:
 
     `machine` names the machine whose traffic meets it.  What stands in `caught_by` is the name of an
     invariant, or of an engine's own error where that is how the bug shows.
+
+    A bug of a checker that `overlooks` another mutant is planted beside it: it is caught where that
+    one's op-log fails by the first of `caught_by` without it, and no longer with it.
     """
 
     id: str
@@ -35,11 +42,17 @@ class Mutant:
     hunks: tuple[Hunk, ...]
     caught_by: tuple[str, ...]
     machine: str = "engine"
+    overlooks: "Mutant | None" = None
+
+    @property
+    def all_hunks(self) -> tuple[Hunk, ...]:
+        """Its own, and those of what it overlooks."""
+        return self.hunks + (self.overlooks.all_hunks if self.overlooks is not None else ())
 
     @contextmanager
     def planted(self) -> Iterator[None]:
         """Run the body with the bug in, once however often it is planted; raises StaleMutant before any change."""
-        swaps = [swap for hunk in self.hunks if (swap := self._swap(hunk)) is not None]
+        swaps = [swap for target in self.targets if not (swap := _swap(self, target)).is_done]
         for swap in swaps:
             swap.function.__code__ = swap.broken
         try:
@@ -48,19 +61,15 @@ class Mutant:
             for swap in swaps:
                 swap.function.__code__ = swap.healthy
 
-    def _swap(self, hunk: Hunk) -> "Swap | None":
-        """The function to change, so that all who imported it meet the bug; None where it has the bug already."""
-        function = _function(hunk.target)
-        name = f"<{self.id} in {hunk.target}>"
-        if function.__code__.co_filename == name:
-            return None
-        source = textwrap.dedent(inspect.getsource(function))
-        if (times := source.count(hunk.healthy)) != 1:
-            raise StaleMutant(f"{self.id}: {hunk.target} has {hunk.healthy!r} {times} times; want it once")
-        namespace: dict[str, object] = {}
-        code = compile(source.replace(hunk.healthy, hunk.broken), name, "exec", dont_inherit=True)
-        exec(code, function.__globals__, namespace)
-        return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
+    @property
+    def is_planted(self) -> bool:
+        """Does what runs have the bug just now?"""
+        return all(_function(target).__code__.co_filename == _file_name(self, target) for target in self.targets)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What is changed, each once."""
+        return tuple(dict.fromkeys(hunk.target for hunk in self.all_hunks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,35 @@ class Swap:
     function: FunctionType
     healthy: CodeType
     broken: CodeType
+
+    @property
+    def is_done(self) -> bool:
+        return self.function.__code__ is self.broken
+
+
+@cache
+def _swap(mutant: Mutant, target: str) -> Swap:
+    """The function to change, so that all who imported it meet the bug."""
+    function = _function(target)
+    source = textwrap.dedent(inspect.getsource(function))
+    for hunk in mutant.all_hunks:
+        if hunk.target == target:
+            if (times := source.count(hunk.healthy)) != 1:
+                raise StaleMutant(f"{mutant.id}: {target} has {hunk.healthy!r} {times} times; want it once")
+            source = source.replace(hunk.healthy, hunk.broken)
+    tree = ast.parse(source, _file_name(mutant, target))
+    [definition] = tree.body
+    assert isinstance(definition, ast.FunctionDef), f"{target} is no def"
+    definition.decorator_list = []
+    namespace: dict[str, object] = {}
+    code = compile(tree, _file_name(mutant, target), "exec", dont_inherit=True)
+    exec(code, function.__globals__, namespace)
+    return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
+
+
+def _file_name(mutant: Mutant, target: str) -> str:
+    """By which a traceback tells a function with a bug from the healthy one."""
+    return f"<{mutant.id} in {target}>"
 
 
 def _function(target: str) -> FunctionType:
@@ -81,11 +119,13 @@ def _function(target: str) -> FunctionType:
 
 
 def _unwrap(found: object) -> FunctionType:
-    """The plain function behind a property, a classmethod or a staticmethod."""
+    """The plain function behind a property, a classmethod, a staticmethod or an invariant."""
     if isinstance(found, property):
         found = found.fget
     if isinstance(found, classmethod | staticmethod):
         found = found.__func__
+    if isinstance(found, Invariant):
+        found = found.find
     if type(found) is not FunctionType:
         raise StaleMutant(f"{found!r} is not a function whose code can be changed")
     return found

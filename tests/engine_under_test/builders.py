@@ -18,7 +18,10 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.units import Owner
+from fakes.backing import FakeBacking
+from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
+from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from harness.engines.swarden import VOCABULARY, ReferenceModel
 from invariants.reference import Expectation
@@ -112,16 +115,16 @@ class CacheBench:
         request = Request(self._num_requests, len(tokens), list(tokens), 0, namespace=namespace)
         match = self.cache.match(request.tokens, namespace)
         [row] = self.memory.table.rows.take(1, owner=request.owner)
-        receipt = self.cache.lock(match)
-        self.memory.table.write(row, 0, match.handles)
         length = match.length
-        self.custody.open(request, KVRecord(request.owner, row, receipt, length, length, length, 0, match.handles))
+        record = KVRecord(request.owner, row, self.cache.lock(match), length, length, length, length)
+        record.write(self.memory.table, 0, match.handles)
+        self.custody.open(request, record)
         return request
 
     def compute(self, request: Request, end: int) -> None:
         record = self.custody.record(request)
         self.custody.grow(record, end)
-        record.committed_len = end
+        record.launched_len = record.committed_len = end
 
     def slide(self, request: Request) -> None:
         self.custody.slide_windows([request], interval=1)
@@ -170,16 +173,31 @@ class Serving:
         self.config = config
         self.heard = heard or Heard()
         self.clock = FakeClock()
+        self.faults = FaultPlan(FAULTS)
         self.engine: Engine = create_engine(
-            config, forward=FakeForward(ReferenceModel()), clock=self.clock, observer=self.heard if observed else None
+            config,
+            forward=FakeForward(ReferenceModel(), plan=self.faults),
+            clock=self.clock,
+            observer=self.heard if observed else None,
+            backing=FakeBacking(self.faults),
         )
         self.received: dict[int, Received] = {}
 
     def submit(
-        self, prompt: Sequence[int], *, max_new_tokens: int = 4, namespace: int = 0, stop_token_ids: Sequence[int] = ()
+        self,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int = 4,
+        namespace: int = 0,
+        stop_token_ids: Sequence[int] = (),
+        priority: int = 0,
     ) -> int:
         request_id = self.engine.submit(
-            prompt, max_new_tokens=max_new_tokens, namespace=namespace, stop_token_ids=stop_token_ids
+            prompt,
+            max_new_tokens=max_new_tokens,
+            namespace=namespace,
+            stop_token_ids=stop_token_ids,
+            priority=priority,
         )
         self.received[request_id] = Received()
         return request_id
@@ -222,6 +240,18 @@ class Serving:
         for position in range(len(prompt), len(prompt) + max_new_tokens):
             expectation.extend([expectation.next_token(position, windows=windows, vocabulary=VOCABULARY)])
         return expectation.tokens[len(prompt) :]
+
+    def fenced(self) -> dict[str, dict[int, int]]:
+        """By pool, rows among them, how many units wait for which launch."""
+        books = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
+        return {book.name: {launch: len(units) for launch, units in book.fenced_units.items()} for book in books}
+
+    def emptied(self) -> bool:
+        """Flush; is every page of every pool and every row free then, and nothing behind a fence or a lock?"""
+        self.engine.flush()
+        books = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
+        is_full = all(book.num_free == book.capacity for book in books)
+        return is_full and not self.engine.scheduler.custody.departing
 
     def tokens(self, request_id: int) -> list[int]:
         return self.received[request_id].tokens

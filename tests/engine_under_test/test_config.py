@@ -25,6 +25,23 @@ REFUSALS = [
     ("clip", {"max_estimated_new_tokens": True}, "max_estimated_new_tokens: True is not a whole number of at least 1"),
     ("chunk_len", {"chunk_len": 0}, "chunk_len: 0 is not a whole number of at least 1"),
     ("timeout", {"request_timeout_ms": "5"}, "request_timeout_ms: '5' is not a whole number of at least 1"),
+    ("overlap", {"overlap": 1}, "overlap: 1 is not true or false"),
+    ("mixed_batches", {"mixed_batches": "yes"}, "mixed_batches: 'yes' is not true or false"),
+    ("lookahead", {"lookahead_tokens": -1}, "lookahead_tokens: -1 is not a whole number of at least 0"),
+    ("no lookahead", {"lookahead_tokens": None}, "lookahead_tokens: None is not a whole number of at least 0"),
+    ("threshold", {"preemption_threshold": -1}, "preemption_threshold: -1 is not a whole number of at least 0"),
+    (
+        "threshold of truth",
+        {"preemption_threshold": True},
+        "preemption_threshold: True is not a whole number of at least 0",
+    ),
+    ("retries", {"max_forward_retries": -1}, "max_forward_retries: -1 is not a whole number of at least 0"),
+    ("recorded ops", {"max_recorded_ops": 0}, "max_recorded_ops: 0 is not a whole number of at least 1"),
+    (
+        "pool below its lookahead",
+        {"page_size": 4, "swa_pages": 5, "sliding_window": 6, "lookahead_tokens": 5},
+        "swa_pages: 5 cannot hold one request with sliding_window 6 and page_size 4; want at least 6",
+    ),
     (
         "no pool",
         {"full_pages": 0},
@@ -76,9 +93,10 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
         EngineConfig.from_mapping({"page_size": 4, "pages": 8})
 
     assert str(caught.value) == (
-        "pages: no such field; the fields are chunk_len, full_pages, max_context_len, max_estimated_new_tokens, "
-        "max_running_requests, new_token_ratio, new_token_ratio_decay_steps, new_token_ratio_floor, page_reuse, "
-        "page_size, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, waiting_order, "
+        "pages: no such field; the fields are chunk_len, full_pages, lookahead_tokens, max_context_len, "
+        "max_estimated_new_tokens, max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, "
+        "new_token_ratio, new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, "
+        "preemption_threshold, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, waiting_order, "
         "window_eviction_interval"
     )
 
@@ -87,6 +105,11 @@ def test_a_configuration_survives_being_written_down():
     config = EngineConfig(page_size=4, full_pages=16, swa_pages=8, sliding_window=6, page_reuse="fifo")
 
     assert EngineConfig.from_mapping(config.to_mapping()) == config
+
+
+@pytest.mark.parametrize(("overlap", "launches"), [(False, 1), (True, 2)], ids=["plain", "overlapped"])
+def test_with_overlap_two_passes_may_be_in_flight(overlap, launches):
+    assert EngineConfig(overlap=overlap).most_launches == launches
 
 
 FULL, SWA = PoolSpec("full", 16, None), PoolSpec("swa", 8, 6)

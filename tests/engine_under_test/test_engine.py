@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Rejected
+from engine_under_test.events import Rejected, StepBegan, StepEnded
 from engine_under_test.request import Output
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
 
@@ -206,7 +206,7 @@ def test_there_is_work_until_a_client_has_heard_of_the_end():
 def test_a_step_without_work_does_nothing():
     serving = Serving()
 
-    assert (serving.engine.step(), serving.heard.events) == ([], [])
+    assert (serving.engine.step(), serving.heard.events) == ([], [StepBegan(0), StepEnded()])
 
 
 ABORTED = [
@@ -300,11 +300,12 @@ TRAFFIC = [
     ([*range(30), *range(10)], 7),
 ]
 
+POOLS = ["hybrid", "full", "swa", "unshared", "lpm", "fifo", "unchunked", "late slides", "overlap", "mixed", "all"]
 LEAST_SWA = {1: 8, 2: 5, 4: 4, 8: 3, 16: 3}  # pages for a window of 6, by page size
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("pools", ["hybrid", "full", "swa", "unshared", "lpm", "fifo", "unchunked", "late slides"])
+@pytest.mark.parametrize("pools", POOLS)
 def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(page_size, pools):
     """Whatever is shared, parked, evicted or retracted on the way."""
     variants: dict[str, dict[str, object]] = {
@@ -316,6 +317,9 @@ def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(pa
         "fifo": {"page_reuse": "fifo"},
         "unchunked": {"chunk_len": None},
         "late slides": {"window_eviction_interval": 7},
+        "overlap": {"overlap": True},
+        "mixed": {"mixed_batches": True},
+        "all": {"overlap": True, "mixed_batches": True, "preemption_threshold": 0},
     }
     small = {"page_size": page_size, "full_pages": 64 // page_size, "swa_pages": LEAST_SWA[page_size]}
     config = EngineConfig.from_mapping(HYBRID.to_mapping() | small | variants[pools])

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from fakes.catalog import FAULTS
 from harness.campaign import Plan, Result, Tallies, Worker, batch_seed, machine_of, merge, why_not_green
+from harness.fingerprint import slug
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.ledger import LedgerTraffic
+from harness.oplog import OpLog
 from harness.probes import ENGINE_PROBES
 from harness.profiles import Profile
 from invariants.catalog import CATALOG
 
-TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=15, probe_floor=0.0, must_evaluate=False, recheck_every=3)
+TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, recheck_every=3)
 
 
 def work(**changes):
@@ -27,6 +30,7 @@ def earned() -> Result:
     tallies.ops.update({"step": 100})
     tallies.evaluated.update(invariant.name for invariant in CATALOG)
     tallies.probes.update(dict.fromkeys(ENGINE_PROBES, 1))
+    tallies.fired.update(dict.fromkeys(FAULTS, 1))
     return Result(tallies)
 
 
@@ -56,6 +60,23 @@ def test_a_failure_of_the_same_kind_is_kept_once():
 
     assert result.tallies.failed_runs > len(result.findings)
     assert all(name == finding.fingerprint for name, finding in result.findings.items())
+
+
+@pytest.mark.parametrize(
+    ("workers", "runs"),
+    [pytest.param(1, [8], id="one"), pytest.param(2, [6, 2], id="two"), pytest.param(3, [6, 2, 0], id="three")],
+)
+def test_the_runs_of_a_campaign_are_shared_out_among_its_workers(workers, runs):
+    """Batches of 6: whoever has the second does what is left."""
+    assert [work(max_runs=8, worker=worker, workers=workers).tallies.runs for worker in range(workers)] == runs
+
+
+def test_what_is_found_is_written_at_once(tmp_path):
+    result = work(mutant="B46", stop_on_first=True, max_runs=None, out=tmp_path)
+
+    [finding] = result.findings.values()
+    assert finding.path == tmp_path / f"{slug(finding.fingerprint)}-seed11.unshrunk.oplog"
+    assert OpLog.load(finding.path).ops == finding.log.ops
 
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
@@ -106,6 +127,9 @@ def test_an_earned_campaign_is_green():
             lambda tallies: tallies.probes.pop("chunk_parked"),
             "probe chunk_parked: seen in 0 runs, want at least 1",
             id="probe-below-its-floor",
+        ),
+        pytest.param(
+            lambda tallies: tallies.fired.pop("forward.late"), "fault forward.late never fired", id="fault-never-fired"
         ),
     ],
 )

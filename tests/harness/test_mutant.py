@@ -5,6 +5,9 @@ import pytest
 from engine_under_test.cache.window import kept_len, window_frontier
 from harness.mutants.catalog import BY_ID
 from harness.mutants.mutant import Hunk, Mutant, StaleMutant
+from invariants.pools import pools_conserve_their_units
+from invariants.windows import lookback
+from tests.invariants.builders import HEALTHY
 
 WINDOW = "engine_under_test.cache.window:kept_len"
 
@@ -56,3 +59,37 @@ def test_a_stale_hunk_leaves_the_others_unplanted():
         pass
 
     assert kept_len(window=2, page_size=16) == 16
+
+
+def test_hunks_of_one_function_are_planted_together():
+    """The second does not undo the first."""
+    both = Mutant("B0", "nowhere", (Hunk(WINDOW, "max(", "min("), Hunk(WINDOW, "align_up(", "align_down(")), ())
+
+    with both.planted():
+        broken = kept_len(window=40, page_size=16)
+
+    assert broken == 16
+
+
+def test_a_bug_of_a_checker_is_planted_beside_the_one_that_it_overlooks():
+    blind = Mutant(
+        "B0", "nowhere", (Hunk("invariants.windows:lookback", "window - 1", "0"),), (), overlooks=BY_ID["B14"]
+    )
+
+    with blind.planted():
+        planted = kept_len(window=3, page_size=16), lookback(3)
+
+    assert planted == (2, 0)
+    assert (kept_len(window=3, page_size=16), lookback(3)) == (16, 2)
+
+
+def test_a_decorated_function_can_be_changed():
+    """The generator that an invariant was made of, as well as a property of a class."""
+    target = "invariants.pools:pools_conserve_their_units"
+    mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
+
+    with mutant.planted():
+        found = pools_conserve_their_units.violations(HEALTHY)
+
+    assert len(found) == len(HEALTHY.after.pools)
+    assert pools_conserve_their_units.violations(HEALTHY) == []

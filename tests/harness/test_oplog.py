@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
+from fakes.catalog import FAULTS
 from harness.oplog import KINDS, Header, OpLog, OpLogError
 from harness.ops import OPS_OF, Abort, Flush, Recipe, Slide, Step, Submit
 from tests.harness.some_ops import any_ops
@@ -133,7 +134,7 @@ BROKEN_HEADERS = [
     (
         "unknown fault",
         HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
-        f":1: the header: unknown fault pool.explodes, this build knows none; {CORRECT}",
+        f":1: the header: unknown fault pool.explodes, this build knows {', '.join(FAULTS)}; {CORRECT}",
     ),
     ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
     ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),
@@ -163,8 +164,8 @@ BROKEN_OPS = [
     (
         "an op of another machine",
         '{"op":"take"}',
-        "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, drain; "
-        + CORRECT,
+        "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, pause, "
+        f"resume, inject, heal, drain; {CORRECT}",
     ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),

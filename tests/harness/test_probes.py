@@ -7,12 +7,22 @@ import pytest
 from harness.probes import ENGINE_PROBES, Watch
 from invariants.events import (
     Admitted,
+    Completed,
+    Discarded,
     Evicted,
+    Failed,
     Finished,
+    Fired,
     Freed,
+    Late,
+    Launched,
     Matched,
     Parked,
+    Paused,
+    Preempted,
+    RanOut,
     Recovered,
+    Refused,
     Rejected,
     Retracted,
     Slid,
@@ -26,6 +36,11 @@ ADMITTED = Admitted(1, 0, 4, (("full", 1),), (("full", 1),))
 CHUNKED = replace(AFTER, requests=(RequestView(1, "chunked", 0, 18, 0, 9),))
 WIDE_PAGE = replace(AFTER, limits=AFTER.limits._replace(page_size=8))
 WITH_A_TOMBSTONE = Matched(2, 0, PROMPT[:12], 0, ())
+PREFILL = Admitted(2, 0, 4, (), ())
+NEXT_CHUNK = Admitted(2, 4, 5, (), ())
+FIRST_PASS = idle(PREFILL, Launched(7, ((2, 0, 4),)))
+WITH_ROOM = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=25),))
+WITH_ROOM_ON_ITS_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=24),))
 
 
 def seen(*changes):
@@ -87,6 +102,83 @@ def test_a_probe_is_seen_where_its_state_was(changes, probes):
     assert seen(*changes) == probes
 
 
-def test_every_probe_with_a_floor_has_a_name_of_its_own():
-    """A floor on a name that nobody notes would be red for ever."""
-    assert len(set(ENGINE_PROBES)) == len(ENGINE_PROBES)
+@pytest.mark.parametrize(
+    ("changes", "probes"),
+    [
+        pytest.param([idle(Preempted(1, 2, 2))], {"preempted"}, id="preempted"),
+        pytest.param([idle(Launched(7, ((1, 20, 21),)))], set(), id="a decode"),
+        pytest.param([FIRST_PASS], set(), id="a prefill"),
+        pytest.param([idle(PREFILL, Launched(7, ((2, 0, 4), (1, 20, 21))))], {"mixed_batch"}, id="both in one pass"),
+        pytest.param([FIRST_PASS, idle(NEXT_CHUNK, Launched(8, ((2, 4, 5),)))], {"overlapped_chunks"}, id="two chunks"),
+        pytest.param(
+            [FIRST_PASS, idle(Completed(7), NEXT_CHUNK, Launched(8, ((2, 4, 5),)))], set(), id="one after the other"
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(PREFILL, Launched(8, ((2, 0, 4),)))],
+            {"computed_anew_beside_its_stale_pass"},
+            id="the same chunk twice",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(RanOut(2, "full", 1, 0))], {"ran_out_with_a_pass_in_flight"}, id="ran out in flight"
+        ),
+        pytest.param([FIRST_PASS, idle(RanOut(1, "full", 1, 0))], set(), id="another ran out"),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "abort"))],
+            {"abort_while_waiting", "aborted_with_a_pass_in_flight"},
+            id="abort in flight",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Completed(7), Finished(2, "abort"))], {"abort_while_waiting"}, id="abort after the pass"
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "stop")), idle(Discarded(7, 2))],
+            {"scheduled_once_more_after_the_end"},
+            id="stopped, and computed once more",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "timeout")), idle(Discarded(7, 2))],
+            {"timeout_while_waiting"},
+            id="timed out, and computed once more",
+        ),
+        pytest.param(
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM)], {"lookahead_reached_a_further_page"}, id="lookahead"
+        ),
+        pytest.param(
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM_ON_ITS_PAGE)], set(), id="lookahead on the same page"
+        ),
+        pytest.param([idle(Paused())], set(), id="paused"),
+        pytest.param([FIRST_PASS, idle(Paused())], {"paused_with_a_pass_in_flight"}, id="paused in flight"),
+        pytest.param(
+            [idle(Parked(1, 8)), idle(Paused(), before=CHUNKED)],
+            {"chunk_parked", "paused_with_a_parked_chunk"},
+            id="paused while parked",
+        ),
+        pytest.param([idle(Paused(), before=CHUNKED)], set(), id="paused with a chunk that was not parked"),
+        pytest.param([idle(Late(7))], {"a_pass_was_late"}, id="late"),
+        pytest.param([FIRST_PASS, idle(Failed(7, "gone"))], {"a_pass_failed"}, id="failed"),
+        pytest.param(
+            [FIRST_PASS, idle(Launched(8, ((1, 20, 21),)), Failed(7, "gone"))],
+            {"a_pass_failed", "a_pass_failed_with_another_behind_it"},
+            id="failed before another",
+        ),
+        pytest.param([idle(Finished(1, "forward failed 3 times: x"))], {"request_ended_by_failures"}, id="given up"),
+        pytest.param([idle(Refused("swa", R1, 1, 5))], {"second_pool_refused"}, id="second pool"),
+        pytest.param([idle(Refused("full", R1, 1, 5))], set(), id="first pool"),
+        pytest.param([idle(Refused("swa", R1, 1, 0))], set(), id="second pool for want of pages"),
+    ],
+)
+def test_a_probe_of_passes_and_faults_is_seen_where_its_state_was(changes, probes):
+    """Exactly these, and nothing else."""
+    assert seen(*changes) == probes
+
+
+def test_faults_are_counted_by_name():
+    watch = Watch()
+
+    watch.look(idle(Fired("pool.refuses"), Fired("client.gone"), Fired("pool.refuses")))
+
+    assert dict(watch.fired) == {"pool.refuses": 2, "client.gone": 1}
+
+
+def test_every_probe_with_a_floor_says_what_it_is_in_words_of_its_own():
+    assert len(set(ENGINE_PROBES.values())) == len(ENGINE_PROBES)

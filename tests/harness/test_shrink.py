@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
 from harness.oplog import Header, OpLog
-from harness.ops import Abort, AdvanceClock, Flush, Op, Pressure, Recipe, Step, Submit
+from harness.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
 from harness.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
 from tests.harness.some_ops import any_ops
 
@@ -153,6 +153,26 @@ def test_steps_that_add_up_become_one_op():
     ops = [Step(count=2), Flush(), Step(count=3), Submit(), Step(count=4), Abort()]
 
     assert shrunk(ops, bug).log.ops == [Step(count=7), Abort()]
+
+
+def test_a_drain_that_fails_in_its_first_steps_becomes_steps():
+    """As few as it fails in; where there are no steps a drain is left."""
+    fails_in_three = in_order(lambda op: isinstance(op, Drain) or (isinstance(op, Step) and op.count >= 3))
+
+    assert shrunk([Flush(), Drain()], fails_in_three).log.ops == [Step(count=3)]
+    assert shrunk([Drain()], fails_in_three, Header(machine="tree", engines=[{}])).log.ops == [Drain()]
+
+
+def test_two_prompts_become_one_that_is_as_long():
+    """A prompt may go though the one that is left must be longer for it."""
+
+    def many_tokens(log: OpLog) -> FailedAt | None:
+        lens = [len(op.recipe.path) for op in log.ops if isinstance(op, Submit)]
+        return FailedAt(len(log.ops) - 1) if sum(lens) >= 5 else None
+
+    ops = [Submit(recipe=Recipe(path=(0, 1, 2))), Flush(), Submit(recipe=Recipe(path=(1, 1)))]
+
+    assert shrunk(ops, many_tokens).log.ops == [Submit(recipe=Recipe(path=(0, 0, 0, 0, 0)))]
 
 
 def test_a_handle_follows_what_it_names():

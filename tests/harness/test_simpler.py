@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from harness.ops import AnyOp, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
-from harness.simpler import merged, renumbered, simpler, size
+from harness.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from harness.simpler import joined, merged, renumbered, simpler, size, undrained
 from tests.harness.some_ops import any_ops
 
 
@@ -78,3 +78,24 @@ def test_without_a_lock_later_receipts_are_one_lower():
         [Lock(), Slide(page=2), Unlock()],
         [Lock(namespace=1), Slide(page=2), Unlock()],
     ]
+
+
+def test_two_prompts_are_joined_in_the_place_of_either():
+    """As long as both, and with the longer output."""
+    first = Submit(recipe=Recipe(path=(0, 1), stretch=3, cut=2, continues=4), max_new_tokens=9)
+    second = Submit(recipe=Recipe(path=(2,), stretch=5, continues=0), namespace=1)
+    both = Recipe(path=(0, 1, 2), stretch=5, continues=4)
+
+    assert list(joined([first, Lock(), second])) == [
+        [Lock(), Submit(recipe=both, max_new_tokens=9, namespace=1)],
+        [Submit(recipe=both, max_new_tokens=9), Lock()],
+    ]
+
+
+def test_prompts_that_are_spelled_out_are_not_joined():
+    """Nobody looks at their recipes."""
+    assert list(joined([Submit(tokens=(1, 2)), Submit()])) == []
+
+
+def test_a_drain_becomes_as_many_steps_as_an_op_may_have():
+    assert undrained([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]

@@ -19,7 +19,9 @@ from invariants.reference import Expectation, Reference
 from invariants.view import (
     Claims,
     ComponentView,
+    Fence,
     Holding,
+    LaunchView,
     Limits,
     NodeView,
     Owner,
@@ -38,6 +40,9 @@ OTHER_PROMPT = tuple(range(200, 208))
 LIMITS = Limits(
     page_size=PAGE, max_running_requests=2, max_context_len=40, chunk_len=8, window_slack=1, ratio_floor=98_000
 )
+# An engine that launches before it knows the last result: r1 computes position 20 in launch 7, then 21 in launch 8.
+OVERLAPPED = LIMITS._replace(most_launches=2, lookahead_len=2, preemption_threshold=0, max_forward_retries=1)
+UNITS_IN_FLIGHT = ((1, 2, 3, 4, 7, 8), (2, 5, 6))
 COMPONENTS = (ComponentView("full", None), ComponentView("swa", WINDOW))
 
 
@@ -68,7 +73,7 @@ def snapshot(*, committed: int) -> Snapshot:
         NodeView(2, 1, 0, 8, PROMPT[8:16], ((3, 4), (1, 2)), (True, True), (1, 1), last_used=3),
         NodeView(3, 0, 0, 0, OTHER_PROMPT, ((5, 6), (3, 4)), (True, True), (0, 0), last_used=1),
     )
-    record = RecordView(R1, 1, 16, committed, committed, 0, (full, swa), full, receipt=1, node=2)
+    record = RecordView(R1, 1, 16, committed, committed, committed, 0, (full, swa), full, receipt=1, node=2)
     free = [*range(len(full) + 3, 13)], [*range(len(swa) + 1, 9)]
     peers = [0, 0, 0, 1, 2, 3, 4, *swa[4:], *[0] * 12][:13]
     return Snapshot(
@@ -92,7 +97,27 @@ def snapshot(*, committed: int) -> Snapshot:
             reserved={"full": 0, "swa": 0},
             new_token_ratio=500_000,
         ),
+        launches=(),
     )
+
+
+def flying(*, launch: int, committed: int, requests: Sequence[RequestView] | None) -> Snapshot:
+    """The engine when r1 has computed `committed` tokens, and computes one more in a pass in flight."""
+    landed = snapshot(committed=21)
+    assert landed.records is not None, "the engine has a record"
+    [record] = landed.records
+    return replace(
+        landed,
+        limits=OVERLAPPED,
+        records=(record._replace(committed_len=committed, launched_len=committed + 1, allocated_len=committed + 1),),
+        requests=tuple(requests or ()),
+        launches=(LaunchView(launch, ((1, committed, committed + 1),), (UNITS_IN_FLIGHT,)),),
+    )
+
+
+def swapped(state: Snapshot, name: str, **changes: Any) -> tuple[PoolView, ...]:
+    """The pools of a state, with changes in one."""
+    return tuple(replace(pool, **changes) if pool.name == name else pool for pool in state.pools)
 
 
 def _holdings(nodes: Sequence[NodeView], component: int, private: Sequence[int]) -> list[Holding]:
@@ -136,6 +161,19 @@ DECODE = (
 HEALTHY = Transition(BEFORE, DECODE, AFTER, When.STEP, reference(22))
 
 
+FLYING_BEFORE = flying(launch=7, committed=20, requests=BEFORE.requests)
+STALE = (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), given_up=(1,)),)
+FLYING_AFTER = flying(launch=8, committed=21, requests=AFTER.requests)
+LANDED = DECODE[4:]
+OVERLAP = (Launched(8, ((1, 21, 22),)), *LANDED)
+FLYING = Transition(FLYING_BEFORE, OVERLAP, FLYING_AFTER, When.STEP, reference(22))
+FENCED = replace(
+    AFTER,
+    pools=swapped(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]),
+    launches=(LaunchView(7, (), ()),),
+)
+
+
 def after(**parts: Any) -> Transition:
     """The healthy step, but for these parts of the state that it ends in."""
     return replace(HEALTHY, after=replace(AFTER, **parts))
@@ -146,6 +184,12 @@ def during(*events: Any, **parts: Any) -> Transition:
     return replace(HEALTHY, events=events, after=replace(AFTER, **parts))
 
 
+def in_flight(*events: Any, before: Any = None, **parts: Any) -> Transition:
+    """The overlapped step, but for these events, for these parts of the state before and of that after it."""
+    earlier = replace(FLYING_BEFORE, **(before or {}))
+    return replace(FLYING, before=earlier, events=events or OVERLAP, after=replace(FLYING_AFTER, **parts))
+
+
 def idle(*events: Any, before: Snapshot = AFTER, after: Snapshot | None = None) -> Transition:
     """A step from one state to the same, but for what is said."""
     return replace(HEALTHY, before=before, events=events, after=before if after is None else after)
@@ -153,12 +197,12 @@ def idle(*events: Any, before: Snapshot = AFTER, after: Snapshot | None = None) 
 
 def pools(name: str, **changes: Any) -> tuple[PoolView, ...]:
     """The pools after the healthy step, with changes in one."""
-    return tuple(replace(pool, **changes) if pool.name == name else pool for pool in AFTER.pools)
+    return swapped(AFTER, name, **changes)
 
 
-def holding(name: str, owner: Owner, units: Sequence[int], *, cached: bool = False) -> tuple[PoolView, ...]:
+def holding(name: str, owner: Owner, units: Sequence[int]) -> tuple[PoolView, ...]:
     """The pools after the healthy step, where `owner` holds `units` of one too."""
-    return pools(name, holdings=[*AFTER.pool(name).holdings, Holding(owner, units, cached)])
+    return pools(name, holdings=[*AFTER.pool(name).holdings, Holding(owner, units, cached=False)])
 
 
 def nodes(node: int, **changes: Any) -> tuple[NodeView, ...]:
@@ -169,6 +213,12 @@ def nodes(node: int, **changes: Any) -> tuple[NodeView, ...]:
 def records(**changes: Any) -> tuple[RecordView, ...]:
     assert AFTER.records is not None
     return (AFTER.records[0]._replace(**changes),)
+
+
+def flying_record(**changes: Any) -> tuple[RecordView, ...]:
+    """The record in the overlapped step, with changes."""
+    assert FLYING_AFTER.records is not None
+    return (FLYING_AFTER.records[0]._replace(**changes),)
 
 
 def receipts(**changes: Any) -> tuple[ReceiptView, ...]:

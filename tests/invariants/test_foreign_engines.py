@@ -6,14 +6,17 @@ import pytest
 
 from invariants.base import Transition
 from invariants.catalog import Tally, check
-from invariants.events import Freed, Taken
+from invariants.events import Freed, Launched, Taken
 from invariants.view import (
+    Claims,
     ComponentView,
     Holding,
+    LaunchView,
     Limits,
     Owner,
     PeerMap,
     PoolView,
+    RecordView,
     RequestView,
     Snapshot,
 )
@@ -80,6 +83,51 @@ SLOTS = Snapshot(
     records=None,
     requests=(RequestView(1, "running", 0, 3, 3, 9),),
     claims=None,
+)
+
+
+# The same engine while a pass is in flight: r2 has computed 44 tokens, r1 has its first 16 from the cache.  A table has
+# the null block for what lies before the window; a block that a pass still reads may be reused at once, for passes
+# run in order.  The free blocks that it counts are those of its queue, less the cached ones that stand in it.
+TABLES = (
+    RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (3, 4)), (3, 4), 0, 0),
+    RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 6, 8)), (5, 6, 8), 0, 0),
+)
+ASYNC = replace(
+    ONE_POOL,
+    components=(ComponentView("blocks", None), ComponentView("blocks", 12)),
+    limits=LIMITS._replace(most_launches=2, reuses_in_launch_order=True, lookahead_len=4),
+    pools=(
+        replace(
+            ONE_POOL.pools[0],
+            free=[7, 9, 10],
+            holdings=[
+                Holding(CACHE, (1, 2), cached=True, locks=0),
+                Holding(CACHE, (3,), cached=True, locks=2),
+                Holding(R1, (4,), cached=False),
+                Holding(R2, (5, 6, 8), cached=False),
+            ],
+        ),
+    ),
+    records=TABLES,
+    launches=(LaunchView(5, ((1, 20, 21),), (((3, 4), (3, 4)),)),),
+    claims=Claims(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
+)
+
+# Pages of four slots; the map is by slot, and the last page of a request is filled in part.
+PAGE_OF_SLOTS = PeerMap("kv", "kv windowed", (*[0] * 8, 4, 5, 6, 7, 8, 9, 0, 0), slots=4)
+PAGED_SLOTS = replace(
+    SLOTS,
+    limits=LIMITS._replace(page_size=4),
+    pools=(
+        PoolView(
+            "kv", "page", 3, [], (), [Holding(CACHE, (1, 2), cached=True, locks=1), Holding(R1, (3,), cached=False)]
+        ),
+        PoolView(
+            "kv windowed", "page", 3, [3], (), [Holding(CACHE, (1,), cached=True), Holding(R1, (2,), cached=False)]
+        ),
+    ),
+    peer_maps=(PAGE_OF_SLOTS,),
 )
 
 
@@ -202,6 +250,86 @@ def test_an_engine_that_maps_slots_is_healthy():
 )
 def test_an_engine_that_maps_slots_is_judged(after, complaints):
     assert found(SLOTS, after) == complaints
+
+
+def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
+    """A window slides while a pass reads it: the null block takes its place, and another request the block."""
+    slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 8)))
+    grown = TABLES[0]._replace(launched_len=22)
+    after = replace(
+        ASYNC,
+        records=(grown, slid),
+        launches=(*(ASYNC.launches or ()), LaunchView(6, ((1, 21, 22),), (((3, 4), (3, 4)),))),
+    )
+
+    assert found(ASYNC, after, Launched(6, ((1, 21, 22),))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaints"),
+    [
+        pytest.param(
+            {"records": (TABLES[0]._replace(units=((3, 4), (2, 4))), TABLES[1])},
+            [
+                ("readers_are_counted", "blocks block 2: 0 readers are counted, yet 1 rows name it"),
+                ("readers_are_counted", "blocks block 3: 2 readers are counted, yet 1 rows name it"),
+            ],
+            id="reader-not-counted",
+        ),
+        pytest.param(
+            {"claims": Claims(free={"blocks": 4}, evictable={}, protected={}, reserved={}, new_token_ratio=0)},
+            [("pool_claims_equal_facts", "blocks: claims 4 free, there are 3")],
+            id="free-counter",
+        ),
+        pytest.param(
+            {"pools": (replace(ASYNC.pools[0], free=[3, 7, 9, 10]),)},
+            [
+                ("each_unit_has_one_owner", "blocks block 3: owned by free and tree"),
+                (
+                    "pools_conserve_their_units",
+                    "blocks: capacity 10 = free 4 + cached 3 (evictable 2, protected 1)"
+                    " + uncached 4 (request r1 1, request r2 3): one too many",
+                ),
+                ("pool_claims_equal_facts", "blocks: claims 3 free, there are 4"),
+            ],
+            id="in-the-queue-while-it-is-read",
+        ),
+        pytest.param(
+            {"records": (TABLES[0], TABLES[1]._replace(units=((5, 6, 8), (0, 0, 8))))},
+            [("windowed_pages_go_with_the_frontier", "request r2: no blocks page for positions [16, 32)")],
+            id="null-block-inside-the-window",
+        ),
+    ],
+)
+def test_an_engine_that_counts_references_is_judged(changes, complaints):
+    assert found(ASYNC, replace(ASYNC, **changes)) == complaints
+
+
+def test_the_null_block_is_never_given_back():
+    complaint = "blocks block 0: freed by request r2 (slid), yet blocks run from 1 to 10"
+
+    assert found(ASYNC, ASYNC, Freed("blocks", (0,), R2, "slid", 0)) == [("the_padding_unit_is_never_moved", complaint)]
+
+
+def test_an_engine_whose_map_of_slots_has_pages_is_healthy():
+    assert found(PAGED_SLOTS, PAGED_SLOTS) == []
+
+
+def test_a_page_whose_slots_are_mapped_into_two_is_named():
+    strayed = (*PAGE_OF_SLOTS.peers[:12], 8, 13, 0, 0)
+
+    assert found(PAGED_SLOTS, replace(PAGED_SLOTS, peer_maps=(PAGE_OF_SLOTS._replace(peers=strayed),))) == [
+        ("peers_are_one_to_one_and_live", "kv page 3: its peer kv windowed page 3 is free"),
+        (
+            "every_taken_follower_unit_is_a_peer",
+            "kv windowed page 2: owned by request r1, yet the peer of no kv page",
+        ),
+        ("peers_share_their_owner", "kv page 3: owned by request r1, its peer kv windowed page 3 is not: it is free"),
+        (
+            "slot_peers_stay_in_their_place",
+            "kv page 3: its slots have the peers [8, 13, 0, 0], not all in kv windowed page 3",
+        ),
+    ]
 
 
 def test_what_a_foreign_engine_does_not_give_is_counted():

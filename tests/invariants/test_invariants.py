@@ -1,27 +1,19 @@
 """Each invariant names what is wrong, and has nothing to say of what is right."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 
 from invariants.base import When
-from invariants.catalog import CATALOG, Counts, Tally, check
+from invariants.catalog import CATALOG, CAUSES_FIRST, Counts, Tally, check
 from invariants.pools import conservation_terms, each_unit_has_one_owner
-from tests.invariants.builders import HEALTHY, after
+from tests.invariants import cases
+from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import (
-    admission,
-    batches,
-    cache,
-    content,
-    cursors,
-    eviction,
-    locks,
-    model,
-    peers,
-    pools,
-    tree,
-)
+from tests.invariants.cases import content, progress
 
-MODULES = (pools, peers, cursors, tree, locks, cache, eviction, admission, batches, content, model)
+MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
 CASES = [case for module in MODULES for case in module.CASES]
 LAWS = """
     CONS-F CONS-S SINGLE-OWNER FREE-UNIQ FREE-RANGE NO-UAF ROW-POOL ONE-SHOT ATOMIC NO-OOB
@@ -32,6 +24,7 @@ LAWS = """
     ADMIT-SOUND BUDGET-COVER BATCH-WF RETRACT-NECESSARY RETRACT-STATE NO-CRASH PROGRESS
     REJECT-ONLY-IMPOSSIBLE WINDOW-BOUND RATIO
     CONTENT WRITE-PRIVATE INFLIGHT-PIN OUTPUT-EQ
+    ORDER PREEMPT RETRY PAUSE B26 B49
 """
 
 
@@ -71,6 +64,16 @@ def test_the_names_of_invariants_are_unique():
     assert len(names) == len(set(names))
 
 
+def test_each_module_of_invariants_has_its_module_of_cases():
+    with_invariants = {invariant.find.__module__.rpartition(".")[2] for invariant in CATALOG}
+
+    assert {module.__name__.rpartition(".")[2] for module in MODULES} == with_invariants
+
+
+def test_a_place_in_the_order_is_kept_for_no_module_that_is_gone():
+    assert set(CAUSES_FIRST) == {invariant.find.__module__.rpartition(".")[2] for invariant in CATALOG}
+
+
 def test_every_law_is_covered():
     covered = {law for invariant in CATALOG for law in invariant.covers}
 
@@ -81,8 +84,9 @@ def test_the_claim_of_an_invariant_is_a_sentence():
     assert [invariant.name for invariant in CATALOG if not invariant.claim.endswith(".")] == []
 
 
-def test_a_healthy_step_breaks_nothing():
-    assert check(HEALTHY, {}) == []
+@pytest.mark.parametrize("change", [pytest.param(HEALTHY, id="step by step"), pytest.param(FLYING, id="overlapped")])
+def test_a_healthy_step_breaks_nothing(change):
+    assert check(change, {}) == []
 
 
 def test_violations_come_in_the_order_of_the_catalogue():
@@ -129,7 +133,10 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
     [
         pytest.param(content.UNFORETOLD, "outputs_equal_the_reference", id="outputs"),
         pytest.param(content.UNFORETOLD, "every_slot_read_holds_its_prefix", id="tags"),
-        pytest.param(batches.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
+        pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
+        pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
+        pytest.param(HEALTHY, "a_paused_engine_stands_still", id="no-pause"),
+        pytest.param(HEALTHY, "readers_are_counted", id="receipts"),
         pytest.param(HEALTHY, "fences_wait_for_a_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
     ],

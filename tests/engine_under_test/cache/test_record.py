@@ -22,6 +22,7 @@ def test_private_pages_are_dead_below_the_frontier(protected_len, allocated_len,
     bench = CacheBench()
     receipt = bench.custody.record(bench.start([1])).receipt
     handles = [1, 2, 3, 4, 5, 6][: -(-allocated_len // 4)]
-    record = KVRecord(request_owner(9), 1, receipt, protected_len, allocated_len, allocated_len, frontier, handles)
+    lens = (protected_len, allocated_len, allocated_len, allocated_len)
+    record = KVRecord(request_owner(9), 1, receipt, *lens, frontier, handles=handles)
 
     assert record.private_handles(4) == (dead, live)

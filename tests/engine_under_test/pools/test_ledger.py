@@ -32,6 +32,42 @@ def test_a_take_of_more_than_is_free_takes_nothing():
     assert (str(caught.value), ledger.free_units) == ("full: want 3, 2 free", (1, 2))
 
 
+class Stingy:
+    """Memory for so many units at once; remembers what it was asked."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked: list[tuple[str, int]] = []
+
+    def allows(self, pool: str, count: int) -> bool:
+        self.asked.append((pool, count))
+        return count <= self.most
+
+
+def test_a_take_without_memory_behind_it_takes_nothing():
+    heard = Heard()
+    ledger = Ledger("full", 4, reuse="lifo", observer=heard, backing=Stingy(2))
+
+    with pytest.raises(PoolExhausted) as caught:
+        ledger.take(3, owner=R1)
+
+    assert (str(caught.value), ledger.num_free, heard.events) == (
+        "full: want 3, 4 free",
+        4,
+        [Refused("full", R1, 3, 4)],
+    )
+
+
+def test_the_memory_is_asked_once_for_a_take_and_never_for_nothing():
+    backing = Stingy(2)
+    ledger = Ledger("full", 4, reuse="lifo", backing=backing)
+
+    ledger.take(0, owner=R1)
+    ledger.take(2, owner=R1)
+
+    assert backing.asked == [("full", 2)]
+
+
 def test_an_exhausted_pool_says_which_it_is_and_what_was_wanted():
     with pytest.raises(PoolExhausted) as caught:
         Ledger("swa", 1, reuse="lifo").take(2, owner=R1)

@@ -54,6 +54,38 @@ def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, message):
     assert (str(caught.value), num_free(ledgers)) == (message, pages)
 
 
+class Refusing:
+    """No memory behind one pool."""
+
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
+
+    def allows(self, pool: str, count: int) -> bool:
+        return pool != self.pool
+
+
+@pytest.mark.parametrize("short", ["full", "swa"])
+def test_a_take_without_memory_behind_one_pool_takes_nothing_in_any(short):
+    heard, backing = Heard(), Refusing(short)
+    books = [Ledger(name, 4, reuse="lifo", observer=heard, backing=backing) for name in ("full", "swa")]
+    ledgers = PairedLedgers(books, WINDOWED, observer=heard)
+
+    with pytest.raises(PoolExhausted):
+        ledgers.take(2, owner=R1)
+
+    assert (num_free(ledgers), heard.events) == ({"full": 4, "swa": 4}, [Refused(short, R1, 2, 4)])
+
+
+def test_what_is_left_of_a_handle_is_freed_in_every_pool_that_has_no_window():
+    ledgers = pools(full=4, state=4, swa=4)
+    handles = ledgers.take(2, owner=R1)
+    ledgers.free_windowed(handles, owner=R1, cause="slid")
+
+    ledgers.free_rest(handles, owner=R1, cause="finished")
+
+    assert num_free(ledgers) == {"full": 4, "state": 4, "swa": 4}
+
+
 def test_a_refused_take_is_all_that_is_reported():
     heard = Heard()
     ledgers = pools(heard, full=4, swa=1)

@@ -306,13 +306,19 @@ def test_alone_a_chunk_that_finds_no_page_at_all_ends_with_the_reason():
     assert (serving.reason(1), serving.heard.of(Parked)) == (OUT_OF_PAGES, [Parked(1, 12)])
 
 
-def test_who_waits_behind_a_chunk_that_gave_up_is_served():
+def test_who_waits_behind_a_chunk_that_gave_up_is_served_in_the_same_step():
     serving = alone_with("full", leaving=0)
     second = serving.submit(SHORT)
 
+    serving.step()
+    computed = serving.passes[-1]
     serving.run()
 
-    assert (serving.reason(1), serving.tokens(second)) == (OUT_OF_PAGES, serving.expected(SHORT, max_new_tokens=4))
+    assert (serving.reason(1), computed, serving.tokens(second)) == (
+        OUT_OF_PAGES,
+        ((second, 0, 5),),
+        serving.expected(SHORT, max_new_tokens=4),
+    )
 
 
 def test_an_unfinished_chunk_gives_way_to_those_who_run():

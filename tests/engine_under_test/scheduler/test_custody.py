@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine_under_test.cache.record import KVRecord
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Slid
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, CacheBench, all_pages, hold
@@ -163,4 +164,97 @@ def test_the_records_are_those_of_who_holds_kv():
 
     bench.leave(first)
 
-    assert (bench.custody.holds(first), bench.custody.records) == (False, [bench.custody.record(second)])
+    assert bench.custody.records == [bench.custody.record(second)]
+
+
+def test_a_release_behind_a_pass_in_flight_waits_for_it():
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+    bench.custody.record(request).last_launch = 3
+
+    bench.leave(request)
+
+    fenced = [(book.name, list(book.fenced_units)) for book in bench.memory.ledgers.ledgers]
+    assert (fenced, bench.evictable, [one.launch for one in bench.custody.departing]) == (
+        [("full", [3]), ("swa", [3])],
+        {"full": 0, "swa": 2},
+        [3],
+    )
+
+
+@pytest.mark.parametrize(
+    ("launch", "departing", "evictable"),
+    [
+        pytest.param(2, [3], {"full": 0, "swa": 2}, id="an earlier one"),
+        pytest.param(3, [], {"full": 4, "swa": 4}, id="that one"),
+        pytest.param(4, [], {"full": 4, "swa": 4}, id="a later one"),
+    ],
+)
+def test_a_lock_that_departs_is_given_back_when_its_pass_has_completed(launch, departing, evictable):
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+    request = bench.start(KEY)
+    bench.custody.record(request).last_launch = 3
+    bench.leave(request)
+
+    bench.memory.complete(launch)
+    bench.custody.complete(launch)
+
+    assert ([one.launch for one in bench.custody.departing], bench.evictable) == (departing, evictable)
+
+
+def test_what_a_record_would_give_back_is_its_row_its_own_pages_and_what_it_alone_protects():
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+
+    units = bench.custody.units_of(bench.custody.record(request), but=bench.cache.match([1, 2], 0))
+
+    assert units == {"full": 6, "swa": 4, "rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("others", "reads"),
+    [
+        pytest.param([KEY], [1, 2], id="another request protects it too"),
+        pytest.param([], KEY, id="it is what the match reads"),
+    ],
+)
+def test_what_a_record_protects_with_others_is_not_counted(others, reads):
+    bench = CacheBench()
+    bench.cached(KEY[:16])
+    request = bench.start(KEY)
+    bench.compute(request, 21)
+    for tokens in others:
+        bench.start(tokens)
+
+    units = bench.custody.units_of(bench.custody.record(request), but=bench.cache.match(reads, 0))
+
+    assert units == {"full": 2, "swa": 2, "rows": 1}
+
+
+def test_who_was_released_no_longer_holds_its_record():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    record = bench.custody.record(request)
+    before = bench.custody.holds(request, record)
+
+    bench.leave(request)
+
+    assert (before, bench.custody.holds(request, record)) == (True, False)
+
+
+def test_who_comes_back_does_not_hold_the_record_that_it_had():
+    bench = CacheBench()
+    request = bench.start(KEY)
+    record = bench.custody.record(request)
+    [row] = bench.memory.table.rows.take(1, owner=request.owner)
+    later = KVRecord(request.owner, row, bench.cache.lock(bench.cache.match(KEY, 0)), 0, 0, 0, 0)
+    bench.leave(request)
+
+    bench.custody.open(request, later)
+
+    assert (bench.custody.holds(request, record), bench.custody.holds(request, later)) == (False, True)

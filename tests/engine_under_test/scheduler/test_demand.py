@@ -1,5 +1,7 @@
 """What a request needs of each pool, at the numbers that once went wrong, and the book of a step."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine_under_test.config import PoolSpec
@@ -7,12 +9,16 @@ from engine_under_test.scheduler.demand import (
     Book,
     Demand,
     Extent,
+    Held,
     chunk_room,
     demand_of,
     fitting_end,
+    growth_of,
+    longest_chunk,
     pages_between,
     windowed_demand_len,
 )
+from engine_under_test.units import align_down, num_pages
 from tests.engine_under_test.builders import CacheBench
 
 FULL, SWA = PoolSpec("full", 64, None), PoolSpec("swa", 32, 17)
@@ -62,6 +68,56 @@ def test_firm_pages_are_exact_and_the_estimate_comes_on_top(extent, ratio, firm,
 
 
 @pytest.mark.parametrize(
+    ("lookahead", "total"),
+    [
+        pytest.param(0, {"full": 26, "swa": 9}, id="none"),
+        pytest.param(1, {"full": 26, "swa": 10}, id="in a begun page of the one, in a page of its own of the other"),
+        pytest.param(9, {"full": 28, "swa": 12}, id="three pages"),
+    ],
+)
+def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
+    demand = demand_of(Extent(0, 32, 100, 10, lookahead), (FULL, SWA), page_size=4, ratio=0.35)
+
+    assert demand.total == total
+
+
+@pytest.mark.parametrize(
+    ("held", "new_len", "lookahead", "firm", "total"),
+    [
+        pytest.param(Held(8, 8, 0), 9, 0, 1, {"full": 3, "swa": 3}, id="a page for the next token"),
+        pytest.param(Held(9, 9, 0), 9, 0, 0, {"full": 2, "swa": 2}, id="a begun page"),
+        pytest.param(Held(9, 9, 0), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
+        pytest.param(Held(40, 40, 24), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows to its length and a page"),
+        pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window of which nothing is its own yet"),
+        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="room for the lookahead"),
+        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="room for the lookahead, most of it there"),
+        pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
+    ],
+)
+def test_who_runs_grows_by_what_is_expected_and_in_a_window_no_further_than_that(held, new_len, lookahead, firm, total):
+    demand = growth_of(held, new_len, (FULL, SWA), page_size=4, lookahead=lookahead)
+
+    assert (demand.firm, demand.total) == ({"full": firm, "swa": firm}, total)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1, 4, 9])
+@pytest.mark.parametrize("capacity", [12, 16])
+@pytest.mark.parametrize("start", [0, 4, 40])
+def test_the_longest_chunk_is_the_longest_that_a_pool_could_ever_hold(start, capacity, lookahead):
+    """Beside the window that its match has locked."""
+    extent = Extent(start, 100, 100, 10, lookahead)
+    longest = align_down(longest_chunk(extent, capacity, 17, 4), 4)
+
+    free = capacity - num_pages(min(start, 16), 4)
+    fitting = [
+        length
+        for length in range(4, 101 - start, 4)
+        if num_pages(windowed_demand_len(replace(extent, end=start + length), 17, 4), 4) <= free
+    ]
+    assert min(longest, 100 - start) == max(fitting)
+
+
+@pytest.mark.parametrize(
     ("start", "input_len", "most", "end"),
     [
         pytest.param(0, 10, 16, 10, id="with the input"),
@@ -103,15 +159,13 @@ def test_the_room_of_a_pool_is_what_is_free_or_evictable():
     assert (book.room("full"), book.room("swa")) == (15, 11)
 
 
-def test_a_reservation_takes_from_the_room_until_it_is_consumed():
+def test_a_reservation_takes_from_the_room():
     book = book_over(CacheBench())
     firm = {"full": 3, "swa": 2}
+
     book.reserve(Demand(firm, firm))
-    reserved = (book.room("full"), book.room("swa"))
 
-    book.consume(firm)
-
-    assert (reserved, (book.room("full"), book.room("swa"))) == ((13, 10), (16, 12))
+    assert (book.room("full"), book.room("swa")) == (13, 10)
 
 
 def test_a_lock_takes_from_the_room():
@@ -130,6 +184,20 @@ def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
     book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
 
     assert (book.room("full"), book.estimated) == (13, {"full": 6, "swa": 2})
+
+
+def test_an_overdrawn_book_fits_nobody():
+    book = book_over(CacheBench())
+    book.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
+
+    assert (book.room("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
+
+
+def test_a_book_says_what_is_missing_in_which_pool():
+    book = book_over(CacheBench())
+    book.estimated["swa"] = 2
+
+    assert book.lacks({"full": 16, "swa": 12}, besides={"full": 0, "swa": 1}) == {"swa": 3}
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,17 @@ def test_who_is_removed_waits_no_more():
 def test_the_longest_match_goes_first_and_the_first_come_among_equals():
     queue = queue_of(1, 2, 3, 4)
 
-    order = queue.longest_match_first(lambda request: {1: 0, 2: 8, 3: 4, 4: 8}[request.id])
+    order = queue.in_order(lambda request: {1: 0, 2: 8, 3: 4, 4: 8}[request.id])
 
     assert ids(order) == [2, 4, 3, 1]
+
+
+def test_the_most_important_goes_first_then_the_longest_match_then_who_came_first():
+    queue = WaitingQueue()
+    for request_id, priority in ((1, 0), (2, 1), (3, 1), (4, 0), (5, 1)):
+        queue.add(Request(request_id, 1, [1], 1, priority=priority))
+
+    by_arrival = queue.in_order()
+    by_match = queue.in_order(lambda request: {3: 8, 4: 8}.get(request.id, 0))
+
+    assert (ids(by_arrival), ids(by_match)) == ([2, 3, 5, 1, 4], [3, 2, 5, 4, 1])

@@ -11,8 +11,11 @@ from tests.engine_under_test.builders import FULL_ONLY
 CONFIG = replace(FULL_ONLY, new_token_ratio=0.7, new_token_ratio_floor=0.1, new_token_ratio_decay_steps=6)
 
 
-def request(request_id: int, *, prompt_len: int = 4, num_outputs: int = 0, max_new_tokens: int = 100) -> Request:
-    return Request(request_id, prompt_len, [0] * (prompt_len + num_outputs), max_new_tokens)
+def request(
+    request_id: int, *, prompt_len: int = 4, num_outputs: int = 0, max_new_tokens: int = 100, priority: int = 0
+) -> Request:
+    tokens = [0] * (prompt_len + num_outputs)
+    return Request(request_id, prompt_len, tokens, max_new_tokens, priority=priority)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,9 @@ def request(request_id: int, *, prompt_len: int = 4, num_outputs: int = 0, max_n
         pytest.param([request(1, num_outputs=5), request(2, num_outputs=3)], [2, 1], id="fewest outputs first"),
         pytest.param([request(1, prompt_len=4), request(2, prompt_len=9)], [2, 1], id="then the longest prompt"),
         pytest.param([request(1), request(2)], [2, 1], id="then the latest arrival"),
+        pytest.param(
+            [request(1, priority=1), request(2, num_outputs=9)], [2, 1], id="the least important before all else"
+        ),
         pytest.param(
             [request(1, prompt_len=99, num_outputs=1), request(2)], [2, 1], id="outputs count before the prompt"
         ),

@@ -1,6 +1,7 @@
 """The command line, as a user and as a script meet it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,21 +10,22 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from harness.oplog import Header, OpLog
-from harness.ops import Drain, Recipe, Submit
+from harness.ops import Drain, Recipe, Step, Submit
 from harness.replay import log_of, run_log
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
 
 
-def swarden(*arguments, cwd):
+def swarden(*arguments, cwd, stdout=subprocess.PIPE):
     """Run the command as a process of its own."""
     script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=cwd,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=120,
         check=False,
@@ -59,6 +61,7 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
     }
     assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
     assert all(0 <= share <= 1 for share in told["noops"].values())
+    assert list(told["faults"]) == ["pool.refuses", "client.gone", "forward.fails", "forward.late"]
     assert not (tmp_path / ".swarden").exists()
 
 
@@ -90,11 +93,11 @@ def test_a_planted_bug_that_is_missed_is_red(tmp_path):
 
 
 def test_two_workers_share_a_campaign(tmp_path):
-    """Each takes every second batch; the counts are of both."""
-    run = swarden("fuzz", "--profile", "smoke", "--runs", 3, "--workers", 2, "--seed", 5, "--json", cwd=tmp_path)
+    """Each takes every second batch; the runs are those of the campaign, the counts of both."""
+    run = swarden("fuzz", "--profile", "smoke", "--runs", 10, "--workers", 2, "--seed", 5, "--json", cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout)["runs"] == 6
+    assert json.loads(run.stdout)["runs"] == 10
 
 
 def test_shrink_writes_a_smaller_log_and_leaves_the_first_alone(failing, tmp_path):
@@ -152,6 +155,17 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
             ("fuzz", "--mutant", "B0"), "swarden: mutant B0: not in the catalogue; it has ", id="unknown-mutant"
         ),
         pytest.param(("mutants", "run", "B0"), "swarden: mutant B0: not in the catalogue; it has ", id="no-such-hunt"),
+        pytest.param(
+            ("fuzz", "--minutes", "soon"), "swarden: Invalid value for '--minutes': ", id="a-word-for-a-number"
+        ),
+        pytest.param(("fuzz", "--bogus"), "swarden: No such option: --bogus", id="unknown-option"),
+        pytest.param(("fizz",), "swarden: No such command 'fizz'.", id="unknown-command"),
+        pytest.param(("replay",), "swarden: Missing argument 'paths'.", id="no-file"),
+        pytest.param(
+            ("replay", "x.oplog", "--events", "nowhere/events"),
+            "swarden: --events: nowhere/events cannot be written: No such file or directory",
+            id="events-to-nowhere",
+        ),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_two(arguments, message, tmp_path):
@@ -162,6 +176,90 @@ def test_misuse_is_one_line_and_exit_code_two(arguments, message, tmp_path):
     assert run.returncode == 2
     assert [line[: len(message)] for line in lines] == [message]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """The op-log of two engines, of which the second has less to do."""
+    ops = (Submit(max_new_tokens=2), Submit(engine=1, max_new_tokens=1), Step(count=2), Step(engine=1), Drain(engine=1))
+    path = tmp_path / "pair.oplog"
+    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()] * 2), ops).save(path)
+    return path
+
+
+def test_show_tells_the_engines_of_a_log_apart(pair, tmp_path):
+    """A table each; whoever wants one of them names it."""
+    both, second = swarden("show", pair, cwd=tmp_path), swarden("show", pair, "--engine", 1, cwd=tmp_path)
+
+    assert (both.returncode, second.returncode) == (0, 0), both.stderr + second.stderr
+    assert [line for line in both.stdout.splitlines() if line.startswith("engine ")] == ["engine 0", "engine 1"]
+    assert second.stdout == both.stdout[both.stdout.index("engine 1\n") :]
+
+
+def test_show_tells_the_states_of_engines_apart(pair, tmp_path):
+    run = swarden("show", pair, "--step", 1, cwd=tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert [line for line in run.stdout.splitlines() if line.startswith(("engine ", "step "))] == [
+        "engine 0",
+        "step 1",
+        "engine 1",
+        "step 1",
+    ]
+
+
+def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
+    """Each names its op, its engine and that engine's step."""
+    run = swarden("replay", pair, "--events", "events.jsonl", cwd=tmp_path)
+
+    first, *told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    launched = [line for line in told if line["event"] == "Launched"]
+    assert run.returncode == 0, run.stderr
+    assert first == {"event": "replay", "path": str(pair)}
+    assert [(line["op"], line["engine"], line["step"]) for line in launched] == [(3, 0, 1), (3, 0, 2), (4, 1, 1)]
+    assert {line["owner"] for line in told if line["event"] == "Taken"} == {"request r1"}
+
+
+def test_the_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
+    swarden(
+        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1,
+        "--events", "events.jsonl", "--minutes", 1, cwd=tmp_path,
+    )  # fmt: skip
+
+    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["runs"] for line in told[:-1]] == list(range(1, len(told)))
+    assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_place")
+
+
+def test_a_replay_that_meets_another_state_exits_with_four(failing, tmp_path):
+    """The same build, and yet another digest: nothing it says can be believed."""
+    log = OpLog.load(failing)
+    OpLog(log.header, log.ops, ["c0ffee", *(log.digests or ())[1:]]).save(tmp_path / "other.oplog")
+
+    run = swarden("replay", "other.oplog", cwd=tmp_path)
+
+    assert run.returncode == 4, run.stderr
+    assert "not deterministic: op 1 (Submit): digest " in run.stdout
+
+
+@pytest.mark.parametrize("command", [("show",), ("replay",)], ids=" ".join)
+def test_a_reader_who_goes_away_is_no_error_to_speak_of(failing, tmp_path, command):
+    """The other end of standard output is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    run = swarden(*command, failing, cwd=tmp_path, stdout=writing)
+    os.close(writing)
+
+    assert (run.returncode, run.stderr) == (2, "")
+
+
+def test_a_full_disk_is_one_line(failing, tmp_path):
+    with Path("/dev/full").open("w") as full:
+        run = swarden("show", failing, cwd=tmp_path, stdout=full)
+
+    assert run.returncode == 2
+    assert run.stderr == "swarden: standard output cannot be written: No space left on device\n"
 
 
 def test_a_torn_log_among_good_ones_is_named_and_the_others_still_run(failing, tmp_path):

@@ -1,14 +1,19 @@
 """swarden trace: what it prints where, and how it ends."""
 
 import json
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from engine_under_test.strict import VARIABLE
+from harness.commands.shrink import shrink
 from harness.commands.trace import trace
 from harness.errors import UsageError
 from harness.mutants.mutant import Hunk, Mutant
+from harness.oplog import OpLog
+from harness.replay import Verdict, replay
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 KEYS = [
@@ -29,7 +34,7 @@ LEAK = Mutant(
     (
         Hunk(
             "engine_under_test.scheduler.custody:Custody.release",
-            "self._memory.ledgers.free(live, owner=record.owner, cause=cause)\n",
+            "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n",
             "pass\n",
         ),
     ),
@@ -138,3 +143,39 @@ def test_a_bad_row_is_named_before_anything_is_served(run, path):
     assert isinstance(result.exception, UsageError)
     assert str(result.exception).startswith(f"{path}:41: no timestamp; ")
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("level", ["sums", "audit", "census"])
+def test_a_healthy_trace_is_served_under_a_strict_check(run, path, level, monkeypatch):
+    """Alone, without the harness's own checks."""
+    monkeypatch.setenv(VARIABLE, level)
+
+    result = run(path, "--limit", 20, "--check-every", 0, "--json")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_bug_under_a_strict_check_leaves_a_log_that_replays_and_shrinks(run, path, tmp_path, monkeypatch):
+    """What a violation in somebody's own run comes to: the message names the op-log, which fails again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "audit")
+
+    result = run(path, "--check-every", 0, "--mutant", "B13", "--json")
+
+    [log] = Path(".swarden/strict").iterdir()
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0].startswith("engine error: AccountingError: units_move_only_by_their_owner: ")
+    assert result.stderr.splitlines()[-1] == f"replay: swarden replay {log}"
+    monkeypatch.delenv(VARIABLE)
+    assert replay(OpLog.load(log)).verdict is Verdict.FAILED
+    shrink(log, seconds=5)
+    assert len(OpLog.load(log.with_suffix(".small.oplog")).ops) <= 4
+
+
+def test_without_checks_a_bug_shows_at_the_end_or_not_at_all(run, path, monkeypatch):
+    """Only the drain is looked at."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    result = run(path, "--limit", 5, "--check-every", 0)
+
+    assert result.exit_code == 0

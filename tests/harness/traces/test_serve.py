@@ -11,7 +11,7 @@ from harness.traces.serve import KEPT_HISTORY, Pace, PoolUse, TraceServer, longe
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 CUSTODY = "engine_under_test.scheduler.custody:Custody.release"
-GIVES_BACK = "self._memory.ledgers.free(live, owner=record.owner, cause=cause)\n"
+GIVES_BACK = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
 LEAK = Mutant("leak", "made up", (Hunk(CUSTODY, GIVES_BACK, "pass\n"),), ("each_unit_has_one_owner",))
 CRASH = Mutant("crash", "made up", (Hunk(CUSTODY, GIVES_BACK, "raise ValueError(cause)\n"),), ("ValueError",))
 

@@ -1,30 +1,13 @@
-"""Passes and queues that are not what they should be; and engines that stand still."""
-
-from dataclasses import replace
+"""Passes that are not what they should be, and results that are not taken as they are."""
 
 from invariants.batches import (
     batches_are_well_formed,
     computation_goes_on_where_it_stopped,
-    requests_are_in_one_place,
+    what_is_committed_has_landed,
 )
-from invariants.events import Admitted, Completed, Launched, Retracted
-from invariants.progress import the_ratio_is_in_range, work_makes_progress
-from invariants.view import RequestView
-from tests.invariants.builders import (
-    AFTER,
-    HEALTHY,
-    PRESSURE,
-    R2,
-    after,
-    broken,
-    claims,
-    during,
-    healthy,
-    holding,
-    records,
-)
+from invariants.events import Admitted, Completed, Failed, Late, Launched, Preempted, Retracted
+from tests.invariants.builders import FLYING, STALE, broken, during, healthy, in_flight, records
 
-RUNNING, WAITING = AFTER.requests or ()
 ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
 
 
@@ -69,7 +52,7 @@ CASES = [
         computation_goes_on_where_it_stopped,
         "skips",
         launched((1, 21, 22)),
-        ("request r1", "launch 7 computes [21, 22), committed_len was 20"),
+        ("request r1", "launch 7 computes [21, 22), launched_len was 20"),
     ),
     broken(
         computation_goes_on_where_it_stopped,
@@ -83,60 +66,64 @@ CASES = [
         launched((2, 0, 5)),
         ("request r2", "launch 7 computes [0, 5), yet it has no record and was not admitted"),
     ),
+    healthy(computation_goes_on_where_it_stopped, FLYING, "behind-a-pass-in-flight"),
+    healthy(
+        computation_goes_on_where_it_stopped,
+        in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 22, (), ()), Launched(8, ((1, 16, 22),))),
+        "failed-and-admitted-again",
+    ),
     broken(
         computation_goes_on_where_it_stopped,
+        "from-what-is-committed",
+        in_flight(Launched(8, ((1, 20, 21),))),
+        ("request r1", "launch 8 computes [20, 21), launched_len was 21"),
+    ),
+    healthy(what_is_committed_has_landed),
+    healthy(what_is_committed_has_landed, FLYING, "of-the-pass-before"),
+    healthy(
+        what_is_committed_has_landed,
+        during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), records=records(committed_len=16)),
+        "begun-anew",
+    ),
+    healthy(
+        what_is_committed_has_landed,
+        during(
+            Preempted(1, 4, 2),
+            Admitted(1, 16, 22, (), ()),
+            Launched(7, ((1, 16, 22),)),
+            Completed(7),
+            records=records(committed_len=22),
+        ),
+        "begun-anew-and-landed",
+    ),
+    broken(
+        what_is_committed_has_landed,
         "not-committed",
         during(Launched(7, ((1, 20, 22),)), Completed(7)),
-        ("request r1", "launch 7 computes [20, 22), yet committed_len is 21 after it"),
-    ),
-    healthy(requests_are_in_one_place),
-    broken(
-        requests_are_in_one_place,
-        "two-queues",
-        after(requests=(RUNNING, WAITING, RUNNING._replace(place="chunked"))),
-        ("request r1", "is running and chunked"),
+        ("request r1", "committed_len is 21, what counts ends at 22"),
     ),
     broken(
-        requests_are_in_one_place,
-        "runs-without-a-record",
-        after(records=()),
-        ("request r1", "is running, yet it has no record"),
+        what_is_committed_has_landed,
+        "in-flight-still",
+        in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
+        ("request r1", "committed_len is 21, what counts ends at 20"),
     ),
     broken(
-        requests_are_in_one_place,
-        "waits-with-a-record",
-        after(requests=(RUNNING._replace(place="waiting"), WAITING)),
-        ("request r1", "is waiting, yet it has row 1"),
+        what_is_committed_has_landed,
+        "failed",
+        in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 21, (), ())),
+        ("request r1", "committed_len is 21, what counts ends at 16"),
     ),
     broken(
-        requests_are_in_one_place,
-        "two-chunked",
-        after(
-            requests=(RUNNING._replace(place="chunked"), RequestView(2, "chunked", 0, 5, 0, 1)),
-            records=(*records(), *records(owner=R2, row=2)),
-        ),
-        ("request r2", "is chunked, and so is request r1"),
+        what_is_committed_has_landed,
+        "of-a-record-that-is-gone",
+        in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE}),
+        ("request r1", "committed_len is 21, what counts ends at 20"),
     ),
     broken(
-        requests_are_in_one_place,
-        "lost",
-        after(requests=(WAITING,)),
-        ("request r1", "has row 1, yet it is in no queue"),
-    ),
-    healthy(the_ratio_is_in_range),
-    broken(
-        the_ratio_is_in_range,
-        "below-its-floor",
-        after(claims=claims(new_token_ratio=97_999)),
-        ("new-token ratio", "97999 millionths, want 98000 to 1000000"),
-    ),
-    healthy(work_makes_progress, replace(HEALTHY, steps_without_forward=3)),
-    broken(
-        work_makes_progress,
-        "stuck",
-        replace(HEALTHY, steps_without_forward=4),
-        ("engine", "4 steps without a pass, with work: request r1 running, request r2 waiting"),
+        batches_are_well_formed,
+        "nobody",
+        launched(),
+        ("launch 7", "computes nothing"),
     ),
 ]
-
-UNDER_PRESSURE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)

@@ -4,14 +4,15 @@ from array import array
 from dataclasses import replace
 
 from invariants.content import (
+    clients_get_what_passes_computed,
     every_slot_read_holds_its_prefix,
     outputs_equal_the_reference,
     reads_cover_the_window,
-    writes_go_to_private_units,
 )
-from invariants.events import Freed, Given, Launched, Read, Taken, Written
+from invariants.events import Completed, Discarded, Late, Launched, Read, Retracted, Written
 from invariants.reference import Reference
-from tests.invariants.builders import HEALTHY, R1, TREE, broken, during, healthy, reference, tags
+from invariants.view import RequestView
+from tests.invariants.builders import FLYING, HEALTHY, broken, during, healthy, in_flight, reference, tags
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
 OTHER = reference(22).expectations[2].tags
@@ -33,6 +34,8 @@ def misheard():
 
 
 SAID, TRUE = misheard().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
+
+UNFORETOLD = replace(HEALTHY, reference=Reference())
 
 CASES = [
     healthy(every_slot_read_holds_its_prefix),
@@ -67,25 +70,6 @@ CASES = [
         during(LAUNCHED, Read(7, 1, "swa", 12, tags(12, 21))),
         ("request r1", "read nothing of full, want [0, 21)"),
     ),
-    healthy(writes_go_to_private_units),
-    broken(
-        writes_go_to_private_units,
-        "the-tree's",
-        written(5, Given("swa", (5,), R1, TREE)),
-        ("swa page 5", "written by request r1 for [20, 21), yet it is owned by tree"),
-    ),
-    broken(
-        writes_go_to_private_units,
-        "free",
-        written(6, Taken("swa", (6,), R1), Freed("swa", (6,), R1, "slid", 0)),
-        ("swa page 6", "written by request r1 for [20, 21), yet it is free"),
-    ),
-    broken(
-        writes_go_to_private_units,
-        "padding",
-        written(0),
-        ("swa page 0", "written by request r1 for [20, 21), yet it is padding"),
-    ),
     healthy(outputs_equal_the_reference),
     broken(
         outputs_equal_the_reference,
@@ -93,6 +77,37 @@ CASES = [
         replace(HEALTHY, reference=misheard()),
         ("request r1", f"token {SAID} at position 21, the reference says {TRUE}"),
     ),
+    healthy(
+        every_slot_read_holds_its_prefix,
+        during(LAUNCHED, Read(7, 1, "full", 16, array("q", [0, 0, 0, 0, 0])), Discarded(7, 1)),
+        "of-what-is-discarded-whatever-it-is",
+    ),
+    healthy(reads_cover_the_window, FLYING, "of-a-pass-that-was-launched-before"),
+    healthy(reads_cover_the_window, in_flight(Read(7, 1, "full", 0, tags(0, 21)), Discarded(7, 1)), "discarded"),
+    broken(
+        reads_cover_the_window,
+        "by-a-pass-that-was-launched-before",
+        in_flight(Read(7, 1, "full", 0, tags(0, 21)), Completed(7)),
+        ("request r1", "read nothing of swa, want [15, 21)"),
+    ),
+    healthy(clients_get_what_passes_computed),
+    healthy(clients_get_what_passes_computed, FLYING, "one-step-later"),
+    broken(
+        clients_get_what_passes_computed,
+        "of-a-pass-in-flight",
+        in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
+        ("request r1", "got 1 tokens, 0 results of the step count"),
+    ),
+    broken(
+        clients_get_what_passes_computed,
+        "of-what-is-discarded",
+        in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
+        ("request r1", "got 1 tokens, 0 results of the step count"),
+    ),
+    broken(
+        clients_get_what_passes_computed,
+        "more-than-it-asked-for",
+        in_flight(before={"requests": (RequestView(1, "running", 0, 18, 3, 3),)}),
+        ("request r1", "got 4 tokens, it asked for 3"),
+    ),
 ]
-
-UNFORETOLD = replace(HEALTHY, reference=Reference())

@@ -7,13 +7,30 @@ from invariants.cursors import (
     cursors_are_ordered,
     frontiers_spare_the_window,
     private_windows_are_bounded,
+    room_ahead_is_the_lookahead,
     rows_begin_with_the_tree_path,
     rows_hold_the_pages_of_their_record,
     the_last_token_keeps_its_page,
+    what_is_launched_is_in_flight,
     windowed_pages_go_with_the_frontier,
 )
-from tests.invariants.builders import AFTER, BEFORE, HEALTHY, after, broken, healthy, records
+from invariants.view import LaunchView
+from tests.invariants.builders import (
+    AFTER,
+    BEFORE,
+    FLYING,
+    FLYING_AFTER,
+    HEALTHY,
+    STALE,
+    after,
+    broken,
+    flying_record,
+    healthy,
+    in_flight,
+    records,
+)
 
+IN_FLIGHT = FLYING_AFTER.launches or ()
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
 
 
@@ -32,19 +49,65 @@ CASES = [
         cursors_are_ordered,
         "committed-beyond-allocated",
         after(records=records(allocated_len=20)),
-        ("request r1", "protected_len 16, committed_len 21, allocated_len 20"),
+        ("request r1", "protected_len 16, committed_len 21, launched_len 21, allocated_len 20"),
     ),
     broken(
         cursors_are_ordered,
         "protected-beyond-committed",
         after(records=records(protected_len=24)),
-        ("request r1", "protected_len 24, committed_len 21, allocated_len 21"),
+        ("request r1", "protected_len 24, committed_len 21, launched_len 21, allocated_len 21"),
     ),
     broken(
         cursors_are_ordered,
         "frontier-not-clamped",
         after(records=records(frontier=24)),
         ("request r1", "frontier 24, allocated_len 21"),
+    ),
+    healthy(cursors_are_ordered, FLYING, "in-flight"),
+    broken(
+        cursors_are_ordered,
+        "committed-beyond-launched",
+        after(records=records(launched_len=20)),
+        ("request r1", "protected_len 16, committed_len 21, launched_len 20, allocated_len 21"),
+    ),
+    healthy(what_is_launched_is_in_flight),
+    healthy(what_is_launched_is_in_flight, FLYING, "one-pass"),
+    healthy(
+        what_is_launched_is_in_flight,
+        in_flight(records=flying_record(committed_len=20), launches=(LaunchView(7, ((1, 20, 21),), ()), *IN_FLIGHT)),
+        "two-passes",
+    ),
+    healthy(
+        what_is_launched_is_in_flight,
+        in_flight(records=flying_record(launched_len=21), launches=STALE),
+        "of-a-record-that-is-gone",
+    ),
+    broken(
+        what_is_launched_is_in_flight,
+        "nothing",
+        in_flight(launches=()),
+        ("request r1", "committed_len 21, launched_len 22, yet nothing is in flight"),
+    ),
+    broken(
+        what_is_launched_is_in_flight,
+        "with-a-gap",
+        in_flight(records=flying_record(committed_len=20)),
+        ("request r1", "committed_len 20, launched_len 22, yet [21, 22) is in flight"),
+    ),
+    broken(
+        what_is_launched_is_in_flight,
+        "committed-too-early",
+        in_flight(records=flying_record(committed_len=22)),
+        ("request r1", "committed_len 22, launched_len 22, yet [21, 22) is in flight"),
+    ),
+    healthy(room_ahead_is_the_lookahead),
+    healthy(room_ahead_is_the_lookahead, in_flight(records=flying_record(allocated_len=24)), "as-much-as-may-be"),
+    healthy(room_ahead_is_the_lookahead, after(records=records(allocated_len=24)), "to-the-end-of-the-page"),
+    broken(
+        room_ahead_is_the_lookahead,
+        "a-page-too-many",
+        in_flight(records=flying_record(allocated_len=25)),
+        ("request r1", "allocated_len 25, launched_len 22, at most 24 with a lookahead of 2"),
     ),
     healthy(cursors_are_aligned),
     broken(
@@ -132,7 +195,13 @@ CASES = [
         frontiers_spare_the_window,
         "slid-too-far",
         after(records=records(frontier=20)),
-        ("request r1", "frontier 20 at committed_len 21, at most 16"),
+        ("request r1", "frontier 20 at launched_len 21, at most 16"),
+    ),
+    broken(
+        frontiers_spare_the_window,
+        "slid-past-what-is-launched",
+        in_flight(records=flying_record(frontier=20)),
+        ("request r1", "frontier 20 at launched_len 22, at most 16"),
     ),
     healthy(private_windows_are_bounded),
     healthy(private_windows_are_bounded, unshared(frontier=8), "as-many-as-may-be"),

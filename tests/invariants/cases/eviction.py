@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.events import Evicted, Freed, Inserted, Locked, Removed, Slid, Split, Tombstoned, Unlocked
+from invariants.events import Evicted, Freed, Inserted, Locked, Removed, Split, Tombstoned
 from invariants.eviction import (
     eviction_is_least_recently_used,
-    eviction_spares_locked_nodes,
     eviction_takes_the_dead_interior_first,
     evictions_meet_their_need,
+    idle_branches_keep_their_window,
 )
 from invariants.view import NodeView
 from tests.invariants.builders import AFTER, TREE, broken, healthy, idle
@@ -24,6 +24,15 @@ BRANCHES = replace(
     receipts=(),
 )
 GAVE_BACK = Freed("full", (5, 6), TREE, "evicted", 0)
+
+ALL_NODES = BRANCHES.nodes or ()
+WITHOUT_N3 = (*ALL_NODES[:2], ALL_NODES[3])
+DEAD_N1 = ALL_NODES[0]._replace(units=((1, 2), (0, 0)), live=(True, False))
+DEAD_N2 = ALL_NODES[1]._replace(units=((3, 4, 5, 6), (0, 0, 0, 0)), live=(True, False))
+
+
+def leaving(*events, nodes):
+    return idle(*events, before=BRANCHES, after=replace(BRANCHES, nodes=nodes))
 
 
 def eviction(*events):
@@ -51,21 +60,6 @@ CASES = [
         "says-more-than-it-did",
         idle(GAVE_BACK, Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 1),))),
         ("swa", "said to have freed 2, yet the tree gave back 0"),
-    ),
-    healthy(eviction_spares_locked_nodes, idle(Removed(3, "full", True))),
-    healthy(eviction_spares_locked_nodes, idle(Unlocked(1, 2), Removed(2, "full", True)), "unlocked-before"),
-    healthy(eviction_spares_locked_nodes, idle(Slid(1, 0, 16), Tombstoned(2, "swa", True)), "slid-before"),
-    broken(
-        eviction_spares_locked_nodes,
-        "removed",
-        idle(Removed(2, "full", True), Unlocked(1, 2)),
-        ("node n2", "removed for full, yet request r1 has it locked"),
-    ),
-    broken(
-        eviction_spares_locked_nodes,
-        "upper-half-tombstoned",
-        idle(Split(2, 9, 4), Tombstoned(9, "swa", True)),
-        ("node n9", "gave up its swa pages, yet request r1 has it locked"),
     ),
     healthy(eviction_takes_the_dead_interior_first, eviction(Tombstoned(1, "swa", False), Removed(3, "swa", True))),
     healthy(
@@ -123,5 +117,38 @@ CASES = [
         "a-younger-tail",
         eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
         ("node n4", "removed for swa, yet node n3 is used last at 2, before 4"),
+    ),
+    healthy(idle_branches_keep_their_window, leaving(Tombstoned(1, "swa", False), nodes=(DEAD_N1, *ALL_NODES[1:]))),
+    healthy(
+        idle_branches_keep_their_window,
+        leaving(Tombstoned(1, "swa", False), Removed(3, "swa", True), nodes=(DEAD_N1, ALL_NODES[1], ALL_NODES[3])),
+        "nothing-else-was-left",
+    ),
+    healthy(
+        idle_branches_keep_their_window,
+        leaving(Locked(1, 1), Removed(3, "swa", True), nodes=WITHOUT_N3),
+        "the-interior-is-locked",
+    ),
+    healthy(
+        idle_branches_keep_their_window,
+        leaving(Removed(3, "full", True), nodes=WITHOUT_N3),
+        "a-whole-leaf-goes-for-another-pool",
+    ),
+    healthy(
+        idle_branches_keep_their_window,
+        leaving(Inserted(1, 0, 0, 8), Removed(3, "swa", True), nodes=WITHOUT_N3),
+        "not-judged-once-something-came-in",
+    ),
+    broken(
+        idle_branches_keep_their_window,
+        "its-window-went-first",
+        leaving(Removed(3, "swa", True), nodes=WITHOUT_N3),
+        ("node n3", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+    ),
+    broken(
+        idle_branches_keep_their_window,
+        "its-window-alone-went",
+        leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
+        ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
     ),
 ]

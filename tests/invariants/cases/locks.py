@@ -5,10 +5,11 @@ from invariants.locks import (
     locks_cover_what_is_read,
     locks_equal_their_receipts,
     locks_nest,
+    readers_are_counted,
     receipts_belong_to_holders,
 )
 from invariants.view import Owner, ReceiptView
-from tests.invariants.builders import AFTER, R2, after, broken, healthy, nodes, receipts, records
+from tests.invariants.builders import AFTER, R2, after, broken, healthy, in_flight, nodes, receipts, records
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
@@ -39,7 +40,20 @@ CASES = [
         after(nodes=nodes(3, locks=(0, 1))),
         ("node n3", "has 1 swa locks, yet 0 full locks"),
     ),
+    healthy(readers_are_counted, after(receipts=None, pools=AFTER.pools)),
+    broken(
+        readers_are_counted,
+        "one-too-many-and-one-too-few",
+        after(receipts=None, pools=AFTER.pools, records=records(units=((1, 2, 3, 5, 7, 8), (0, 0, 1, 2, 5, 6)))),
+        ("full page 4", "1 readers are counted, yet 0 rows name it"),
+        ("full page 5", "0 readers are counted, yet 1 rows name it"),
+    ),
     healthy(receipts_belong_to_holders),
+    healthy(
+        receipts_belong_to_holders,
+        in_flight(records=(), receipts=receipts(holder=Owner("fence", 8))),
+        "a-lock-left-to-a-fence",
+    ),
     healthy(
         receipts_belong_to_holders,
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, Owner("load", 1), 3, ((3,), (3,))))),
@@ -85,7 +99,7 @@ CASES = [
     broken(
         locks_cover_what_is_read,
         "window-open",
-        after(receipts=receipts(covers=((2, 1), ())), records=records(committed_len=18)),
+        after(receipts=receipts(covers=((2, 1), ())), records=records(launched_len=18)),
         ("request r1", "reads node n2, which receipt 1 does not cover in swa"),
     ),
     broken(

@@ -2,11 +2,9 @@
 
 from invariants.tree import (
     live_nodes_hold_live_pages,
-    pool_claims_equal_facts,
-    tree_claims_equal_facts,
     tree_is_well_formed,
 )
-from tests.invariants.builders import AFTER, PROMPT, after, broken, claims, healthy, nodes
+from tests.invariants.builders import AFTER, PROMPT, after, broken, healthy, nodes
 
 ALL_NODES = AFTER.nodes or ()
 
@@ -81,20 +79,5 @@ CASES = [
         "no-window-to-be-dead-in",
         after(nodes=nodes(3, units=((0, 0), (3, 4)), live=(False, True))),
         ("node n3", "is a tombstone in full, which has no window"),
-    ),
-    healthy(tree_claims_equal_facts),
-    broken(
-        tree_claims_equal_facts,
-        "both",
-        after(claims=claims(evictable={"full": 2, "swa": 4}, protected={"full": 3, "swa": 2})),
-        ("swa", "claims 4 evictable, there are 2"),
-        ("full", "claims 3 protected, there are 4"),
-    ),
-    healthy(pool_claims_equal_facts),
-    broken(
-        pool_claims_equal_facts,
-        "free",
-        after(claims=claims(free={"full": 5, "swa": 2})),
-        ("full", "claims 5 free, there are 4"),
     ),
 ]

@@ -1,17 +1,8 @@
-"""Matches that are not the longest, and publications that cannot be matched."""
+"""Matches that are not the longest."""
 
-from invariants.cache import inserted_prefixes_match, matches_are_the_longest_valid
-from invariants.events import Inserted, Matched, Removed, Split, Tombstoned
-from tests.invariants.builders import (
-    OTHER_PROMPT,
-    PROMPT,
-    broken,
-    during,
-    healthy,
-    idle,
-    nodes,
-    records,
-)
+from invariants.events import Matched, Removed, Split
+from invariants.matches import matches_are_the_longest_valid
+from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
 
 
 def match(key, length, pages, *, earlier=(), namespace=0):
@@ -58,34 +49,5 @@ CASES = [
         "other-pages",
         match(PROMPT, 16, (1, 2, 3, 9)),
         ("request r2", "matched 16 tokens on the pages [1, 2, 3, 9], the tree has [1, 2, 3, 4]"),
-    ),
-    healthy(inserted_prefixes_match, during(Inserted(1, 8, 0, 16))),
-    healthy(
-        inserted_prefixes_match,
-        during(Inserted(1, 8, 0, 16), records=()),
-        "of-one-that-ended-with-it",
-    ),
-    healthy(
-        inserted_prefixes_match,
-        during(Inserted(1, 8, 0, 16), Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
-        "not-judged-once-something-has-gone",
-    ),
-    broken(
-        inserted_prefixes_match,
-        "dead-tail",
-        during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0)), live=(True, False))),
-        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
-    ),
-    broken(
-        inserted_prefixes_match,
-        "dead-tail-of-one-that-ended",
-        during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0))), records=()),
-        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
-    ),
-    broken(
-        inserted_prefixes_match,
-        "shares-less",
-        during(Inserted(1, 8, 0, 16), records=records(protected_len=8, node=3)),
-        ("request r1", "published [0, 16), yet shares 8 tokens"),
     ),
 ]

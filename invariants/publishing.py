@@ -1,49 +1,13 @@
-"""What the prefix cache finds and keeps: matches and insertions."""
+"""What the prefix cache keeps of what was published."""
 
 from collections.abc import Sequence
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import (
-    Evicted,
-    Inserted,
-    Matched,
-    RanOut,
-    Recovered,
-    Removed,
-    Retracted,
-    Tombstoned,
-)
+from invariants.events import Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
 from invariants.prefixes import longest_prefix
 from invariants.view import RecordView
-from invariants.windows import first_needed_page
 from invariants.wording import request_name
-
-CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Evicted)
-
-
-@invariant(When.OP, covers=("MATCH-VALID", "IDEMPOTENT-MATCH"), needs=("nodes",), on=(Matched,))
-def matches_are_the_longest_valid(change: Transition) -> Evidence:
-    """A match is the longest usable cached prefix, a token shorter than the key at least, on the tree's pages.
-
-    Judged against the tree before the step, so only while nothing has come into it or left it;
-    how its nodes were split meanwhile does not matter.
-    """
-    page_size = change.after.limits.page_size
-    for event in change.tree_events:
-        if isinstance(event, CHANGES_CONTENT):
-            break
-        if isinstance(event, Matched):
-            usable = max(0, len(event.key) - 1)
-            best = longest_prefix(change.before, event.namespace, event.key[: usable - usable % page_size])
-            if event.length != best.length:
-                yield request_name(event.request_id), f"matched {event.length} tokens, {best.length} are cached"
-                continue
-            window = change.before.components[0].window
-            first = 0 if window is None else first_needed_page(best.length, window, page_size)
-            if list(event.pages[first:]) != best.pages[first:]:
-                found = f"the pages {list(event.pages)}, the tree has {best.pages}"
-                yield request_name(event.request_id), f"matched {event.length} tokens on {found}"
 
 
 @invariant(When.OP, covers=("MATCH-AFTER-INSERT", "LIVE-NODE"), needs=("nodes", "records"), on=(Inserted,))
@@ -69,7 +33,7 @@ def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
     """Did the tree lose something afterwards, or the request publish again or start anew?"""
     return any(
         isinstance(event, (Tombstoned, Removed))
-        or (isinstance(event, (Inserted, Retracted, RanOut)) and event.request_id == request_id)
+        or (isinstance(event, (Inserted, Retracted, RanOut, Preempted)) and event.request_id == request_id)
         for event in later
     )
 

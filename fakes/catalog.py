@@ -1,0 +1,10 @@
+"""All fakes, and with them every fault there is."""
+
+from fakes.backing import FakeBacking
+from fakes.client import FakeClient
+from fakes.clock import FakeClock
+from fakes.faults import faults_of
+from fakes.forward import FakeForward
+
+FAKES = (FakeBacking, FakeClient, FakeClock, FakeForward)
+FAULTS: dict[str, str] = {name: effect for fake in FAKES for name, effect in faults_of(fake).items()}  # with its effect

@@ -1,0 +1,134 @@
+"""What shrinking costs: the engine steps that our shrinker executes against those of Hypothesis's own.
+
+Both start from the same failing run, the first that Hypothesis generates from a seed with a mutant planted, and
+both ask the same of a candidate: does it fail with this fingerprint?
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypothesis import Phase
+
+from engine_under_test.config import EngineConfig
+from harness.driver import Driver, Failure
+from harness.machines.base import Machine
+from harness.machines.engine import EngineTraffic
+from harness.oplog import Header, OpLog
+from harness.replay import log_of, planted, run_log
+from harness.search import search
+from harness.shrink import Budget, shrink
+
+MUTANTS = ("B30", "B31", "B34")
+SEED = 0
+MAX_RUNS = 1000  # to meet the bug in
+BUDGET = Budget(executions=100_000, cpu_seconds=600.0)
+
+
+class Effort(NamedTuple):
+    """What a shrinker executed, and the length of its result."""
+
+    executions: int
+    executed_steps: int
+    ops: int
+    engine_steps: int
+
+    def __str__(self) -> str:
+        return f"{self.executed_steps} steps in {self.executions} runs, to {self.ops} ops and {self.engine_steps} steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both shrinkers on one failing run of `ops` ops."""
+
+    mutant: str
+    ops: int
+    ours: Effort
+    hypothesis: Effort
+
+    @property
+    def ratio(self) -> float:
+        return self.ours.executed_steps / self.hypothesis.executed_steps
+
+    def __str__(self) -> str:
+        return f"{self.mutant}, {self.ops} ops: {self.ratio:.3f} ({self.ours}; hypothesis {self.hypothesis})"
+
+
+class Found(Exception):
+    """A run failed as the first failing one did."""
+
+
+@dataclass
+class Listening:
+    """Hears the runs of Hypothesis: which failed first, and what was executed after it."""
+
+    mutant: str
+    is_over: bool = False
+    first: OpLog | None = None
+    executions: int = 0
+    executed_steps: int = 0
+    last_failing: Driver | None = field(default=None, repr=False)
+
+    def on_op(self, driver: Driver) -> None:
+        """A run that fails like the first is at its end, and has failed for Hypothesis too."""
+        if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
+            raise Found(driver.failure.fingerprint)
+
+    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+        if self.first is not None:
+            self.executions += 1
+            self.executed_steps += driver.counts.engine_steps
+        elif driver.failure is not None:
+            self.first = log_of(Header(machine=machine, engines=[{}], mutant=self.mutant), configs, driver)
+        if driver.failure is not None and self._is_same(driver.failure):
+            self.last_failing = driver
+
+    def effort(self) -> Effort:
+        """Hypothesis ends with its smallest example."""
+        assert self.last_failing is not None, f"{self.mutant}: no run failed after the first"
+        return _effort(self.executions, self.executed_steps, self.last_failing)
+
+    def _is_same(self, failure: Failure) -> bool:
+        return self.first is not None and self.first.header.expected in failure.fingerprints
+
+
+def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
+    """Find a planted bug from a seed, and shrink the run that shows it with both."""
+    theirs = Listening(mutant)
+    with planted(mutant), suppress(Found):
+        search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
+    first = theirs.first
+    assert first is not None, f"{mutant}: not met in {MAX_RUNS} runs from seed {from_seed}"
+    return Comparison(mutant, len(first.ops), _shrunk_by_us(first), theirs.effort())
+
+
+def figures(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    return {
+        "shrink_step_ratio": {one.mutant: round(one.ratio, 4) for one in comparisons},
+        "shrinking": {
+            one.mutant: {"ops": one.ops, "ours": one.ours._asdict(), "hypothesis": one.hypothesis._asdict()}
+            for one in comparisons
+        },
+    }
+
+
+def text(comparisons: Sequence[Comparison]) -> str:
+    return "\n".join(["engine steps executed to shrink a run, over those of Hypothesis:", *map(str, comparisons)])
+
+
+def _shrunk_by_us(log: OpLog) -> Effort:
+    executed = []
+
+    def still_fails(candidate: OpLog) -> Failure | None:
+        driver = run_log(candidate)
+        executed.append(driver.counts.engine_steps)
+        failure = driver.failure
+        return failure if failure and log.header.expected in failure.fingerprints else None
+
+    small = shrink(log, still_fails, BUDGET)
+    return _effort(len(executed), sum(executed), run_log(small.log))
+
+
+def _effort(executions: int, executed_steps: int, result: Driver) -> Effort:
+    return Effort(executions, executed_steps, len(result.ops), result.counts.engine_steps)

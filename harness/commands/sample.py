@@ -1,0 +1,78 @@
+"""swarden mutants sample: a seeded sample of small changes of the engine's code, and what random traffic misses."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from harness.commands.console import ERR, OUT, print_json
+from harness.errors import UsageError
+from harness.mutation.corpus import recorded
+from harness.mutation.results import Conditions, Results, Tried, summary
+from harness.mutation.trial import trials
+from harness.process import prepare_process
+from harness.sources import ROOT, source_hash
+
+RESULTS = Path(".swarden/mutations.jsonl")
+FOLDERS = ("engine_under_test/pools", "engine_under_test/cache", "engine_under_test/scheduler")
+
+
+def sample(
+    folders: Annotated[
+        list[str] | None, typer.Argument(help="of the engine's sources; three of them by default")
+    ] = None,
+    *,
+    count: Annotated[int, typer.Option(min=1, help="mutations")] = 300,
+    seed: Annotated[int, typer.Option(help="of the sample, and of the traffic")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines, and as many of their parts")] = 60,
+    seconds: Annotated[float, typer.Option(min=1, help="the most CPU seconds for each mutation")] = 20.0,
+    workers: Annotated[int, typer.Option(min=1, help="processes")] = 2,
+    out: Annotated[Path, typer.Option(help="where each result is added; a run that was ended goes on there")] = RESULTS,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Change the engine's code in small ways, one at a time, and run recorded random traffic on each."""
+    prepare_process()
+    mutations = _generator().sample(ROOT, folders or FOLDERS, count=count, seed=seed)
+    results = Results(out, Conditions(source_hash(), seed, runs, seconds))
+    left = results.left(mutations)
+    corpus = recorded(out.with_name(f"corpus-{source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
+    if corpus.num_red:
+        ERR.print(f"{corpus.num_red} runs fail without any change, and were left out", markup=False)
+    for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):
+        tried = results.add(trial)
+        ERR.print(f"{number} of {len(left)}: {_line(tried)}", markup=False)
+    told = summary(results.of(mutations))
+    if as_json:
+        print_json(told)
+    else:
+        OUT.print(_text(told), markup=False)
+
+
+def _generator() -> ModuleType:
+    """What needs a package that nothing else needs; raises UsageError where it is not installed."""
+    try:
+        return import_module("harness.mutation.generate")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"mutants sample: no module {error.name}; install swarden[mutation]") from error
+
+
+def _line(tried: Tried) -> str:
+    verdict = f"killed by {tried.killed_by}" if tried.killed_by else tried.equivalent or "survived"
+    return f"{tried.id} {tried.path}:{tried.line} {tried.place}: {verdict}"
+
+
+def _text(told: dict[str, Any]) -> str:
+    survivors = [
+        f"{one['id']} {one['place']}\n" + "\n".join(f"    {line}" for line in one["diff"]) for one in told["survivors"]
+    ]
+    folders = [f"{folder}: {_counts(counts)}" for folder, counts in told["folders"].items()]
+    return "\n".join([*survivors, *folders, f"all: {_counts(told)}"])
+
+
+def _counts(counts: dict[str, Any]) -> str:
+    return (
+        f"{counts['mutations']} mutations, {counts['equivalent']} change nothing that matters; "
+        f"killed {counts['killed']}, survived {counts['survived']} ({counts['killed_share']:.1%})"
+    )

@@ -1,0 +1,246 @@
+"""What pools, tree and records hold, found by walking them.
+
+A walk visits everything, each time.  A view of the walk before is shown again where everything that
+it says was compared with what is there now, so whoever compares two snapshots need not look inside.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import ne
+from typing import NamedTuple, TypeVar
+
+from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.cache.node import Node
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.tree import RadixTree
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.scheduler.custody import Departing
+from invariants.view import (
+    FENCE_KIND,
+    TREE_KIND,
+    ComponentView,
+    Fence,
+    Holding,
+    NodeView,
+    Owner,
+    PeerMap,
+    PoolView,
+    ReceiptView,
+    RecordView,
+)
+
+COMPARED_AT_ONCE = 64  # peers
+PLACE = slice(5)  # of what was read of a node: itself, its parent and its tokens
+Outside = Mapping[str, Sequence[Holding]]  # what somebody else holds, by pool
+PartT = TypeVar("PartT")
+
+
+class KnownNode(NamedTuple):
+    """A node as it was seen: all that was read of it, its view, and what it holds in each pool (None: nothing)."""
+
+    facts: tuple[object, ...]
+    view: NodeView
+    holdings: Sequence[Holding | None]
+
+
+class KnownRecord(NamedTuple):
+    """A record as it was seen: its view, its row, and what is private in each pool."""
+
+    view: RecordView
+    row: Holding
+    private: Sequence[Holding]
+
+
+class KnownReceipt(NamedTuple):
+    receipt: LockReceipt
+    view: ReceiptView
+
+
+class MemoryWalk:
+    """What a walk over pools, tree and records found, as views; shares no list that the engine changes in place."""
+
+    def __init__(self, memory: KVMemory, tree: RadixTree) -> None:
+        self.components = tuple(ComponentView(pool.name, pool.window) for pool in memory.pools)
+        self.pools: tuple[PoolView, ...] = ()
+        self.peer_maps: tuple[PeerMap, ...] = ()
+        self.nodes: tuple[NodeView, ...] = ()
+        self.records: tuple[RecordView, ...] = ()
+        self.receipts: tuple[ReceiptView, ...] = ()
+        self._memory = memory
+        self._tree = tree
+        self._known_nodes: dict[int, KnownNode] = {}
+        self._known_records: dict[tuple[str, int], KnownRecord] = {}
+        self._known_receipts: dict[int, KnownReceipt] = {}
+
+    def visit(self, records: Sequence[KVRecord], outside: Outside, departing: Sequence[Departing] = ()) -> None:
+        """Walk everything; `departing` locks have lost their record and wait for a pass."""
+        repaired = self._visit_peers()
+        nodes, stands = self._visit_nodes(repaired)
+        known_records = self._visit_records(records, repaired)
+        held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
+        held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
+        self._visit_receipts(held, tree_stands=stands)
+        self._visit_pools(nodes, known_records, outside)
+
+    def _visit_peers(self) -> set[int]:
+        """The handles that have another peer than in the walk before."""
+        ledgers, before = self._memory.ledgers, self.peer_maps
+        found = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in ledgers.peers.items()])
+        self.peer_maps = same_or_new(before, found)
+        if self.peer_maps is before:
+            return set()
+        return {unit for old, new in zip(before, found, strict=False) for unit in _differing(old.peers, new.peers)}
+
+    def _visit_nodes(self, repaired: set[int]) -> tuple[list[KnownNode], bool]:
+        """Every node, parents first; and does the tree stand as it did: the same nodes, tokens and ways up?"""
+        known, found, stands = self._known_nodes, list[KnownNode](), True
+        inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
+        for parent, namespace, above in inner:
+            for node in above.children.values():
+                facts: tuple[object, ...] = (
+                    node,
+                    parent,
+                    namespace,
+                    node.start,
+                    node.key,
+                    node.handles,
+                    node.live,
+                    node.locks,
+                    node.last_used,
+                )
+                earlier = seen = known.get(node.id)
+                if seen is None or seen.facts != facts or not repaired.isdisjoint(node.handles):
+                    seen = self._look_at(node, parent, namespace)
+                    stands = stands and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
+                stands = stands and node.parent is above
+                found.append(seen)
+                if node.children:
+                    inner.append((node.id, namespace, node))
+        self._known_nodes = {seen.view.id: seen for seen in found}
+        self.nodes = same_or_new(self.nodes, tuple([seen.view for seen in found]))
+        return found, stands and len(found) == len(known) == len(self._known_nodes)
+
+    def _look_at(self, node: Node, parent: int, namespace: int) -> KnownNode:
+        """A node with a new view; its pages in the followers are the peers of its handles."""
+        units, key, live, locks = self._units(node.handles), node.key[:], node.live[:], node.locks[:]
+        facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used)
+        view = NodeView(node.id, parent, namespace, node.start, key, units, live, locks, node.last_used)
+        owner, holdings = Owner(TREE_KIND, node.id), list[Holding | None]()
+        for pages, num_locks in zip(units, locks, strict=True):
+            held = [page for page in pages if page] if 0 in pages else pages
+            holdings.append(Holding(owner, held, cached=True, locks=num_locks) if held else None)
+        return KnownNode(facts, view, holdings)
+
+    def _visit_records(self, records: Sequence[KVRecord], repaired: set[int]) -> list[KnownRecord]:
+        known = self._known_records
+        found = [self._seen_record(record, known.get(record.owner), repaired) for record in records]
+        self._known_records = {seen.view.owner: seen for seen in found}
+        self.records = same_or_new(self.records, tuple([seen.view for seen in found]))
+        return found
+
+    def _seen_record(self, record: KVRecord, seen: KnownRecord | None, repaired: set[int]) -> KnownRecord:
+        """A record in a new view, of the former lists where they say the same; the former view where all is."""
+        if seen is None:
+            return self._holdings_of(self._record_view(record, self._units(record.handles), Owner(*record.owner)))
+        former, handles = seen.view, record.handles
+        is_same = former.units[0] == handles and repaired.isdisjoint(handles)
+        view = self._record_view(record, former.units if is_same else self._units(handles), former.owner)
+        if view == former:
+            return seen
+        if is_same and (view.row, view.protected_len) == (former.row, former.protected_len):
+            return KnownRecord(view, seen.row, seen.private)
+        return self._holdings_of(view)
+
+    def _record_view(self, record: KVRecord, units: tuple[Sequence[int], ...], owner: Owner) -> RecordView:
+        return RecordView(
+            owner,
+            record.row,
+            record.protected_len,
+            record.committed_len,
+            record.launched_len,
+            record.allocated_len,
+            record.frontier,
+            units,
+            self._memory.table.read(record.row, 0, len(record.handles)),
+            record.receipt.id,
+            node_id(record.receipt.node),
+        )
+
+    def _holdings_of(self, view: RecordView) -> KnownRecord:
+        first, private = view.protected_len // self._memory.page_size, []
+        for pages in view.units:
+            held = pages[first:]
+            private.append(Holding(view.owner, [page for page in held if page] if 0 in held else held, cached=False))
+        return KnownRecord(view, Holding(view.owner, (view.row,), cached=False), private)
+
+    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, tuple[str, int]]], *, tree_stands: bool) -> None:
+        """Every receipt that is out; where the tree stands as it did, one covers what it covered."""
+        known, nodes, found = self._known_receipts, self._known_nodes, list[KnownReceipt]()
+        for receipt, holder in held:
+            seen, bottom = known.get(receipt.id), nodes.get(receipt.node.id)
+            is_rooted = tree_stands and bottom is not None and bottom.facts[0] is receipt.node
+            if seen is None or seen.receipt is not receipt or seen.view.holder != holder or not is_rooted:
+                seen = KnownReceipt(receipt, _receipt_view(receipt, Owner(*holder)))
+            found.append(seen)
+        self._known_receipts = {seen.view.id: seen for seen in found}
+        self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in found]))
+
+    def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
+        """The KV pools, then the rows; what is held in a follower is what the handles' peers are."""
+        pools = []
+        for index, ledger in enumerate(self._memory.ledgers.ledgers):
+            holdings = [*outside.get(ledger.name, ())]
+            holdings += [held for _, _, of_node in nodes if (held := of_node[index]) is not None]
+            holdings += [private[index] for _, _, private in records]
+            pools.append((ledger, "page", holdings))
+        pools.append((self._memory.table.rows, "row", [row for _, row, _ in records]))
+        before = self.pools or [None] * len(pools)
+        views = [_pool_view(*pool, old) for pool, old in zip(pools, before, strict=True)]
+        self.pools = same_or_new(self.pools, tuple(views))
+
+    def _units(self, handles: Sequence[int]) -> tuple[Sequence[int], ...]:
+        """The handles, and the pages of each follower behind them."""
+        return (handles[:], *[[peer_map.peers[handle] for handle in handles] for peer_map in self.peer_maps])
+
+
+def same_or_new(old: PartT, new: PartT) -> PartT:
+    """The old value where the new one says the same: who holds both can tell by identity."""
+    return old if old == new else new
+
+
+def node_id(node: Node) -> int:
+    """The id of a node as the snapshot has it: 0 for a root."""
+    return node.id if node.in_tree else 0
+
+
+def _differing(old: Sequence[int], new: Sequence[int]) -> Iterator[int]:
+    """The indices at which two maps of one length differ; where they mostly agree, whole blocks at once."""
+    for first in range(0, len(new), COMPARED_AT_ONCE):
+        then, now = old[first : first + COMPARED_AT_ONCE], new[first : first + COMPARED_AT_ONCE]
+        if then != now:
+            yield from compress(range(first, first + len(now)), map(ne, then, now))
+
+
+def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None) -> PoolView:
+    fences = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
+    if old is None:
+        return PoolView(ledger.name, unit, ledger.capacity, ledger.free_units, fences, holdings)
+    free, held = same_or_new(old.free, ledger.free_units), same_or_new(old.holdings, holdings)
+    if free is old.free and held is old.holdings and fences == old.fenced:
+        return old
+    return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)
+
+
+def _receipt_view(receipt: LockReceipt, holder: Owner) -> ReceiptView:
+    """The nodes that a receipt covers, by walking up as many tokens as it says."""
+    covers = [list(_covered(receipt.node, length)) for length in receipt.lens]
+    return ReceiptView(receipt.id, holder, node_id(receipt.node), tuple(covers))
+
+
+def _covered(bottom: Node, length: int) -> Iterator[int]:
+    node: Node | None = bottom
+    top = bottom.end - length
+    while node is not None and node.end > top:
+        yield node.id
+        node = node.parent

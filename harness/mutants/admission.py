@@ -1,0 +1,149 @@
+"""Bugs of admission: what is promised, to whom, and what is refused."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+ADMISSION = "engine_under_test.scheduler.admission:Admission"
+DEMAND = "engine_under_test.scheduler.demand"
+ENGINE = "engine_under_test.engine:Engine"
+ESCAPE = "if not alone or pages <= 0:"
+
+CHUNK_BEYOND_THE_ROOM = Mutant(
+    id="B30",
+    source="sglang pull 23174: a chunk was not capped by what the SWA pool had left, nor was a page kept in reserve",
+    hunks=(
+        Hunk(
+            f"{ADMISSION}.plan_chunk",
+            healthy="    if min(room, book.budget) <= 0:\n        return None\n",
+            broken="    room = book.budget\n",
+        ),
+    ),
+    caught_by=("admitted_work_never_runs_out",),
+)
+
+ADMISSION_THAT_NEVER_PASSES = Mutant(
+    id="B34",
+    source="sglang issue 31205: a demand above the SWA pool could never be met, and blocked everyone behind it",
+    hunks=(
+        Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
+        Hunk(
+            f"{ADMISSION}._longest_chunk",
+            healthy="return min([extent.end - extent.start, *lengths])",
+            broken="return extent.end - extent.start",
+        ),
+    ),
+    caught_by=("work_makes_progress",),
+)
+
+WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
+    id="B35",
+    source="sglang issue 32379: who resumed on a cached prefix was charged a whole window, and never admitted",
+    hunks=(
+        Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
+        Hunk(f"{DEMAND}:windowed_demand_len", healthy="min(rest + extent.new_len, seen)", broken="seen"),
+    ),
+    caught_by=("work_makes_progress", "free_places_are_filled"),
+)
+
+DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
+    id="B38",
+    source="sglang issue 35338: in a mixed batch the pages of those who decode were not in the SWA budget",
+    hunks=(
+        Hunk(
+            f"{ADMISSION}.open_book",
+            healthy="for one in running:",
+            broken="for one in () if self._config.mixed_batches else running:",
+        ),
+    ),
+    caught_by=("admitted_work_never_runs_out", "reservations_cover_what_is_taken"),
+)
+
+DRAFTS_ARE_NOT_IN_THE_NEED = Mutant(
+    id="B42",
+    source="sglang pull 14939: the need of a decode step left out the tokens that speculation looks ahead",
+    hunks=(
+        Hunk(
+            f"{ADMISSION}.decode_need",
+            healthy="lookahead=config.lookahead_tokens,",
+            broken="lookahead=0,",
+        ),
+    ),
+    caught_by=("admitted_work_never_runs_out", "retraction_is_necessary"),
+)
+
+LONG_PROMPTS_REFUSED = Mutant(
+    id="B72",
+    source="sglang pull 26607: a prompt was refused for being longer than the SWA pool, which keeps a window of it",
+    hunks=(
+        Hunk(
+            f"{ENGINE}._why_impossible",
+            healthy="if pool.window is None and needed > pool.num_pages:",
+            broken="if needed > pool.num_pages:",
+        ),
+    ),
+    caught_by=("only_the_impossible_is_rejected",),
+)
+
+BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
+    id="S40",
+    source="a demand in whole pages, rounded down: the page that a chunk begins is not reserved",
+    hunks=(
+        Hunk(
+            f"{DEMAND}:demand_of",
+            healthy="firm = pages_between(extent.start, extent.end, page_size)",
+            broken="firm = (extent.end - extent.start) // page_size",
+        ),
+    ),
+    caught_by=("reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
+)
+
+FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
+    id="S41",
+    source="a prompt that fills the pool to its last page is let in: its first output token has no place",
+    hunks=(
+        Hunk(
+            f"{ENGINE}._why_impossible",
+            healthy="needed = num_pages(request.prompt_len + 1 + config.lookahead_tokens, config.page_size)",
+            broken="needed = num_pages(request.prompt_len, config.page_size)",
+        ),
+    ),
+    caught_by=("the_impossible_is_rejected",),
+)
+
+CHUNK_IS_COMPUTED_AGAIN = Mutant(
+    id="S42",
+    source="a chunk that goes on from what is shared, not from what is computed: the begun page is computed twice",
+    hunks=(
+        Hunk(
+            f"{ADMISSION}.plan_chunk",
+            healthy="self._extent(request, record.launched_len,",
+            broken="self._extent(request, record.protected_len,",
+        ),
+    ),
+    caught_by=("computation_goes_on_where_it_stopped", "cursors_are_ordered", "what_is_launched_is_in_flight"),
+)
+
+PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
+    id="S43",
+    source="a promise that counts on pages that the very match takes out of reach by its lock",
+    hunks=(
+        Hunk(
+            f"{ADMISSION}.plan_new",
+            healthy="book.fits(demand.total, besides=wish.to_lock)",
+            broken="book.fits(demand.total, besides=dict.fromkeys(demand.total, 0))",
+        ),
+    ),
+    caught_by=("admitted_work_never_runs_out",),
+)
+
+IMPORTANCE_IS_NOT_ASKED = Mutant(
+    id="S45",
+    source="a queue in the order of arrival alone: who is more important waits behind who is not",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.queues:WaitingQueue.in_order",
+            healthy="return sorted(requests, key=lambda request: -request.priority)",
+            broken="return requests",
+        ),
+    ),
+    caught_by=("nobody_is_passed_over", "preemption_serves_the_more_important"),
+)

@@ -1,0 +1,96 @@
+"""Bugs of eviction: what goes, in which order, and when it is enough."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+EVICT = "engine_under_test.cache.evict"
+CANDIDATES = "engine_under_test.cache.lru:Candidates"
+CHOICE = "if victim.is_leaf and not any(victim.locks):"
+
+LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
+    id="B23",
+    source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
+    hunks=(Hunk(f"{EVICT}:evict", healthy=CHOICE, broken="if victim.is_leaf and not victim.locks[component]:"),),
+    caught_by=("AssertionError", "evictions_meet_their_need", "eviction_spares_locked_nodes"),
+)
+
+WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(
+    id="B26",
+    source="sglang issues 26577, 26907 and 35515: least recently used alone took the last window of idle branches",
+    hunks=(Hunk(f"{EVICT}:_next_victim", healthy="if not tree.is_tail(node):", broken="if True:"),),
+    caught_by=("idle_branches_keep_their_window", "eviction_takes_the_dead_interior_first", "the_model_agrees"),
+)
+
+LOCKED_WINDOWS_ARE_EVICTED = Mutant(
+    id="S23",
+    source="a window counts as unlocked as long as no two have it locked: it goes while somebody reads it",
+    hunks=(
+        Hunk(
+            f"{CANDIDATES}._is_unlocked_and_live",
+            healthy="and not node.locks[index]",
+            broken="and node.locks[index] < 2",
+        ),
+    ),
+    caught_by=("eviction_spares_locked_nodes", "locked_windows_are_live"),
+)
+
+EVICTION_STOPS_AFTER_ONE = Mutant(
+    id="S24",
+    source="an eviction that ends with its first victim, however much was asked for",
+    hunks=(
+        Hunk(
+            f"{EVICT}:evict",
+            healthy="while eviction.freed[component] < wanted:",
+            broken="while not eviction.freed[component] and wanted > 0:",
+        ),
+    ),
+    caught_by=("evictions_meet_their_need", "admitted_work_never_runs_out", "the_model_agrees"),
+)
+
+MOST_RECENTLY_USED_GOES_FIRST = Mutant(
+    id="S25",
+    source="a heap with the sign of its key turned: what was used just now is evicted",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.lru:LruQueue.push",
+            healthy="(node.last_used, node.end, self._num_pushes, node)",
+            broken="(-node.last_used, node.end, self._num_pushes, node)",
+        ),
+        Hunk(
+            "engine_under_test.cache.lru:LruQueue.pop",
+            healthy="(last_used, end) == (node.last_used, node.end)",
+            broken="(-last_used, end) == (node.last_used, node.end)",
+        ),
+        Hunk(
+            "engine_under_test.cache.lru:LruQueue._compact",
+            healthy="entry[0] == entry[3].last_used",
+            broken="-entry[0] == entry[3].last_used",
+        ),
+    ),
+    caught_by=("eviction_is_least_recently_used", "the_model_agrees"),
+)
+
+CHILDLESS_TOMBSTONES_STAY = Mutant(
+    id="S26",
+    source="the tombstones above an evicted leaf stay: nobody can match them, and their pages are lost to the pool",
+    hunks=(
+        Hunk(
+            f"{EVICT}:_remove",
+            healthy="if node is not leaf and all(node.live):",
+            broken="if node is not leaf:",
+        ),
+    ),
+    caught_by=("drained_pools_are_full", "the_model_agrees"),
+)
+
+EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
+    id="S27",
+    source="a tombstone is made and its pages are not freed: the pool stays as short as it was",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.prefix_cache:PrefixCache.evict",
+            healthy='node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause="evicted")',
+            broken="pass",
+        ),
+    ),
+    caught_by=("evictions_meet_their_need", "live_nodes_hold_live_pages", "AccountingError"),
+)

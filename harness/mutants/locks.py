@@ -1,0 +1,106 @@
+"""Bugs of the locks on the tree and of their receipts."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+DESK = "engine_under_test.cache.locks:LockDesk"
+SEGMENT = "self._release(list(receipt.segment(component)), component)"
+
+RELEASE_WALKS_ANOTHER_SEGMENT = Mutant(
+    id="B20",
+    source="sglang pull 24153: acquire and release walked different segments, and a count fell below zero",
+    hunks=(
+        Hunk(
+            f"{DESK}.unlock",
+            healthy=SEGMENT,
+            broken=(
+                "fresh = LockReceipt(receipt.id, receipt.node, self._tree.covered_lens(receipt.node.end))\n        "
+                "self._release(list(fresh.segment(component)), component)"
+            ),
+        ),
+    ),
+    caught_by=("locks_equal_their_receipts", "AccountingError"),
+)
+
+RELEASE_UP_TO_THE_ROOT = Mutant(
+    id="B21",
+    source="sglang pull 27038: a lock released without its boundary was released up to the root",
+    hunks=(Hunk(f"{DESK}.unlock", healthy=SEGMENT, broken="self._release(list(receipt.node.upward()), component)"),),
+    caught_by=("locks_equal_their_receipts", "AccountingError"),
+)
+
+LOCK_PINS_A_WHOLE_NODE = Mutant(
+    id="B27",
+    source="sglang issue 27210: a lock pinned the whole of a long node, and the SWA pool ran out too early",
+    hunks=(Hunk(f"{DESK}.lock", healthy="self._cut(node, node.end - length)", broken="pass"),),
+    caught_by=("locks_cover_what_is_read", "the_model_agrees"),
+)
+
+RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
+    id="S2",
+    source="found here by review: a receipt that a slide had replaced was taken back, and released too much",
+    hunks=(
+        Hunk(
+            f"{DESK}.slide",
+            healthy="lens[component] = receipt.node.end - frontier",
+            broken="pass",
+        ),
+    ),
+    caught_by=("locks_equal_their_receipts", "locks_cover_what_is_read", "AccountingError"),
+)
+
+LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
+    id="S20",
+    source="a lock that covers a window's length in every pool: the begin of a prefix in use can be evicted",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.tree:RadixTree.covered_lens",
+            healthy="end if one.window is None else min(end, self.tail_len)",
+            broken="min(end, self.tail_len) if self.tail_len else end",
+        ),
+    ),
+    caught_by=("locks_cover_what_is_read", "locks_nest"),
+)
+
+OLD_RECEIPT_IS_KEPT = Mutant(
+    id="S21",
+    source="a request that publishes takes a new lock and never returns the old one",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.prefix_cache:PrefixCache.publish",
+            healthy="self._desk.unlock(old)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("receipts_belong_to_holders", "locks_equal_their_receipts", "drained_pools_are_full"),
+)
+
+LOCKED_PAGES_COUNT_AS_EVICTABLE = Mutant(
+    id="S22",
+    source="a lock that does not tell the counters: admission promises pages that cannot be evicted",
+    hunks=(
+        Hunk(
+            f"{DESK}._protect",
+            healthy="if node.locks[component] == 1 and node.live[component]:",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("tree_claims_equal_facts",),
+)
+
+RECEIPTS_ARE_SHARED = Mutant(
+    id="S28",
+    source="a lock that hands out the receipt which somebody has for that prefix: who returns it first unlocks both",
+    hunks=(
+        Hunk(
+            f"{DESK}.lock",
+            healthy="self._num_receipts += 1",
+            broken=(
+                "for other in self._out.values():\n        "
+                "if other.node is node and node.in_tree:\n            "
+                "return other\n    "
+                "self._num_receipts += 1"
+            ),
+        ),
+    ),
+    caught_by=("receipts_belong_to_holders", "locks_equal_their_receipts"),
+)

@@ -1,0 +1,182 @@
+"""Bugs of passes in flight: what is freed, counted or launched before they have completed."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
+CUSTODY = "engine_under_test.scheduler.custody:Custody"
+PIPELINE = "engine_under_test.scheduler.pipeline:Pipeline"
+
+FENCE_IS_FORGOTTEN = Mutant(
+    id="S70",
+    source="a request that ends while a pass of it is in flight: its pages are free at once, and the pass writes on",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}.release",
+            healthy="ledgers, after = self._memory.ledgers, record.last_launch",
+            broken="ledgers, after = self._memory.ledgers, 0",
+        ),
+    ),
+    caught_by=("units_in_flight_are_pinned", "writes_go_to_private_units", "each_unit_has_one_owner"),
+)
+
+LOCK_IS_RETURNED_TOO_EARLY = Mutant(
+    id="S71",
+    source="a request that ends while a pass of it is in flight: its prefix can be evicted under that pass",
+    hunks=(Hunk(f"{CUSTODY}.release", healthy="if after > self._memory.completed_launch:", broken="if False:"),),
+    caught_by=("units_in_flight_are_pinned", "fences_wait_for_a_launch", "every_slot_read_holds_its_prefix"),
+)
+
+LOCK_IS_NEVER_RETURNED = Mutant(
+    id="S72",
+    source="a lock that waited for a pass in flight is forgotten when that has completed",
+    hunks=(Hunk(f"{CUSTODY}.complete", healthy="self._cache.unlock(one.receipt)", broken="pass"),),
+    caught_by=("fences_wait_for_a_launch", "receipts_belong_to_holders", "locks_equal_their_receipts"),
+)
+
+STALE_RESULT_COUNTS = Mutant(
+    id="S73",
+    source="the result of a pass counts for a request that was put back and admitted again since",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}.holds",
+            healthy="return self._records.get(request.id) is record",
+            broken="return request.id in self._records",
+        ),
+    ),
+    caught_by=("clients_get_what_passes_computed", "what_is_committed_has_landed", "outputs_equal_the_reference"),
+)
+
+FAILED_PASS_COUNTS = Mutant(
+    id="S74",
+    source="a pass that failed counts as done: junk is published as the KV of its tokens",
+    hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif landed.failure is None:", broken="elif True:"),),
+    caught_by=("failed_passes_are_retried_or_given_up", "what_is_committed_has_landed"),
+)
+
+FAILED_REQUESTS_END_AT_ONCE = Mutant(
+    id="S75",
+    source="whoever was in a failed pass ends with it, however many retries are agreed",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._retry",
+            healthy="if request.setbacks.failures > self._config.max_forward_retries:",
+            broken="if True:",
+        ),
+    ),
+    caught_by=("failed_passes_are_retried_or_given_up",),
+)
+
+WINDOW_SLIDES_AHEAD = Mutant(
+    id="S76",
+    source="a window that slides by what is launched: pages are freed that a pass in flight still reads",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}.slide_windows",
+            healthy="window_frontier(record.committed_len, ",
+            broken="window_frontier(record.launched_len, ",
+        ),
+    ),
+    caught_by=(
+        "writes_go_to_private_units",
+        "units_in_flight_are_pinned",
+        "frontiers_spare_the_window",
+        "locks_cover_what_is_read",
+    ),
+)
+
+DUPLICATES_ARE_NOT_FENCED = Mutant(
+    id="S77",
+    source="pages that a publication gives up are free at once, though the pass after it reads them",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.prefix_cache:PrefixCache._execute",
+            healthy='ledgers.free(insertion.duplicates, owner=owner, cause="duplicate", after=record.last_launch)',
+            broken='ledgers.free(insertion.duplicates, owner=owner, cause="duplicate")',
+        ),
+    ),
+    caught_by=("units_in_flight_are_pinned", "every_slot_read_holds_its_prefix"),
+)
+
+PAUSE_GOES_ON_LAUNCHING = Mutant(
+    id="S78",
+    source="a pause that retracts everybody and then admits them again",
+    hunks=(Hunk(f"{SCHEDULER}.step", healthy="and not self.is_paused else []", broken="else []"),),
+    caught_by=("a_paused_engine_stands_still",),
+)
+
+RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
+    id="S79",
+    source="a retraction that does not wait for what passes in flight are about to give back",
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="if not self._settle():", broken="if False:"),),
+    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+)
+
+LATE_PASS_IS_GIVEN_UP = Mutant(
+    id="S80",
+    source="a pass that is late is taken as complete: what it still writes is handed out",
+    hunks=(
+        Hunk(
+            f"{PIPELINE}.collect",
+            healthy="            self._observer.notice(Late(launch))\n        return None\n",
+            broken="            self._observer.notice(Late(launch))\n        tokens = [None] * len(flight.entries)\n",
+        ),
+    ),
+    caught_by=(
+        "every_slot_read_holds_its_prefix",
+        "clients_get_what_passes_computed",
+        "what_is_committed_has_landed",
+        "KeyError",
+    ),
+)
+
+THREE_PASSES_IN_FLIGHT = Mutant(
+    id="S81",
+    source="a pipeline one deeper than agreed: three passes are in flight where two may be",
+    hunks=(
+        Hunk(
+            f"{PIPELINE}.has_room",
+            healthy="return len(self.flights) < self._depth",
+            broken="return len(self.flights) <= self._depth",
+        ),
+    ),
+    caught_by=("passes_complete_in_order",),
+)
+
+GOOD_RESULT_IS_DISCARDED = Mutant(
+    id="S82",
+    source="the result of a request whose prompt is not done yet is taken for stale: its chunk is lost",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._process_oldest",
+            healthy="if not self.custody.holds(entry.request, entry.record):",
+            broken="if entry.request is self.chunked or not self.custody.holds(entry.request, entry.record):",
+        ),
+    ),
+    caught_by=("only_stale_results_are_discarded", "what_is_committed_has_landed"),
+)
+
+COMMITTED_AT_THE_LAUNCH = Mutant(
+    id="S83",
+    source="what is launched counts as written at once, so it is published before it is",
+    hunks=(
+        Hunk(
+            f"{PIPELINE}.launch",
+            healthy="entry.record.launched_len = entry.end",
+            broken="entry.record.launched_len = entry.record.committed_len = entry.end",
+        ),
+    ),
+    caught_by=("what_is_committed_has_landed",),
+)
+
+LAUNCHED_IS_NOT_NOTED = Mutant(
+    id="S84",
+    source="a batch launched beside one in flight computes the same token again",
+    hunks=(
+        Hunk(
+            f"{PIPELINE}.launch",
+            healthy="entry.record.launched_len = entry.end",
+            broken="entry.record.launched_len = max(entry.record.committed_len, entry.end - 1)",
+        ),
+    ),
+    caught_by=("what_is_launched_is_in_flight", "computation_goes_on_where_it_stopped", "cursors_are_ordered"),
+)

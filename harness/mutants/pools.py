@@ -1,0 +1,171 @@
+"""Bugs of the pools: ledgers, the peers between their pages, the storage and the rows."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+LEDGER = "engine_under_test.pools.ledger:Ledger"
+PAIRED = "engine_under_test.pools.paired:PairedLedgers"
+CLEARED = "self._pair(follower, handles, [NO_PAGE] * len(handles))"
+
+PEERS_OUTLIVE_THEIR_PAGES = Mutant(
+    id="B1",
+    source="sglang pull 25805: recycled full pages kept their old SWA peers where only the tail was mapped anew",
+    hunks=(
+        Hunk(f"{PAIRED}._free_peers", healthy=CLEARED, broken="pass"),
+        Hunk(
+            f"{PAIRED}.take",
+            healthy="self._pair(follower, handles, follower.take_checked(count, owner=owner))",
+            broken=(
+                "pages = follower.take_checked(count, owner=owner)\n        "
+                "peers = self.pages_of(follower.name, handles)\n        "
+                "self._pair(follower, handles, [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:])"
+            ),
+        ),
+    ),
+    caught_by=("peers_are_one_to_one_and_live", "a_free_unit_has_no_peer", "the_model_agrees"),
+)
+
+PEER_OUTLIVES_ITS_PAGE = Mutant(
+    id="B3",
+    source="sglang pull 27779: freeing the SWA part of a page cleared the map for some of its tokens only",
+    hunks=(
+        Hunk(
+            f"{PAIRED}._free_peers",
+            healthy=CLEARED,
+            broken="self._pair(follower, handles[1:], [NO_PAGE] * len(handles[1:]))",
+        ),
+    ),
+    caught_by=(
+        "peers_are_one_to_one_and_live",
+        "live_nodes_hold_live_pages",
+        "a_free_unit_has_no_peer",
+        "each_unit_has_one_owner",
+        "the_model_agrees",
+        "windowed_pages_go_with_the_frontier",
+    ),
+)
+
+PEERS_STAY_WITH_WHAT_IS_REPLACED = Mutant(
+    id="B4",
+    source="sglang pulls 25270, 25385, 25901, 27586: a recovered tombstone's old pages still led to SWA pages in use",
+    hunks=(
+        Hunk(
+            f"{PAIRED}.take_over",
+            healthy="self._pair(follower, incoming, [NO_PAGE] * len(incoming))",
+            broken="pass",
+        ),
+        Hunk(f"{PAIRED}.free_rest", healthy="if page:", broken="if False:"),
+    ),
+    caught_by=("peers_are_one_to_one_and_live", "a_free_unit_has_no_peer", "the_model_agrees"),
+)
+
+TWO_PAGES_SHARE_A_PEER = Mutant(
+    id="B7",
+    source="sglang issue 35501: two full pages led to one SWA page, and the first to be freed gave it away",
+    hunks=(
+        Hunk(
+            f"{PAIRED}.take",
+            healthy="self._pair(follower, handles, follower.take_checked(count, owner=owner))",
+            broken=(
+                "pages = follower.take_checked(count, owner=owner)\n        "
+                "self._pair(follower, handles, [*pages[:1], *pages[:-1]])"
+            ),
+        ),
+    ),
+    caught_by=(
+        "peers_are_one_to_one_and_live",
+        "every_taken_follower_unit_is_a_peer",
+        "units_move_only_by_their_owner",
+    ),
+)
+
+REFUSED_TAKE_KEEPS_PAGES = Mutant(
+    id="B8",
+    source="sglang issue 35338: a decode took its full page, found no SWA page, and rolled nothing back",
+    hunks=(
+        Hunk(f"{PAIRED}.take", healthy="for ledger in self.ledgers:", broken="for ledger in self.ledgers[:1]:"),
+        Hunk(f"{PAIRED}.take", healthy="follower.take_checked(", broken="follower.take("),
+    ),
+    caught_by=("a_refused_take_changes_nothing", "each_unit_has_one_owner", "the_model_agrees"),
+    machine="ledger",
+)
+
+STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
+    id="B10",
+    source="sglang pull 17630: storage was sized before the pools were split, so kernels wrote beyond its end",
+    hunks=(
+        Hunk(
+            "engine_under_test.pools.kv_store:KVStore.__init__",
+            healthy="torch.zeros((spec.num_pages + 1, page_size), dtype=torch.int64)",
+            broken="torch.zeros((min(one.num_pages for one in pools) + 1, page_size), dtype=torch.int64)",
+        ),
+    ),
+    caught_by=("IndexError", "RuntimeError"),
+)
+
+ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
+    id="B11",
+    source="sglang pull 26972: what was allocated went beyond the row's end, and writes and frees were cut off there",
+    hunks=(
+        Hunk(
+            "engine_under_test.pools.memory:KVMemory.for_config",
+            healthy="num_pages(config.max_context_len, config.page_size)",
+            broken="num_pages(config.max_context_len // 8, config.page_size)",
+        ),
+        Hunk(
+            "engine_under_test.pools.request_table:RequestTable.write",
+            healthy="assert first + len(handles) <= self.width, (",
+            broken="handles = handles[: max(0, self.width - first)]\n    assert True, (",
+        ),
+    ),
+    caught_by=("rows_hold_the_pages_of_their_record", "writes_go_to_private_units"),
+)
+
+SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
+    id="B88",
+    source="sglang releases 0.5.10 to 0.5.17, executed: a nested group of frees dropped what the outer one had queued",
+    hunks=(
+        Hunk(
+            f"{LEDGER}.free",
+            healthy="self._fenced.setdefault(after, []).extend(units)",
+            broken="self._fenced[after] = list(units)",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner", "the_model_agrees", "drained_pools_are_full"),
+    machine="ledger",
+)
+
+PADDING_IS_FREED = Mutant(
+    id="S3",
+    source="sglang pull 38519: page 0 was freed with what was dead already, and handed out",
+    hunks=(
+        Hunk(
+            f"{PAIRED}.free_rest",
+            healthy="if self.anchor.name in self.windowed:",
+            broken="if False:",
+        ),
+        Hunk(f"{PAIRED}._check_handles", healthy="if not all(handles):", broken="if False:"),
+    ),
+    caught_by=("the_padding_unit_is_never_moved",),
+)
+
+FENCES_FALL_TOGETHER = Mutant(
+    id="S4",
+    source="a completed launch that frees what waits for a later one too",
+    hunks=(Hunk(f"{LEDGER}.complete", healthy="if fence <= launch]", broken="if fence]"),),
+    caught_by=("fences_wait_for_a_launch", "the_model_agrees"),
+    machine="ledger",
+)
+
+FENCED_COUNTS_AS_FREE = Mutant(
+    id="S5",
+    source="a pool that counts on what is still fenced as if it could be taken",
+    hunks=(
+        Hunk(
+            f"{LEDGER}.num_free",
+            healthy="return len(self._free)",
+            broken="return len(self._free) + sum(map(len, self._fenced.values()))",
+        ),
+    ),
+    caught_by=("pool_claims_equal_facts",),
+    machine="ledger",
+)

@@ -1,0 +1,338 @@
+"""Bugs of the scheduler: who computes what in a step, who gives way, and what is left of who has ended."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
+CUSTODY = "engine_under_test.scheduler.custody:Custody"
+
+PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
+    id="B31",
+    source="sglang issues 24252, 24275, 24318: parking advanced the computed end, so junk was published",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._plan_chunk",
+            healthy="if planned is None:\n",
+            broken=(
+                "if planned is None:\n        record.allocated_len += 1\n        "
+                "record.launched_len += 1\n        record.committed_len += 1\n"
+            ),
+        ),
+    ),
+    caught_by=(
+        "what_is_committed_has_landed",
+        "batches_are_well_formed",
+        "every_slot_read_holds_its_prefix",
+        "cursors_are_ordered",
+        "rows_hold_the_pages_of_their_record",
+        "locks_cover_what_is_read",
+        "computation_goes_on_where_it_stopped",
+    ),
+)
+
+CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
+    id="B32",
+    source="sglang releases 0.5.10: the test of the chunked slot was inverted, so a begun prompt never went on",
+    hunks=(
+        Hunk(f"{SCHEDULER}._prefill", healthy="if not self.chunked and not len(", broken="if self.chunked or not len("),
+    ),
+    caught_by=("work_makes_progress",),
+)
+
+SHORTAGE_RETRACTS_AT_ONCE = Mutant(
+    id="B36",
+    source="sglang issue 32700: a shortage that would have passed was answered by retracting, prompt after prompt",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._evict_for_decode",
+            healthy="return self.custody.evict(self._admission.decode_need(self._going_on()))",
+            broken=(
+                "need = self._admission.decode_need(self._going_on())\n    "
+                "free = {book.name: book.num_free for book in self.custody._memory.ledgers.ledgers}\n    "
+                "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}"
+            ),
+        ),
+    ),
+    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+)
+
+DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
+    id="B39",
+    source="sglang pull 28246: a decode step that was short retracted before the dead windows had been given up",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._make_room",
+            healthy="self.custody.slide_windows(self.active, interval=1)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+)
+
+LAST_ONE_DOES_NOT_FIT = Mutant(
+    id="B43",
+    source="sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="if short and self.running:", broken="if False:"),),
+    caught_by=("admitted_work_never_runs_out",),
+)
+
+EXTRA_TOKEN_FREES_ITS_PAGE_AGAIN = Mutant(
+    id="B45",
+    source="sglang issues 9068, 10871, 10889: the token that overlap computed too many was freed with its page again",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._process_oldest",
+            healthy="if not self.custody.holds(entry.request, entry.record):\n",
+            broken=(
+                "if not self.custody.holds(entry.request, entry.record):\n            "
+                "self.custody._memory.ledgers.anchor.free(\n                "
+                'entry.record.handles[-1:], owner=entry.request.owner, cause="extra token")\n'
+            ),
+        ),
+    ),
+    caught_by=("units_move_only_by_their_owner", "each_unit_has_one_owner"),
+)
+
+CHUNKED_REQUEST_RUNS_TOO = Mutant(
+    id="B46",
+    source="sglang issues 1787, 1837 and 1858: a request with an unfinished chunk was merged into the running batch",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._take_in",
+            healthy="    self.chunked = request\n",
+            broken="    self.chunked = request\n            self.running.append(request)\n",
+        ),
+    ),
+    caught_by=("requests_are_in_one_place", "batches_are_well_formed"),
+)
+
+PAUSE_FORGETS_THE_CHUNK = Mutant(
+    id="B48",
+    source="sglang releases 0.5.10 and 0.5.15: a pause emptied the chunked slot and left row, pages and lock behind",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}.pause",
+            healthy="for request in self.active:",
+            broken="self.chunked = None\n        for request in self.active:",
+        ),
+    ),
+    caught_by=("a_paused_engine_stands_still", "requests_are_in_one_place"),
+)
+
+CHUNK_TAKES_TWO_PLACES = Mutant(
+    id="B49",
+    source="sglang pull 30295: a chunked request was counted twice, so one place was never filled",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._plan_waiting",
+            healthy="for request in self._admission.in_order(self.waiting):\n",
+            broken=(
+                "for request in self._admission.in_order(self.waiting):\n        "
+                "if self.chunked and len(self.active) + len(admitted) + 2 > self._config.max_running_requests:\n"
+                "            break\n"
+            ),
+        ),
+    ),
+    caught_by=("free_places_are_filled",),
+)
+
+SHORTAGE_IS_RAISED = Mutant(
+    id="B77",
+    source="sglang pull 27770: pages that could not be had raised out of the scheduler, and the server died",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._take_pages",
+            healthy="except PoolExhausted as exhausted:\n",
+            broken="except PoolExhausted as exhausted:\n        raise\n",
+        ),
+    ),
+    caught_by=("PoolExhausted",),
+)
+
+HANDLES_OUTLIVE_THE_LOCK = Mutant(
+    id="S1",
+    source="found here by random traffic: with SWA layers only, a row kept pages of its prefix that it had unlocked",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}._slide",
+            healthy="shared = ledgers.without_windowed(record.handles[first:border])",
+            broken="shared = record.handles[first:border]",
+        ),
+    ),
+    caught_by=("units_move_only_by_their_owner", "each_unit_has_one_owner", "AccountingError"),
+)
+
+FRONTIER_INSIDE_A_PAGE = Mutant(
+    id="S7",
+    source="a frontier by tokens in a pool of pages: it names a page as given up of which a part is still read",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}._slide",
+            healthy="record.frontier = frontier",
+            broken="record.frontier = frontier + page_size // 2",
+        ),
+    ),
+    caught_by=("cursors_are_aligned",),
+)
+
+ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
+    id="S50",
+    source="a slide that moves its frontier over a page which it does not free",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}._slide",
+            healthy="ledgers.free_windowed(record.handles[border:end], ",
+            broken="ledgers.free_windowed(record.handles[border : end - 1], ",
+        ),
+    ),
+    caught_by=("windowed_pages_go_with_the_frontier",),
+)
+
+CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
+    id="S51",
+    source="windows that slide for those who decode only: a long prompt keeps every windowed page of its chunks",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}.step",
+            healthy="self.custody.slide_windows(self.active, ",
+            broken="self.custody.slide_windows(self.running, ",
+        ),
+    ),
+    caught_by=("private_windows_are_bounded", "only_who_cannot_go_on_runs_out_of_memory"),
+)
+
+RETRACTED_KEEPS_ITS_KV = Mutant(
+    id="S52",
+    source="a retraction that queues the request again and releases nothing, so there is no more room than before",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._leave",
+            healthy="self.custody.release(request, cause=cause)",
+            broken='if cause != "retracted":\n        self.custody.release(request, cause=cause)',
+        ),
+    ),
+    caught_by=("retracted_requests_hold_nothing", "requests_are_in_one_place"),
+)
+
+FINISHED_STAYS_IN_CUSTODY = Mutant(
+    id="S53",
+    source="a request that its stop token ends leaves the batch, and nobody releases what it holds",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._leave",
+            healthy="self.custody.release(request, cause=cause)",
+            broken='if request.finish_reason != "stop":\n        self.custody.release(request, cause=cause)',
+        ),
+    ),
+    caught_by=("finished_requests_hold_nothing", "requests_are_in_one_place"),
+)
+
+ENDED_INSTEAD_OF_RETRACTED = Mutant(
+    id="S54",
+    source="a shortage that ends the first who runs, where retracting another would do",
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="and len(self.active) > 1:", broken="and len(self.active) > 99:"),),
+    caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
+)
+
+WINDOW_IS_READ_ONE_SHORT = Mutant(
+    id="S55",
+    source="a batch whose windowed layers see one token less than the window: outputs drift",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.batch:_pool_pages",
+            healthy="lookback(pool.window)",
+            broken="lookback(pool.window) - 1",
+        ),
+    ),
+    caught_by=("reads_cover_the_window",),
+)
+
+TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
+    id="S56",
+    source="a batch that was reordered for the forward and not back: requests get each other's tokens",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._process_oldest",
+            healthy="zip(landed.entries, tokens, strict=True)",
+            broken="zip(landed.entries, [*tokens[1:], *tokens[:1]], strict=True)",
+        ),
+    ),
+    caught_by=("outputs_equal_the_reference", "clients_get_what_passes_computed"),
+)
+
+RATIO_ABOVE_ONE = Mutant(
+    id="S57",
+    source="a new-token ratio learnt without a cap: after a retraction nobody is admitted for long",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.retract:NewTokenRatio.learn",
+            healthy="max(self._floor, min(1.0, foreseen))",
+            broken="max(self._floor, foreseen)",
+        ),
+    ),
+    caught_by=("the_ratio_is_in_range",),
+)
+
+LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
+    id="S58",
+    source="room for the lookahead behind what is allocated, not behind what is computed: it grows with every token",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._decode",
+            healthy="max(record.allocated_len, entry.end + ",
+            broken="max(record.allocated_len + self._config.lookahead_tokens, entry.end + ",
+        ),
+    ),
+    caught_by=("room_ahead_is_the_lookahead", "reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
+)
+
+PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
+    id="S59",
+    source="a decode that takes its page a token late: it writes where the row still names what somebody freed",
+    hunks=(
+        Hunk(
+            f"{CUSTODY}.grow",
+            healthy="count = pages_between(record.allocated_len, length, page_size)",
+            broken="count = pages_between(record.allocated_len, length - 1, page_size)",
+        ),
+    ),
+    caught_by=("writes_go_to_private_units", "rows_hold_the_pages_of_their_record"),
+)
+
+VICTIMS_BY_IMPORTANCE = Mutant(
+    id="S60",
+    source="a preemption that takes the most important of those who may be taken first",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.preempt:victims",
+            healthy="key=lambda one: (one.request.priority, -one.request.id)",
+            broken="key=lambda one: (-one.request.priority, -one.request.id)",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+EQUALS_ARE_PREEMPTED = Mutant(
+    id="S61",
+    source="a preemption that does not look who is less important: equals throw each other out",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._rivalry",
+            healthy="for one in running\n        if first.priority > one.request.priority + threshold",
+            broken="for one in running",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+PREEMPTED_IN_VAIN = Mutant(
+    id="S62",
+    source="a preemption that does not ask whether it helps: who gave way waits, and so does who pushed",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.preempt:victims",
+            healthy="if not _cover(chosen, lacking):",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)

@@ -1,0 +1,170 @@
+"""Bugs of the prefix tree: what is inserted, split, recovered and matched."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+TREE = "engine_under_test.cache.tree:RadixTree"
+CACHE = "engine_under_test.cache.prefix_cache:PrefixCache"
+
+KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
+    id="B16",
+    source="sglang issue 34823: key and frontier were counted in different units, so a leaf lived on freed pages",
+    hunks=(
+        Hunk(
+            f"{CACHE}.publish",
+            healthy="frontier=record.frontier,",
+            broken="frontier=max(0, record.frontier - self._page_size),",
+        ),
+    ),
+    caught_by=("live_nodes_hold_live_pages", "inserted_prefixes_match", "AccountingError"),
+)
+
+RECOVERY_OVER_A_LOCKED_NODE = Mutant(
+    id="B18",
+    source="sglang pull 29352: recovering a tombstone freed the full pages that another request had locked",
+    hunks=(
+        Hunk(
+            f"{TREE}._recover",
+            healthy="locked = self.windowed != 0 and node.locks[0] > 0",
+            broken="locked = False",
+        ),
+    ),
+    caught_by=(
+        "each_unit_has_one_owner",
+        "rows_begin_with_the_tree_path",
+        "units_move_only_by_their_owner",
+        "every_slot_read_holds_its_prefix",
+    ),
+)
+
+FRONTIER_IS_NOT_TOLD = Mutant(
+    id="B24",
+    source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
+    hunks=(Hunk(f"{CACHE}.publish", healthy="frontier=record.frontier,", broken="frontier=0,"),),
+    caught_by=("live_nodes_hold_live_pages", "inserted_prefixes_match", "AccountingError"),
+)
+
+TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
+    id="B29",
+    source="sglang issue 35129: one SWA tombstone on the way vetoed the match of every long session",
+    hunks=(
+        Hunk(
+            f"{CACHE}.match",
+            healthy="elif not dead_until or end - dead_until >= self.tree.tail_len:",
+            broken="elif not dead_until:",
+        ),
+    ),
+    caught_by=("matches_are_the_longest_valid", "inserted_prefixes_match", "the_model_agrees"),
+)
+
+PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
+    id="B13",
+    source="sglang pull 27789: after an insertion a page was on two accounts, so the sum was a page above the pool",
+    hunks=(
+        Hunk(
+            f"{CACHE}.publish",
+            healthy="record.protected_len = end",
+            broken="record.protected_len = end - self._page_size",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner", "rows_begin_with_the_tree_path"),
+)
+
+TOMBSTONE_MATCHES = Mutant(
+    id="S9",
+    source="a match that asks for the whole prefix only: its end may have no windowed pages",
+    hunks=(Hunk(f"{CACHE}.match", healthy="dead_until = end", broken="dead_until = 0"),),
+    caught_by=("matches_are_the_longest_valid", "locked_windows_are_live", "the_model_agrees"),
+)
+
+NAMESPACES_SHARE = Mutant(
+    id="S10",
+    source="a cache without the adapter in its key: a request reads what another model has computed",
+    hunks=(
+        Hunk(
+            f"{TREE}.walk",
+            healthy="node = self.roots.get(namespace)",
+            broken="node = next(iter(self.roots.values()), None)",
+        ),
+    ),
+    caught_by=("every_slot_read_holds_its_prefix", "matches_are_the_longest_valid", "the_model_agrees"),
+)
+
+WHOLE_PROMPT_MATCHES = Mutant(
+    id="S11",
+    source="a match up to the last token: nothing is left to compute, so nothing can be sampled",
+    hunks=(Hunk(f"{CACHE}.match", healthy="len(tokens) - 1", broken="len(tokens)"),),
+    caught_by=("batches_are_well_formed", "matches_are_the_longest_valid"),
+)
+
+ROW_KEEPS_ITS_DUPLICATES = Mutant(
+    id="S12",
+    source="a request that published what the tree had already goes on reading its own pages, which are freed",
+    hunks=(
+        Hunk(
+            f"{CACHE}._execute",
+            healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
+            broken="pass",
+        ),
+    ),
+    caught_by=("rows_begin_with_the_tree_path", "rows_hold_the_pages_of_their_record"),
+)
+
+ROW_IS_NOT_REWRITTEN = Mutant(
+    id="S13",
+    source="an insertion that mends the record and forgets the row, from which kernels read",
+    hunks=(
+        Hunk(
+            f"{CACHE}._execute",
+            healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
+            broken="handles = self._under_lock(insertion.handles)\n    record.handles[: len(handles)] = handles",
+        ),
+    ),
+    caught_by=("rows_hold_the_pages_of_their_record",),
+)
+
+SPLIT_LOSES_ITS_LOCKS = Mutant(
+    id="S14",
+    source="a split under a lock that starts the upper half unlocked: it can be evicted under its reader",
+    hunks=(
+        Hunk(
+            f"{TREE}.split",
+            healthy="upper.live, upper.locks, upper.last_used = list(node.live), list(node.locks), node.last_used",
+            broken="upper.live, upper.last_used = list(node.live), node.last_used",
+        ),
+    ),
+    caught_by=("locks_equal_their_receipts", "locks_nest"),
+)
+
+SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
+    id="S15",
+    source="a split whose lower half still names the old parent: what is above it is passed over from then on",
+    hunks=(
+        Hunk(
+            f"{TREE}.split",
+            healthy="node.start, node.parent = upper.end, upper",
+            broken="node.start = upper.end",
+        ),
+    ),
+    caught_by=(
+        "locks_cover_what_is_read",
+        "locks_equal_their_receipts",
+        "rows_begin_with_the_tree_path",
+        "KeyError",
+        "AccountingError",
+    ),
+)
+
+STARTS_ARE_NOT_MOVED = Mutant(
+    id="S16",
+    source="a split that leaves the lower half's start where it was: its tokens seem to be at other positions",
+    hunks=(Hunk(f"{TREE}.split", healthy="node.start, node.parent = upper.end, upper", broken="node.parent = upper"),),
+    caught_by=("tree_is_well_formed",),
+)
+
+USE_IS_NOT_NOTED = Mutant(
+    id="S19",
+    source="a match that does not count as use: what everybody shares is evicted first",
+    hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
+    caught_by=("the_model_agrees",),
+    machine="tree",
+)

@@ -1,0 +1,51 @@
+"""Bugs of the one formula that says which windowed pages are needed no more."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+WINDOW = "engine_under_test.cache.window"
+FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)"
+
+PAGE_LARGER_THAN_WINDOW = Mutant(
+    id="B14",
+    source="sglang pull 22470: with a page above the window the last page to be published was dead already",
+    hunks=(
+        Hunk(
+            f"{WINDOW}:kept_len",
+            healthy="return align_up(max(lookback(window), page_size), page_size)",
+            broken="return lookback(window)",
+        ),
+    ),
+    caught_by=("inserted_prefixes_match", "live_nodes_hold_live_pages", "frontiers_spare_the_window"),
+)
+
+LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
+    id="B89",
+    source="sglang releases 0.5.10 to 0.5.23, executed: a prefix went on in a page without its SWA peer, into page 0",
+    hunks=(
+        Hunk(
+            f"{WINDOW}:window_frontier",
+            healthy=FRONTIER,
+            broken="return align_up(max(0, position - lookback(window)), page_size)",
+        ),
+    ),
+    caught_by=(
+        "units_in_flight_are_pinned",
+        "the_last_token_keeps_its_page",
+        "frontiers_spare_the_window",
+        "writes_go_to_private_units",
+    ),
+)
+
+
+WINDOW_ONE_SHORT = Mutant(
+    id="S8",
+    source="the reference counts the window without the token itself: taken for ours, it is one too short",
+    hunks=(
+        Hunk(
+            f"{WINDOW}:tail_len",
+            healthy="return align_up(lookback(window), page_size)",
+            broken="return align_up(max(lookback(window) - page_size, 1), page_size)",
+        ),
+    ),
+    caught_by=("matches_are_the_longest_valid", "locks_cover_what_is_read", "the_model_agrees"),
+)

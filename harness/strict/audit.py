@@ -1,0 +1,192 @@
+"""The middle level: an observer that knows whose each unit is, and looks at each move as it happens."""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from engine_under_test.engine import Engine
+from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan, StepEnded, Taken
+from engine_under_test.units import Owner
+from harness.driver import Moment
+from harness.engines.swarden import translated
+from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
+from harness.strict.check import Evidence, Hearer
+from harness.strict.outside import Outside
+from invariants import view
+from invariants.base import Violation
+from invariants.moves import the_padding_unit_is_never_moved, units_move_only_by_their_owner
+from invariants.peers import a_free_unit_has_no_peer, peers_are_one_to_one_and_live
+from invariants.pools import each_unit_has_one_owner
+from invariants.wording import standing
+
+MOST_MOVES = 20_000  # that a history can show
+REQUEST = "request"
+Move = Taken | Given | Freed
+NOTHING: Sequence[Violation] = ()
+
+
+class Audit:
+    """The owner of each unit, as the events have it: who takes, gives and frees must be its owner.
+
+    Once a step, whoever owns anything must have a record, and as many units as the books call free are in
+    the free list.  Costs what moves, and a look at the records a step.
+    """
+
+    def __init__(self) -> None:
+        self._books: dict[str, Book] = {}
+        self._peers: list[PeerBook] = []
+        self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MOST_MOVES)
+        self._moved: dict[Owner, None] = {}  # in this step, in order
+        self._gaps: dict[str, int] = {}
+        self._step = self._completed = 0
+
+    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
+        memory = engine.memory
+        self._engine, rows = engine, memory.table.rows
+        self._ledgers = [*memory.ledgers.ledgers, rows]
+        for ledger in self._ledgers:
+            self._books[ledger.name] = Book(ledger.name, "row" if ledger is rows else "page", ledger.capacity)
+        self._rows = self._books[rows.name]
+        anchor = self._books[memory.ledgers.anchor.name]
+        self._peers = [PeerBook(anchor, self._books[follower.name]) for follower in memory.ledgers.followers]
+        return {
+            Taken: self.taken,
+            Given: self.given,
+            Freed: self.freed,
+            Paired: self.paired,
+            Completed: self.completed,
+            StepBegan: self.step_began,
+            StepEnded: self.step_ended,
+        }
+
+    def taken(self, event: Taken) -> Sequence[Violation]:
+        self._moves.append((self._step, event))
+        if event.owner.kind == REQUEST:
+            self._moved[event.owner] = None
+        wrong = self._books[event.pool].move(event.units, FREE, event.owner)
+        return _misplaced(event, self._books[event.pool], wrong) if wrong else NOTHING
+
+    def given(self, event: Given) -> Sequence[Violation]:
+        self._moves.append((self._step, event))
+        wrong = self._books[event.pool].move(event.units, event.from_owner, event.to_owner)
+        return _misplaced(event, self._books[event.pool], wrong) if wrong else NOTHING
+
+    def freed(self, event: Freed) -> Sequence[Violation]:
+        self._moves.append((self._step, event))
+        book, fenced = self._books[event.pool], event.after > self._completed
+        if book is self._rows:
+            self._moved[event.owner] = None
+        wrong = book.move(event.units, event.owner, FENCE if fenced else FREE)
+        if fenced:
+            book.fence(event.units, event.after)
+        found = _misplaced(event, book, wrong) if wrong else NOTHING
+        for peers in self._peers:
+            if book is peers.from_book or book is peers.to_book:
+                found = [*found, *_still_paired(peers, book, event.units)]
+        return found
+
+    def paired(self, event: Paired) -> Sequence[Violation]:
+        self._moves.append((self._step, event))
+        [peers] = [one for one in self._peers if one.to_book.name == event.to_pool]
+        found: list[Violation] = []
+        for unit, peer in zip(event.units, event.peers, strict=True):
+            other = peers.pair(unit, peer)
+            if other:
+                detail = f"the peer of both {_unit(peers.from_book, other)} and {unit}"
+                found.append(Violation(peers_are_one_to_one_and_live.name, _unit(peers.to_book, peer), detail))
+            if peer and peers.to_book.owners[peer] in (FREE, FENCE):
+                how = "free" if peers.to_book.owners[peer] == FREE else "behind a fence"
+                detail = f"its peer {_unit(peers.to_book, peer)} is {how}"
+                found.append(Violation(peers_are_one_to_one_and_live.name, _unit(peers.from_book, unit), detail))
+        return found
+
+    def completed(self, event: Completed) -> Sequence[Violation]:
+        self._completed = event.launch
+        for book in self._books.values():
+            book.complete(event.launch)
+        return NOTHING
+
+    def step_began(self, _event: StepBegan) -> Sequence[Violation]:
+        self._step += 1
+        return NOTHING
+
+    def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
+        """Who moved anything and has no row owns nothing; rows and free lists are as the books say."""
+        found: list[Violation] = []
+        for owner in self._moved:
+            if not self._rows.counts[owner]:
+                found += [one for book in self._books.values() if book.counts[owner] for one in _left(book, owner)]
+        self._moved.clear()
+        records = self._engine.scheduler.custody.records
+        if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
+            gone = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
+            found += [one for owner in sorted(gone) for one in _left(self._rows, owner)]
+        for ledger in self._ledgers:
+            book = self._books[ledger.name]
+            gap = ledger.num_free - book.num_free
+            if gap != self._gaps.get(ledger.name, 0):
+                self._gaps[ledger.name] = gap
+                found += _unheard(book, ledger.free_units)
+        return found
+
+    def evidence(self) -> Evidence:
+        history = [Moment(0, step, [translated(event)]) for step, event in self._moves]
+        tree = self._engine.cache.tree
+        protected = dict(zip((pool.name for pool in self._engine.memory.pools), tree.protected, strict=True))
+        return Evidence(history, [book.view(protected=protected.get(name, 0)) for name, book in self._books.items()])
+
+
+def _unit(book: Book, unit: int) -> str:
+    return f"{book.name} {book.unit} {unit}"
+
+
+def _misplaced(event: Move, book: Book, wrong: Sequence[Wrong]) -> list[Violation]:
+    """What is wrong with a move of units that were not its owner's to move."""
+    found = []
+    for unit, owner in wrong:
+        if owner is None:
+            name, why = the_padding_unit_is_never_moved.name, f"{book.unit}s run from 1 to {book.capacity}"
+        else:
+            name, why = units_move_only_by_their_owner.name, standing(view.Owner(*owner))
+        found.append(Violation(name, _unit(book, unit), f"{_deed(event)}, yet {why}"))
+    return found
+
+
+def _deed(event: Move) -> str:
+    if isinstance(event, Taken):
+        return f"taken by {view.Owner(*event.owner)}"
+    if isinstance(event, Given):
+        return f"given by {view.Owner(*event.from_owner)} to {view.Owner(*event.to_owner)}"
+    return f"freed by {view.Owner(*event.owner)} ({event.cause})"
+
+
+def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator[Violation]:
+    """Units that were freed and are, or have, somebody's peer still."""
+    for unit in units:
+        if not 0 < unit <= book.capacity:
+            continue
+        now = standing(view.Owner(*book.owners[unit]))
+        if book is peers.from_book and (peer := peers.peers[unit]):
+            detail = f"{now}, yet its peer is {_unit(peers.to_book, peer)}"
+            yield Violation(a_free_unit_has_no_peer.name, _unit(book, unit), detail)
+        if book is peers.to_book and (other := peers.units[unit]):
+            detail = f"its peer {_unit(book, unit)} is {'free' if book.owners[unit] == FREE else 'behind a fence'}"
+            yield Violation(peers_are_one_to_one_and_live.name, _unit(peers.from_book, other), detail)
+
+
+def _left(book: Book, owner: Owner) -> Iterator[Violation]:
+    """What somebody owns who has no record any more."""
+    for unit in range(1, book.capacity + 1):
+        if book.owners[unit] == owner:
+            detail = f"owned by nobody ({view.Owner(*owner)}, who took it last, has nothing else any more)"
+            yield Violation(each_unit_has_one_owner.name, _unit(book, unit), detail)
+
+
+def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
+    """Units that came to the free list, or left it, without a word."""
+    times = Counter(free_units)
+    for unit in range(1, book.capacity + 1):
+        owner, free = book.owners[unit], times[unit]
+        claims = [FREE] * free + [owner] * (owner != FREE)
+        if len(claims) != 1:
+            named = " and ".join(map(str, sorted(view.Owner(*claim) for claim in claims))) or "nobody"
+            yield Violation(each_unit_has_one_owner.name, _unit(book, unit), f"owned by {named}")

@@ -1,0 +1,103 @@
+"""The books of an audit: who owns each unit of a pool, and which units of two pools are peers."""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine_under_test.units import TREE, Owner
+from invariants import view
+
+FREE = Owner(*view.FREE)
+FENCE = Owner(*view.FENCE)
+PADDING = Owner("padding")
+
+
+class Wrong(NamedTuple):
+    """A unit that was not whose it should have been; None is the owner of what no pool has."""
+
+    unit: int
+    owner: Owner | None
+
+
+class Book:
+    """The owner of each unit of one pool; a move costs what it moves."""
+
+    def __init__(self, name: str, unit: str, capacity: int) -> None:
+        self.name = name
+        self.unit = unit
+        self.capacity = capacity
+        self.owners = [PADDING] + [FREE] * capacity
+        self.counts = Counter({FREE: capacity})
+        self._fences: dict[int, list[int]] = {}
+
+    def move(self, units: Sequence[int], from_owner: Owner, to_owner: Owner) -> Sequence[Wrong]:
+        """Hand units over; those that were not `from_owner`'s, which are `to_owner`'s all the same from now on."""
+        owners, wrong = self.owners, []
+        for unit in units:
+            if not 0 < unit <= self.capacity:
+                wrong.append(Wrong(unit, None))
+                continue
+            owner = owners[unit]
+            if owner != from_owner:
+                wrong.append(Wrong(unit, owner))
+                self.counts[owner] -= 1
+                self.counts[from_owner] += 1
+            owners[unit] = to_owner
+        count = len(units) - sum(one.owner is None for one in wrong) if wrong else len(units)
+        self._count(from_owner, -count)
+        self._count(to_owner, count)
+        return wrong
+
+    def fence(self, units: Sequence[int], launch: int) -> None:
+        """Units that are behind a fence wait for a launch."""
+        self._fences.setdefault(launch, []).extend(units)
+
+    def complete(self, launch: int) -> None:
+        """What waits for launches up to this one is free."""
+        for fence in [fence for fence in self._fences if fence <= launch]:
+            self.move(self._fences.pop(fence), FENCE, FREE)
+
+    @property
+    def num_free(self) -> int:
+        return self.counts[FREE]
+
+    def view(self, *, protected: int) -> view.PoolView:
+        """The pool as the books have it; so many of the tree's pages are protected."""
+        units: dict[Owner, list[int]] = {}
+        for unit in range(1, self.capacity + 1):
+            units.setdefault(self.owners[unit], []).append(unit)
+        free, fenced, cached = (units.pop(owner, []) for owner in (FREE, FENCE, TREE))
+        tree, border = view.Owner(*TREE), max(0, len(cached) - protected)
+        holdings = [view.Holding(tree, cached[:border], cached=True)] if cached[:border] else []
+        holdings += [view.Holding(tree, cached[border:], cached=True, locks=1)] if cached[border:] else []
+        holdings += [view.Holding(view.Owner(*owner), held, cached=False) for owner, held in units.items()]
+        fences = [view.Fence(0, fenced)] if fenced else []
+        return view.PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
+
+    def _count(self, owner: Owner, change: int) -> None:
+        count = self.counts[owner] + change
+        if count or owner is FREE:
+            self.counts[owner] = count
+        else:
+            del self.counts[owner]
+
+
+class PeerBook:
+    """Which units of two pools are peers, seen from both sides; 0 is nobody."""
+
+    def __init__(self, from_book: Book, to_book: Book) -> None:
+        self.from_book = from_book
+        self.to_book = to_book
+        self.peers = array("q", bytes(8 * (from_book.capacity + 1)))
+        self.units = array("q", bytes(8 * (to_book.capacity + 1)))
+
+    def pair(self, unit: int, peer: int) -> int:
+        """`unit` has another peer, or none; the unit whose peer that one is already."""
+        if (before := self.peers[unit]) and self.units[before] == unit:
+            self.units[before] = 0
+        self.peers[unit] = peer
+        other = 0
+        if peer:
+            other, self.units[peer] = self.units[peer], unit
+        return other if other != unit else 0

@@ -1,0 +1,49 @@
+"""Who holds units of an engine's pools without being part of it."""
+
+from collections.abc import Sequence
+
+from engine_under_test.events import Freed, Given, Taken
+from engine_under_test.units import Owner
+from invariants import view
+
+OWN_KINDS = frozenset({"request", "tree"})
+
+
+class Outside:
+    """The units of those who take and free by themselves: neither requests nor the tree."""
+
+    def __init__(self) -> None:
+        self.num_moves = 0
+        self._units: dict[str, dict[Owner, list[int]]] = {}
+
+    def taken(self, event: Taken) -> None:
+        if event.owner.kind not in OWN_KINDS:
+            self._add(event.pool, event.owner, event.units)
+
+    def given(self, event: Given) -> None:
+        if event.from_owner.kind not in OWN_KINDS:
+            self._drop(event.pool, event.from_owner, event.units)
+        if event.to_owner.kind not in OWN_KINDS:
+            self._add(event.pool, event.to_owner, event.units)
+
+    def freed(self, event: Freed) -> None:
+        if event.owner.kind not in OWN_KINDS:
+            self._drop(event.pool, event.owner, event.units)
+
+    def count(self, pool: str) -> int:
+        return sum(map(len, self._units[pool].values())) if pool in self._units else 0
+
+    def holdings(self, pool: str) -> list[view.Holding]:
+        """What each of them holds of a pool."""
+        held = self._units.get(pool, {})
+        return [view.Holding(view.Owner(*owner), tuple(units), cached=False) for owner, units in held.items() if units]
+
+    def _add(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
+        self.num_moves += 1
+        self._units.setdefault(pool, {}).setdefault(owner, []).extend(units)
+
+    def _drop(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
+        self.num_moves += 1
+        gone = set(units)
+        held = self._units.get(pool, {}).get(owner, [])
+        held[:] = [unit for unit in held if unit not in gone]

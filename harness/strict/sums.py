@@ -1,0 +1,108 @@
+"""The cheapest level: is what is free, and what its holders account for, all that there is?
+
+Weak: a page that is in use and free at once balances one that is lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.engine import Engine
+from engine_under_test.events import StepEnded
+from engine_under_test.pools.ledger import Ledger
+from harness.strict.check import Evidence, Hearer
+from harness.strict.outside import Outside
+from invariants.base import Violation
+from invariants.pools import equation_of, pools_conserve_their_units
+from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
+
+
+class KVPool(NamedTuple):
+    """A pool of pages, its place among the tree's components, and whether it has a window."""
+
+    ledger: Ledger
+    component: int
+    windowed: bool
+
+
+class Sums:
+    """After each step and for each pool: the length of the free list, a fact, and what the holders claim.
+
+    A pass over the records that hold KV; nothing depends on the size of a pool.
+    """
+
+    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
+        self._custody, self._tree, self._outside = engine.scheduler.custody, engine.cache.tree, outside
+        self._page_size, self._rows = engine.memory.page_size, engine.memory.table.rows
+        pools = zip(engine.memory.ledgers.ledgers, engine.memory.pools, strict=True)
+        self._pools = [KVPool(ledger, index, spec.window is not None) for index, (ledger, spec) in enumerate(pools)]
+        self._has_window = engine.memory.window is not None
+        return {StepEnded: self.look}
+
+    def look(self, _event: StepEnded) -> Sequence[Violation]:
+        records = self._custody.records
+        num_pages = sum([len(record.handles) for record in records])
+        shared_len = sum([record.protected_len for record in records])
+        gone_len = (
+            sum(
+                [
+                    record.frontier if record.frontier > record.protected_len else record.protected_len
+                    for record in records
+                ]
+            )
+            if self._has_window
+            else 0
+        )
+        wrong = [
+            pool
+            for pool in self._pools
+            if pool.ledger.num_free
+            + self._tree.evictable[pool.component]
+            + self._tree.protected[pool.component]
+            + num_pages
+            - (gone_len if pool.windowed else shared_len) // self._page_size
+            + _num_fenced(pool.ledger)
+            + self._outside.count(pool.ledger.name)
+            != pool.ledger.capacity
+        ]
+        rows_are_wrong = self._rows.num_free + len(records) + _num_fenced(self._rows) != self._rows.capacity
+        if not wrong and not rows_are_wrong:
+            return ()
+        views = [self._view(pool) for pool in wrong] + [self._rows_view()] * rows_are_wrong
+        return [Violation(pools_conserve_their_units.name, view.name, equation_of(view)) for view in views]
+
+    def evidence(self) -> Evidence:
+        """Nothing more: the violation is the equation, and no page is known by itself."""
+        return Evidence((), ())
+
+    def _view(self, pool: KVPool) -> PoolView:
+        """How many units each holder accounts for, as a pool in which they have numbers of their own."""
+        tree, owner = self._tree, Owner(TREE_KIND)
+        holdings = [
+            Holding(owner, range(tree.evictable[pool.component]), cached=True),
+            Holding(owner, range(tree.protected[pool.component]), cached=True, locks=1),
+        ]
+        for record in self._custody.records:
+            count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
+            holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
+        return _pool_view(pool.ledger, "page", [*holdings, *self._outside.holdings(pool.ledger.name)])
+
+    def _rows_view(self) -> PoolView:
+        records = self._custody.records
+        return _pool_view(
+            self._rows, "row", [Holding(Owner(*record.owner), (record.row,), cached=False) for record in records]
+        )
+
+
+def _private_pages(record: KVRecord, *, windowed: bool, page_size: int) -> int:
+    gone = max(record.protected_len, record.frontier) if windowed else record.protected_len
+    return len(record.handles) - gone // page_size
+
+
+def _num_fenced(ledger: Ledger) -> int:
+    return sum(map(len, ledger.fenced_units.values()))
+
+
+def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding]) -> PoolView:
+    fenced = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
+    return PoolView(ledger.name, unit, ledger.capacity, range(ledger.num_free), fenced, holdings)

@@ -1,0 +1,91 @@
+"""What became of the passes that were in flight, and whether what they computed counts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from invariants.events import (
+    LEAVINGS,
+    Admitted,
+    Completed,
+    Discarded,
+    Failed,
+    Freed,
+    Late,
+    Launched,
+    Paused,
+    Resumed,
+    Taken,
+)
+from invariants.view import Snapshot
+
+OF_PASSES = frozenset(
+    {Admitted, Launched, Late, Failed, Completed, Discarded, Paused, Resumed, *LEAVINGS}
+)  # what they can be told by
+
+
+class Landing(NamedTuple):
+    """What a pass that completed was to compute for a request, positions [start, end).
+
+    It `counts` unless the request has given up its record since the launch, or the pass failed; `failed`
+    says that it would have counted otherwise.
+    """
+
+    launch: int
+    request_id: int
+    start: int
+    end: int
+    counts: bool
+    failed: bool
+
+
+def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
+    """What landed in a step, in order; of passes that were in flight before it, or launched in it."""
+    in_flight = {view.launch: view.entries for view in before.launches or ()}
+    given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up}
+    failed: set[tuple[int, int]] = set()
+    found: list[Landing] = []
+    for event in events:
+        if isinstance(event, Launched):
+            in_flight[event.launch] = event.entries
+        elif isinstance(event, LEAVINGS):
+            given_up.update((launch, event.request_id) for launch in in_flight)
+        elif isinstance(event, Paused):
+            given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
+        elif isinstance(event, Failed):
+            whose = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]
+            failed.update(one for one in whose if one not in given_up)
+            put_back = [request for _, request in failed.intersection(whose)]
+            given_up.update((launch, request) for launch in in_flight for request in put_back)
+        elif isinstance(event, Completed):
+            for request, start, end in in_flight.pop(event.launch, ()):
+                whom = (event.launch, request)
+                found.append(Landing(event.launch, request, start, end, whom not in given_up, whom in failed))
+    return found
+
+
+class Stock:
+    """How many units of each pool are free, and how many wait for which pass, event by event."""
+
+    def __init__(self, before: Snapshot) -> None:
+        self.free = {pool.name: len(pool.free) for pool in before.pools}
+        self.in_flight = {view.launch for view in before.launches or ()}
+        self._fenced = [(fence.launch, pool.name, len(fence.units)) for pool in before.pools for fence in pool.fenced]
+
+    def waiting(self, pool: str) -> int:
+        """Units of `pool` that are free once what is in flight has completed."""
+        return sum(count for _, fenced_pool, count in self._fenced if fenced_pool == pool)
+
+    def hear(self, event: NamedTuple) -> None:
+        if isinstance(event, Taken):
+            self.free[event.pool] -= len(event.units)
+        elif isinstance(event, Freed) and event.after in self.in_flight:
+            self._fenced.append((event.after, event.pool, len(event.units)))
+        elif isinstance(event, Freed):
+            self.free[event.pool] += len(event.units)
+        elif isinstance(event, Launched):
+            self.in_flight.add(event.launch)
+        elif isinstance(event, Completed):
+            self.in_flight.discard(event.launch)
+            for launch, pool, count in self._fenced:
+                self.free[pool] += count if launch <= event.launch else 0
+            self._fenced = [fence for fence in self._fenced if fence[0] > event.launch]

@@ -1,0 +1,68 @@
+"""In which queue each request is, and what an engine does in a pause."""
+
+from collections.abc import Sequence
+
+from invariants.base import Evidence, Transition, When, invariant
+from invariants.events import Launched, Paused, Resumed
+from invariants.view import FENCE_KIND, OUTSIDE_KIND, Snapshot
+from invariants.wording import request_name, units_of
+
+CHUNKED = "chunked"
+WITH_RECORD = frozenset({"running", CHUNKED})
+WITHOUT_RECORD = frozenset({"waiting"})
+
+
+def there_is_a_pause(change: Transition) -> bool:
+    return change.before.is_paused or change.after.is_paused
+
+
+@invariant(When.OP, covers=("BATCH-WF", "ROW-POOL"), needs=("requests", "records"))
+def requests_are_in_one_place(change: Transition) -> Evidence:
+    """A request is in one queue; it has a record if it runs or is between chunks, and none while it waits."""
+    requests, records = change.after.requests or (), change.after.record_by_request
+    placed = {request.id: request.place for request in requests}
+    places = list(placed.values())
+    with_record = {request for request in placed if placed[request] in WITH_RECORD}
+    if (
+        len(placed) != len(requests)
+        or places.count(CHUNKED) > 1
+        or not with_record <= records.keys() <= placed.keys()
+        or not WITHOUT_RECORD.isdisjoint([placed[request] for request in records])
+    ):
+        yield from _misplaced(change.after, [request.id for request in requests if request.place == CHUNKED])
+
+
+@invariant(When.OP, covers=("PAUSE", "CONS-F", "CONS-S", "ROW-POOL"), needs=("records",), given=there_is_a_pause)
+def a_paused_engine_stands_still(change: Transition) -> Evidence:
+    """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits."""
+    after, is_paused = change.after, change.before.is_paused
+    for event in change.pass_events:
+        if isinstance(event, Launched) and is_paused:
+            yield f"launch {event.launch}", "is launched in a pause"
+        is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
+    for record in after.records or () if after.is_paused else ():
+        yield str(record.owner), f"has row {record.row} in a pause"
+    for receipt in after.receipts or () if after.is_paused else ():
+        if receipt.holder.kind != FENCE_KIND:
+            yield f"receipt {receipt.id}", f"is out in a pause, held by {receipt.holder}"
+    for pool in after.pools if after.is_paused else ():
+        for holding in pool.holdings:
+            if holding.units and not holding.cached and holding.owner.kind != OUTSIDE_KIND:
+                yield units_of(pool, holding.units), f"owned by {holding.owner} in a pause"
+
+
+def _misplaced(snapshot: Snapshot, chunked: Sequence[int]) -> Evidence:
+    places: dict[int, str] = {}
+    records = snapshot.record_by_request
+    for request in snapshot.requests or ():
+        if request.id in places:
+            yield request_name(request.id), f"is {places[request.id]} and {request.place}"
+        places[request.id] = request.place
+        if request.place in WITH_RECORD and request.id not in records:
+            yield request_name(request.id), f"is {request.place}, yet it has no record"
+        if request.place in WITHOUT_RECORD and request.id in records:
+            yield request_name(request.id), f"is {request.place}, yet it has row {records[request.id].row}"
+    if len(chunked) > 1:
+        yield request_name(chunked[1]), f"is chunked, and so is {request_name(chunked[0])}"
+    for request_id in sorted(records.keys() - places.keys()):
+        yield request_name(request_id), f"has row {records[request_id].row}, yet it is in no queue"

@@ -1,0 +1,222 @@
+"""Who has to give way, to whom, and what is left of who did."""
+
+from collections.abc import Iterator, Set
+
+from invariants.base import Evidence, Transition, When, invariant
+from invariants.events import (
+    LEAVINGS,
+    Admitted,
+    Failed,
+    Finished,
+    Locked,
+    Preempted,
+    RanOut,
+    Retracted,
+)
+from invariants.passes import Stock
+from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RequestView, Snapshot
+from invariants.windows import kept_len, window_frontier
+from invariants.wording import node_name, request_name
+
+OUT_OF_MEMORY = "out of memory"
+FORWARD_FAILED = "forward failed"
+PUT_BACK = {Retracted: "retracted", Preempted: "preempted", RanOut: "put back", Failed: "put back"}
+
+
+@invariant(When.OP, covers=("RETRACT-NECESSARY",), needs=("nodes", "records", "requests"), on=(Retracted,))
+def retraction_is_necessary(change: Transition) -> Evidence:
+    """Nobody gives way while a pool could still give up pages that nobody has locked, or that are dead in a window.
+
+    And the need of the next decode step is more than what is free, even once what is in flight has completed.
+    """
+    stock, gone = Stock(change.before), set[int]()
+    for event in change.events:
+        stock.hear(event)
+        if isinstance(event, Retracted):
+            yield from _unnecessary(change, event, stock, gone)
+        if isinstance(event, LEAVINGS):
+            gone.add(event.request_id)
+        elif isinstance(event, Failed):
+            gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
+
+
+@invariant(When.OP, covers=("PREEMPT",), needs=("requests", "records"), on=(Preempted,))
+def preemption_serves_the_more_important(change: Transition) -> Evidence:
+    """Who runs gives way only to one who waits, is more important by more than the threshold and is admitted at once.
+
+    And nobody who is less important goes on.
+    """
+    threshold = change.after.limits.preemption_threshold
+    admitted: set[int] = set()
+    for event in reversed(change.events):
+        if isinstance(event, Admitted):
+            admitted.add(event.request_id)
+        elif isinstance(event, Preempted):
+            why = _why_not_preempted(change, event, threshold, admitted)
+            if why:
+                yield request_name(event.request_id), f"preempted for {request_name(event.by)}, yet {why}"
+
+
+@invariant(When.OP, covers=("RETRACT-STATE", "CURSOR"), needs=("records",), on=(Retracted, Preempted, RanOut, Failed))
+def retracted_requests_hold_nothing(change: Transition) -> Evidence:
+    """Who was put back has no record, no row and no page, until it is admitted again.
+
+    What a pass in flight still reads or writes for it waits behind a fence, which is nobody's.
+    """
+    left: dict[int, str] = {}
+    for event in change.events:
+        if isinstance(event, (Retracted, Preempted, RanOut)):
+            left[event.request_id] = PUT_BACK[type(event)]
+        elif isinstance(event, Failed):
+            failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
+            left |= dict.fromkeys(failed, PUT_BACK[Failed])
+        elif isinstance(event, Admitted):
+            left.pop(event.request_id, None)
+    for request, how in left.items():
+        yield from _remains(change.after, request, how)
+
+
+@invariant(When.OP, covers=("BATCH-WF", "ROW-POOL", "ONE-SHOT"), on=(Finished,))
+def finished_requests_hold_nothing(change: Transition) -> Evidence:
+    """Who has finished is in no queue and has no record, no row and no page."""
+    for event in change.events_of(Finished):
+        if event.request_id in change.after.request_by_id:
+            place = change.after.request_by_id[event.request_id].place
+            yield request_name(event.request_id), f"finished ({event.reason}), yet it is {place}"
+        yield from _remains(change.after, event.request_id, "finished")
+
+
+@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE", "NO-CRASH", "PROGRESS"), needs=("records",), on=(Finished,))
+def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
+    """A request is ended for want of memory only if its next token would not fit pools that it had for itself.
+
+    What outsiders hold is not to be had; a windowed pool must have room for a window and a page on either side.
+    """
+    for event in change.events_of(Finished):
+        record = change.before.record_by_request.get(event.request_id)
+        if event.reason.startswith(OUT_OF_MEMORY) and record is not None:
+            short = [*_too_small(change.before, record.launched_len + 1)]
+            if not short:
+                yield request_name(event.request_id), f"ended ({event.reason}) at {record.launched_len} tokens"
+
+
+@invariant(When.OP, covers=("NO-CRASH", "PROGRESS", "RETRY"), needs=("requests", "launches"), on=(Failed,))
+def failed_passes_are_retried_or_given_up(change: Transition) -> Evidence:
+    """Whoever was in a pass that failed is computed again, or ends once it may be retried no more, and not before."""
+    most = change.after.limits.max_forward_retries
+    ended = {event.request_id: event.reason for event in change.events_of(Finished)}
+    for landing in change.landings:
+        if landing.failed:
+            earlier = change.before.request_by_id.get(landing.request_id)
+            failures = 1 + (earlier.num_failures if earlier is not None else 0)
+            later, reason = change.after.request_by_id.get(landing.request_id), ended.get(landing.request_id)
+            subject, was_in = request_name(landing.request_id), f"{failures} passes with it have failed"
+            if later is None and reason is None:
+                yield subject, f"{was_in}, and it is gone without an end"
+            elif later is not None and later.num_failures != failures:
+                yield subject, f"{was_in}, {later.num_failures} are counted"
+            elif later is not None and most is not None and failures > most:
+                yield subject, f"{was_in}, at most {most} may, yet it is {later.place}"
+            elif reason is not None and reason.startswith(FORWARD_FAILED) and (most is None or failures <= most):
+                yield subject, f"ended ({reason}), yet {was_in}, and {most} may"
+
+
+def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[int]) -> Evidence:
+    """What should have been done instead of the retraction, as far as the facts before and after show."""
+    subject = request_name(event.request_id)
+    short = [pool for pool, count in event.need if count > 0]
+    need = _decode_need(change.before, gone)
+    if not any(count > stock.free.get(pool, 0) for pool, count in need.items()):
+        wanted = ", ".join(f"{count} of {pool} with {stock.free.get(pool, 0)} free" for pool, count in need.items())
+        yield subject, f"retracted, yet the next decode step needs {wanted}"
+    for pool in short:
+        if stock.waiting(pool):
+            yield subject, f"retracted for {pool}, yet {stock.waiting(pool)} wait for passes in flight"
+    yield from _dead_pages_left(change, subject, short)
+    touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
+    for index, component in enumerate(change.before.components):
+        for node in change.before.nodes or () if component.pool in short else ():
+            later = change.after.node_by_id.get(node.id)
+            idle = later is not None and later.live[index] and not later.locks[index] and node.id not in touched
+            if idle and node.live[index] and not node.locks[index]:
+                yield subject, f"retracted for {component.pool}, yet {node_name(node.id)} could be evicted"
+
+
+def _decode_need(before: Snapshot, gone: Set[int]) -> dict[str, int]:
+    """Pages that one more token of each running request, and its lookahead, take from each pool."""
+    page_size, lookahead = before.limits.page_size, before.limits.lookahead_len
+    running = [request for request in before.requests or () if request.place == "running" and request.id not in gone]
+    records = [before.record_by_request.get(request.id) for request in running]
+    count = sum(
+        max(0, -(-(record.launched_len + 1 + lookahead) // page_size) - -(-record.allocated_len // page_size))
+        for record in records
+        if record is not None
+    )
+    need: dict[str, int] = {}
+    for component in before.components:
+        need[component.pool] = need.get(component.pool, 0) + count
+    return need
+
+
+def _dead_pages_left(change: Transition, subject: str, short: list[str]) -> Evidence:
+    page_size = change.before.limits.page_size
+    for pool, window in change.before.components:
+        for record in change.after.records or () if window is not None and pool in short else ():
+            earlier = change.before.record_by_request.get(record.owner.id)
+            if window is None or earlier is None or earlier.row != record.row:
+                continue
+            dead_below = window_frontier(earlier.committed_len, window, page_size)
+            if dead_below > max(record.frontier, record.protected_len):
+                kept = f"{record.owner} kept its pages up to {dead_below}, frontier {record.frontier}"
+                yield subject, f"retracted for {pool}, yet {kept}"
+
+
+def _why_not_preempted(change: Transition, event: Preempted, threshold: int | None, admitted: Set[int]) -> str:
+    """What is wrong with a preemption; empty where nothing is."""
+    victim, by = (change.before.request_by_id.get(one) for one in (event.request_id, event.by))
+    if threshold is None:
+        return "nobody may be preempted"
+    if victim is None or victim.place == "waiting":
+        return "it did not run"
+    if by is None or by.place != "waiting":
+        return "that does not wait"
+    if by.priority <= victim.priority + threshold:
+        return f"its priority is {victim.priority}, that of the other {by.priority}, the threshold {threshold}"
+    if by.id not in admitted:
+        return "that was not admitted"
+    spared = [request.id for request in change.before.requests or () if _was_spared(change, request, victim)]
+    return f"{request_name(spared[0])} is less important and goes on" if spared else ""
+
+
+def _was_spared(change: Transition, request: RequestView, victim: RequestView) -> bool:
+    """Did somebody less important than a victim run before the step, and does so after it, in the same record?"""
+    records = [snapshot.record_by_request.get(request.id) for snapshot in (change.before, change.after)]
+    return (
+        request.place == "running"
+        and request.priority < victim.priority
+        and all(record is not None for record in records)
+        and request.id not in change.put_back
+    )
+
+
+def _too_small(snapshot: Snapshot, length: int) -> Iterator[str]:
+    """The pools in which one request of `length` tokens and its lookahead would not fit alone."""
+    page_size, lookahead = snapshot.limits.page_size, snapshot.limits.lookahead_len
+    for component in snapshot.components:
+        pool = snapshot.pool_by_name[component.pool]
+        outside = sum(len(holding.units) for holding in pool.holdings if holding.owner.kind == OUTSIDE_KIND)
+        needed = -(-(length + lookahead) // page_size)
+        if component.window is not None:
+            needed = kept_len(component.window, page_size) // page_size + 2 - (-lookahead // page_size)
+        if needed > pool.capacity - outside:
+            yield pool.name
+
+
+def _remains(snapshot: Snapshot, request_id: int, what: str) -> Evidence:
+    owner = Owner(REQUEST_KIND, request_id)
+    if request_id in snapshot.record_by_request:
+        yield str(owner), f"{what}, yet it has a record in row {snapshot.record_by_request[request_id].row}"
+    for pool in snapshot.pools:
+        units = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
+        if units:
+            yield str(owner), f"{what}, yet it owns {pool.name} {pool.unit}s {units}"

@@ -1,0 +1,270 @@
+"""What goes wrong behind the ports costs time and at most the requests that it hits, never a page."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Completed, Discarded, Failed, Late, RanOut, Refused
+from engine_under_test.units import request_owner
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
+
+LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+OVERLAPPED = replace(HYBRID, overlap=True)
+OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+ALL_CONFIGS = pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
+
+
+def two_at_work(config, *, steps: int) -> Serving:
+    serving = Serving(config)
+    for prompt in (OTHER[:9], LONG):
+        serving.submit(prompt, max_new_tokens=6)
+    serving.step(steps)
+    return serving
+
+
+def outputs(serving: Serving) -> list[list[int]]:
+    return [received.tokens for received in serving.received.values()]
+
+
+def expected_of_two(serving: Serving) -> list[list[int]]:
+    return [serving.expected(prompt, max_new_tokens=6) for prompt in (OTHER[:9], LONG)]
+
+
+# --- a pass is late
+
+
+def test_a_late_pass_stays_in_flight_and_is_asked_for_again():
+    serving = Serving()
+    serving.faults.arm("forward.late", count=2)
+    serving.submit(SHORT, max_new_tokens=1)
+
+    serving.step(3)
+
+    assert (serving.heard.of(Late), serving.heard.of(Completed), serving.reason(1)) == (
+        [Late(1), Late(1)],
+        [Completed(1)],
+        "length",
+    )
+
+
+@OVERLAP
+def test_no_more_passes_are_in_flight_than_the_pipeline_is_deep_while_one_is_late(overlap):
+    serving = two_at_work(replace(HYBRID, overlap=overlap), steps=0)
+    serving.faults.arm("forward.late", count=9)
+
+    serving.step(5)
+
+    assert len(serving.passes) == serving.config.most_launches
+
+
+@OVERLAP
+@ALL_CONFIGS
+@pytest.mark.parametrize("steps", [0, 2, 5])
+def test_a_late_pass_loses_nothing(config, overlap, steps):
+    serving = two_at_work(replace(config, overlap=overlap), steps=steps)
+    serving.faults.arm("forward.late", count=3)
+
+    serving.run()
+
+    assert (outputs(serving), serving.heard.of(Discarded), serving.emptied()) == (expected_of_two(serving), [], True)
+
+
+def test_who_is_aborted_while_its_pass_is_late_gives_everything_back_when_it_has_completed():
+    serving = Serving()
+    serving.faults.arm("forward.late", count=2)
+    request = serving.submit(SHORT)
+    serving.step()
+    serving.engine.abort(request)
+    serving.step()
+    waiting = serving.fenced()
+
+    serving.step()
+
+    assert (waiting, serving.reason(request), serving.emptied()) == (
+        {"full": {1: 2}, "swa": {1: 2}, "rows": {1: 1}},
+        "abort",
+        True,
+    )
+
+
+# --- a pass fails
+
+
+@OVERLAP
+@ALL_CONFIGS
+@pytest.mark.parametrize("skip", [0, 1, 2, 3, 5], ids="launch {}".format)
+def test_the_requests_of_a_failed_pass_are_computed_again(config, overlap, skip):
+    serving = two_at_work(replace(config, overlap=overlap), steps=0)
+    serving.faults.arm("forward.fails", skip=skip)
+
+    serving.run()
+
+    assert (outputs(serving), len(serving.heard.of(Failed)), serving.emptied()) == (expected_of_two(serving), 1, True)
+
+
+def test_a_failed_pass_completes_and_says_why():
+    serving = Serving()
+    serving.faults.arm("forward.fails")
+    serving.submit(SHORT)
+
+    serving.step()
+
+    told = [event for event in serving.heard.events if isinstance(event, Failed | Completed)]
+    assert told == [Failed(1, "launch 1: the device gave up"), Completed(1)]
+
+
+@OVERLAP
+def test_a_request_whose_passes_fail_too_often_ends_with_the_reason(overlap):
+    serving = Serving(replace(HYBRID, overlap=overlap, max_forward_retries=2))
+    serving.faults.arm("forward.fails", count=9)
+
+    received = serving.serve(SHORT)
+
+    assert (str(received.reason).partition(" launch")[0], received.tokens, serving.emptied()) == (
+        "forward failed 3 times:",
+        [],
+        True,
+    )
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_a_pass_is_tried_again_as_often_as_configured(retries):
+    serving = Serving(replace(HYBRID, max_forward_retries=retries))
+    serving.faults.arm("forward.fails", count=9)
+
+    serving.serve(SHORT)
+
+    assert len(serving.heard.of(Failed)) == retries + 1
+
+
+def test_the_client_keeps_what_it_had_before_the_failure():
+    serving = Serving(replace(HYBRID, max_forward_retries=0))
+    serving.faults.arm("forward.fails", skip=3)
+
+    received = serving.serve(SHORT, max_new_tokens=9)
+
+    assert (received.tokens, received.reason) == (
+        serving.expected(SHORT, max_new_tokens=3),
+        "forward failed 1 times: launch 4: the device gave up",
+    )
+
+
+def test_a_pass_behind_a_failed_one_is_discarded_for_its_requests():
+    serving = two_at_work(replace(OVERLAPPED, chunk_len=None, swa_pages=16), steps=1)
+    serving.faults.arm("forward.fails")
+
+    serving.step(3)
+
+    assert (serving.passes[:3], serving.heard.of(Discarded)) == (
+        [((1, 0, 9), (2, 0, 40)), ((1, 9, 10), (2, 40, 41)), ((1, 0, 9), (2, 0, 40))],
+        [Discarded(2, 1), Discarded(2, 2)],
+    )
+
+
+def test_one_failure_counts_once_though_two_passes_are_lost():
+    serving = Serving(replace(OVERLAPPED, max_forward_retries=1))
+    serving.faults.arm("forward.fails")
+
+    received = serving.serve(SHORT)
+
+    assert received.tokens == serving.expected(SHORT, max_new_tokens=4)
+
+
+def test_others_in_the_pass_behind_a_failed_one_go_on():
+    """Request 2 was not in the pass that failed."""
+    serving = Serving(replace(OVERLAPPED, max_forward_retries=0))
+    first = serving.submit(SHORT)
+    serving.step()
+    second = serving.submit(OTHER[:9])
+    serving.faults.arm("forward.fails")
+
+    serving.run()
+
+    assert (serving.reason(first), serving.tokens(second)) == (
+        "forward failed 1 times: launch 1: the device gave up",
+        serving.expected(OTHER[:9], max_new_tokens=4),
+    )
+
+
+def test_nothing_of_a_failed_pass_is_published():
+    serving = Serving(replace(HYBRID, max_forward_retries=0))
+    serving.faults.arm("forward.fails")
+    serving.serve(OTHER)
+
+    received = serving.serve(OTHER)
+
+    assert (received.cached_tokens, received.tokens) == (0, serving.expected(OTHER, max_new_tokens=4))
+
+
+def test_a_failure_after_a_pause_is_not_held_against_who_has_come_back():
+    serving = Serving(replace(OVERLAPPED, max_forward_retries=0))
+    serving.submit(OTHER[:9])
+    serving.step()
+    serving.engine.pause()
+    serving.engine.resume()
+    serving.faults.arm("forward.fails")
+
+    serving.run()
+
+    assert (len(serving.heard.of(Failed)), serving.tokens(1)) == (1, serving.expected(OTHER[:9], max_new_tokens=4))
+
+
+# --- there is no memory behind the pages
+
+
+@pytest.mark.parametrize(
+    ("skip", "pool"), [pytest.param(0, "full", id="the first pool"), pytest.param(1, "swa", id="the second pool")]
+)
+def test_a_refused_take_takes_nothing_in_any_pool(skip, pool):
+    serving = Serving()
+    serving.faults.arm("pool.refuses", skip=skip)
+    serving.submit(SHORT)
+
+    serving.step()
+
+    [free] = [ledger.num_free for ledger in serving.engine.memory.ledgers.ledgers if ledger.name == pool]
+    assert (serving.heard.of(Refused), serving.heard.of(RanOut), serving.emptied()) == (
+        [Refused(pool, request_owner(1), 2, free)],
+        [RanOut(1, pool, 2, free)],
+        True,
+    )
+
+
+def test_who_is_refused_waits_and_the_step_goes_on_with_the_others():
+    serving = Serving()
+    for prompt in (SHORT, OTHER[:8]):
+        serving.submit(prompt, max_new_tokens=2)
+    serving.faults.arm("pool.refuses")
+
+    serving.step()
+
+    assert (serving.passes, [request.id for request in serving.engine.scheduler.waiting]) == ([((2, 0, 8),)], [1])
+
+
+@OVERLAP
+@ALL_CONFIGS
+@pytest.mark.parametrize("skip", [0, 1, 2, 4, 7], ids="after {}".format)
+def test_whoever_is_refused_is_served_later(config, overlap, skip):
+    serving = two_at_work(replace(config, overlap=overlap), steps=0)
+    serving.faults.arm("pool.refuses", skip=skip, count=3)
+
+    serving.run()
+
+    assert (outputs(serving), serving.emptied()) == (expected_of_two(serving), True)
+
+
+def test_a_begun_chunk_that_is_refused_in_flight_waits_for_its_pass():
+    serving = Serving(OVERLAPPED)
+    serving.submit(LONG)
+    serving.step()
+    serving.faults.arm("pool.refuses")
+
+    serving.step()
+
+    assert (serving.heard.of(RanOut)[0][:2], serving.heard.of(Discarded), serving.emptied()) == (
+        (1, "full"),
+        [Discarded(1, 1)],
+        True,
+    )

@@ -1,0 +1,125 @@
+"""Decodes have room for the lookahead, and whoever promises pages counts it."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.errors import ConfigError
+from engine_under_test.events import RanOut, Retracted
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
+
+LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+AHEAD = replace(HYBRID, lookahead_tokens=6)
+
+
+@pytest.mark.parametrize(
+    ("lookahead", "allocated_len", "pages"),
+    [
+        pytest.param(0, 6, 2, id="none"),
+        pytest.param(2, 8, 2, id="in the begun page"),
+        pytest.param(3, 9, 3, id="in the next page"),
+        pytest.param(12, 18, 5, id="pages ahead"),
+    ],
+)
+def test_a_decode_takes_room_for_the_lookahead(lookahead, allocated_len, pages):
+    serving = Serving(replace(HYBRID, lookahead_tokens=lookahead))
+    serving.submit(SHORT)
+    serving.step(2)
+
+    [record] = serving.engine.scheduler.custody.records
+
+    assert (record.launched_len, record.allocated_len, len(record.handles)) == (6, allocated_len, pages)
+
+
+def test_a_prefill_takes_no_room_for_the_lookahead():
+    serving = Serving(AHEAD)
+    serving.submit(SHORT)
+    serving.step()
+
+    [record] = serving.engine.scheduler.custody.records
+
+    assert record.allocated_len == 5
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+@pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
+def test_the_room_ahead_comes_back(config, overlap):
+    serving = Serving(replace(config, lookahead_tokens=6, overlap=overlap))
+
+    received = serving.serve(OTHER, max_new_tokens=9)
+
+    assert (received.tokens, serving.emptied()) == (serving.expected(OTHER, max_new_tokens=9), True)
+
+
+@pytest.mark.parametrize(
+    ("config", "max_new_tokens", "reason"),
+    [
+        pytest.param(
+            replace(AHEAD, max_context_len=31), 9, "rejected: 32 tokens are more than max_context_len 31", id="row"
+        ),
+        pytest.param(replace(AHEAD, max_context_len=32), 9, None, id="a row just long enough"),
+        pytest.param(replace(AHEAD, full_pages=5), 1, "rejected: the prompt needs 6 full pages of 5", id="pool"),
+        pytest.param(replace(AHEAD, full_pages=6), 1, None, id="a pool just large enough"),
+    ],
+)
+def test_the_lookahead_counts_at_arrival(config, max_new_tokens, reason):
+    serving = Serving(config)
+    request = serving.submit(OTHER, max_new_tokens=max_new_tokens)
+
+    outputs = serving.engine.step()
+
+    assert [output.finish_reason for output in outputs if output.finish_reason != "length"] == [reason] * (
+        reason is not None
+    )
+    assert [output[:1] for output in outputs] == [(request,)] * len(outputs)
+
+
+@pytest.mark.parametrize(("lookahead", "pages"), [(0, 4), (1, 5), (4, 5), (5, 6)], ids="{} tokens".format)
+def test_the_least_windowed_pool_has_the_lookahead_in_whole_pages(lookahead, pages):
+    config = replace(HYBRID, lookahead_tokens=lookahead, swa_pages=pages)
+
+    with pytest.raises(ConfigError) as caught:
+        replace(config, swa_pages=pages - 1)
+
+    assert (config.least_swa_pages, str(caught.value).rpartition("; ")[2]) == (pages, f"want at least {pages}")
+
+
+@pytest.mark.parametrize("lookahead", [1, 4, 9], ids="{} tokens".format)
+def test_in_the_least_windowed_pool_a_request_is_served_to_its_end(lookahead):
+    pages = 4 - (-lookahead // 4)
+    serving = Serving(replace(HYBRID, lookahead_tokens=lookahead, swa_pages=pages))
+
+    received = serving.serve(LONG[:20], max_new_tokens=30)
+
+    assert received.tokens == serving.expected(LONG[:20], max_new_tokens=30)
+
+
+@pytest.mark.parametrize("lookahead", [1, 4, 9], ids="{} ahead".format)
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+@pytest.mark.parametrize("pools", [{"swa_pages": 0, "sliding_window": None}, {"full_pages": 256}], ids=["full", "swa"])
+def test_with_all_of_the_output_counted_on_nobody_is_retracted_for_the_lookahead(pools, overlap, lookahead):
+    """Also where pages are short for all eight."""
+    config = EngineConfig.from_mapping(
+        HYBRID.to_mapping()
+        | {
+            "lookahead_tokens": lookahead,
+            "overlap": overlap,
+            "full_pages": 32,
+            "swa_pages": 16,
+            "max_running_requests": 8,
+            "new_token_ratio": 1.0,
+            "new_token_ratio_floor": 1.0,
+        }
+        | pools
+    )
+    serving = Serving(config)
+    for first in range(8):
+        serving.submit([first, 1, 2, 3], max_new_tokens=28)
+        serving.step()
+
+    serving.run()
+
+    assert (serving.heard.of(Retracted), serving.heard.of(RanOut)) == ([], [])

@@ -1,0 +1,181 @@
+"""Mixed batches: who runs goes on beside a prefill, and both have their pages."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Admitted, Parked, RanOut, Retracted
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold
+
+LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+MIXED = replace(HYBRID, mixed_batches=True)
+
+
+def test_who_runs_goes_on_beside_a_prefill():
+    serving = Serving(MIXED)
+    serving.submit(OTHER[:8], max_new_tokens=9)
+    serving.step(2)
+    serving.submit(SHORT)
+
+    serving.step(2)
+
+    assert serving.passes[2:] == [((2, 0, 5), (1, 9, 10)), ((1, 10, 11), (2, 5, 6))]
+
+
+def test_who_runs_takes_its_tokens_from_the_chunk():
+    serving = Serving(MIXED)
+    for first in (10, 20):
+        serving.submit([first], max_new_tokens=9)
+    serving.step()
+    serving.submit(LONG)
+
+    serving.step()
+
+    assert serving.passes[-1] == ((3, 0, 12), (1, 1, 2), (2, 1, 2))
+
+
+def test_without_a_chunk_length_a_prompt_is_computed_at_once_beside_who_runs():
+    serving = Serving(replace(MIXED, chunk_len=None, swa_pages=16))
+    serving.submit(SHORT)
+    serving.step()
+    serving.submit(LONG)
+
+    serving.step()
+
+    assert serving.passes[-1] == ((2, 0, 40), (1, 5, 6))
+
+
+def test_nobody_is_admitted_when_who_runs_fills_the_chunk():
+    serving = Serving(replace(MIXED, chunk_len=2))
+    for first in (10, 20):
+        serving.submit([first], max_new_tokens=3)
+    serving.step()
+    third = serving.submit([30], max_new_tokens=1)
+    serving.step()
+    waiting = serving.passes[-1]
+
+    serving.run()
+
+    assert (waiting, serving.reason(third)) == (((1, 1, 2), (2, 1, 2)), "length")
+
+
+@pytest.mark.parametrize(
+    ("pool", "leaving", "computed"),
+    [
+        pytest.param("full", 2, ((1, 8, 9),), id="two pages, one of which who runs needs"),
+        pytest.param("full", 3, ((2, 0, 5), (1, 8, 9)), id="three pages"),
+        pytest.param("swa", 3, ((1, 8, 9),), id="two and a page of its window, one of which who runs needs"),
+        pytest.param("swa", 4, ((2, 0, 5), (1, 8, 9)), id="three and a page of its window"),
+    ],
+)
+def test_the_page_of_who_runs_is_in_the_reservation(pool, leaving, computed):
+    """A prompt of two pages arrives."""
+    serving = Serving(MIXED)
+    serving.submit(OTHER[:8], max_new_tokens=2)
+    serving.step()
+    hold(serving.engine.memory, pool, leaving=leaving)
+    serving.submit(SHORT, max_new_tokens=1)
+
+    serving.step()
+
+    assert (serving.passes[-1], serving.heard.of(RanOut)) == (computed, [])
+
+
+def test_a_begun_chunk_leaves_who_runs_its_page():
+    serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
+    serving.submit(OTHER[:7], max_new_tokens=12)
+    serving.step()
+    serving.submit(LONG)
+    serving.step()
+    hold(serving.engine.memory, "full", leaving=2)
+
+    serving.step()
+
+    assert (serving.passes[-2:], serving.heard.of(RanOut)) == (
+        [((2, 0, 12), (1, 7, 8)), ((2, 12, 16), (1, 8, 9))],
+        [],
+    )
+
+
+def test_a_begun_chunk_is_parked_while_who_runs_is_short_already():
+    """The book is overdrawn: nothing is promised to anybody else before room was made."""
+    serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
+    serving.submit(OTHER[:7], max_new_tokens=12)
+    serving.step()
+    serving.submit(LONG)
+    serving.step()
+    hold(serving.engine.memory, "full", leaving=0)
+
+    serving.step()
+
+    assert (serving.heard.of(Parked), [event.request_id for event in serving.heard.of(Retracted)]) == (
+        [Parked(2, 12)],
+        [2],
+    )
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+@pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
+def test_outputs_are_those_of_unmixed_batches(config, overlap):
+    serving = Serving(replace(config, mixed_batches=True, overlap=overlap))
+    prompts = [LONG, OTHER, [*OTHER[:9], 1], LONG[:30], SHORT]
+    for prompt in prompts:
+        serving.submit(prompt, max_new_tokens=9)
+        serving.step()
+
+    serving.run()
+
+    assert [received.tokens for received in serving.received.values()] == [
+        serving.expected(prompt, max_new_tokens=9) for prompt in prompts
+    ]
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_with_all_of_the_output_counted_on_nobody_is_retracted_beside_a_prefill(page_size):
+    serving = Serving(
+        replace(
+            MIXED,
+            page_size=page_size,
+            full_pages=256,
+            swa_pages=48 // page_size,
+            new_token_ratio=1.0,
+            new_token_ratio_floor=1.0,
+            max_running_requests=8,
+        )
+    )
+    for first in range(8):
+        serving.submit([first, *range(10)], max_new_tokens=30)
+        serving.step()
+
+    serving.run()
+
+    assert (serving.heard.of(Retracted), serving.heard.of(RanOut)) == ([], [])
+
+
+def test_the_ratio_falls_with_a_decode_beside_a_prefill_and_not_with_a_prefill_alone():
+    serving = Serving(MIXED)
+    values = [serving.engine.scheduler.ratio.value]
+    for prompt in (SHORT, OTHER):
+        serving.submit(prompt, max_new_tokens=9)
+        serving.step()
+        values.append(serving.engine.scheduler.ratio.value)
+
+    decay = 0.602 / 600
+
+    assert values == pytest.approx([0.7, 0.7, 0.7 - decay])
+
+
+def test_a_prompt_that_is_admitted_beside_who_runs_is_charged_for_its_chunk_alone():
+    serving = Serving(MIXED)
+    serving.submit(SHORT, max_new_tokens=9)
+    serving.step()
+    serving.submit(OTHER, max_new_tokens=1)
+
+    serving.step()
+
+    assert [event[:4] for event in serving.heard.of(Admitted)] == [
+        (1, 0, 5, (("full", 2), ("swa", 2))),
+        (2, 0, 12, (("full", 3), ("swa", 3))),
+    ]

@@ -1,0 +1,145 @@
+"""A pause takes everything back at once and launches nothing; afterwards all is computed again."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Discarded, Paused, Resumed
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold, let_go
+
+LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+OVERLAPPED = replace(HYBRID, overlap=True)
+
+STATES = [
+    pytest.param(0, id="all wait"),
+    pytest.param(1, id="one runs"),
+    pytest.param(2, id="a prompt has begun"),
+    pytest.param(6, id="all run"),
+]
+
+
+def at_work(config, *, steps: int) -> Serving:
+    serving = Serving(config)
+    for prompt in (SHORT, LONG):
+        serving.submit(prompt, max_new_tokens=12)
+    serving.step(steps)
+    return serving
+
+
+@pytest.mark.parametrize("steps", STATES)
+@pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
+def test_a_pause_takes_everything_back_at_once(config, steps):
+    serving = at_work(config, steps=steps)
+
+    serving.engine.pause()
+
+    assert ([request.id for request in serving.engine.scheduler.waiting], serving.emptied()) == ([1, 2], True)
+
+
+@pytest.mark.parametrize("steps", STATES)
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+def test_after_a_pause_all_are_served_to_their_end(overlap, steps):
+    serving = at_work(replace(HYBRID, overlap=overlap), steps=steps)
+    serving.engine.pause()
+    serving.step(2)
+    serving.engine.resume()
+
+    serving.run()
+
+    assert [received.tokens for received in serving.received.values()] == [
+        serving.expected(prompt, max_new_tokens=12) for prompt in (SHORT, LONG)
+    ]
+
+
+def test_a_parked_chunk_is_taken_back_too():
+    serving = at_work(HYBRID, steps=1)
+    held = hold(serving.engine.memory, "full", leaving=0)
+    serving.step()
+    let_go(serving.engine.memory, "full", held)
+
+    serving.engine.pause()
+
+    assert (serving.engine.scheduler.chunked, serving.emptied()) == (None, True)
+
+
+def test_nothing_is_launched_while_it_is_paused():
+    serving = at_work(HYBRID, steps=1)
+    serving.engine.pause()
+
+    serving.step(3)
+
+    assert len(serving.passes) == 1
+
+
+def test_who_arrives_during_a_pause_waits():
+    serving = Serving()
+    serving.engine.pause()
+    request = serving.submit(SHORT)
+    serving.step(2)
+    waiting = serving.passes
+
+    serving.engine.resume()
+    serving.run()
+
+    assert (waiting, serving.tokens(request)) == ([], serving.expected(SHORT, max_new_tokens=4))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6], ids=["one runs", "a prompt has begun", "all run"])
+def test_what_a_pass_in_flight_reads_waits_for_it(steps):
+    serving = at_work(OVERLAPPED, steps=steps)
+    serving.engine.pause()
+    waiting = serving.fenced()["rows"]
+
+    serving.step()
+
+    assert (list(waiting), serving.fenced()["rows"], serving.emptied()) == ([steps], {}, True)
+
+
+def test_what_is_in_flight_at_a_pause_is_discarded():
+    serving = at_work(OVERLAPPED, steps=6)
+    serving.engine.pause()
+
+    serving.step()
+
+    assert serving.heard.of(Discarded) == [Discarded(6, 1), Discarded(6, 2)]
+
+
+def test_who_is_aborted_during_a_pause_ends():
+    serving = at_work(HYBRID, steps=2)
+    serving.engine.pause()
+    serving.engine.abort(1)
+
+    serving.step()
+
+    assert (serving.reason(1), serving.reason(2)) == ("abort", None)
+
+
+def test_who_waits_too_long_during_a_pause_ends():
+    serving = at_work(replace(HYBRID, request_timeout_ms=100), steps=2)
+    serving.engine.pause()
+    serving.clock.advance(100)
+
+    serving.step()
+
+    assert [serving.reason(request) for request in (1, 2)] == ["timeout", "timeout"]
+
+
+def test_a_second_pause_and_a_second_resume_change_nothing():
+    serving = at_work(HYBRID, steps=2)
+
+    for call in (serving.engine.pause, serving.engine.pause, serving.engine.resume, serving.engine.resume):
+        call()
+
+    assert (len(serving.heard.of(Paused)), len(serving.heard.of(Resumed))) == (1, 1)
+
+
+def test_what_was_published_before_a_pause_is_not_computed_again():
+    serving = at_work(HYBRID, steps=2)
+    serving.engine.pause()
+    serving.engine.resume()
+
+    serving.step()
+
+    assert serving.passes[-1] == ((1, 4, 6), (2, 24, 36))

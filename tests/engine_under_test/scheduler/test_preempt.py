@@ -1,0 +1,292 @@
+"""Priorities: who is admitted first, and who gives way to a more important request."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Admitted, Discarded, Preempted
+from engine_under_test.request import Request
+from engine_under_test.scheduler.preempt import Yield, victims
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, Serving, hold, let_go
+
+LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+ONE_ROW = replace(HYBRID, max_running_requests=1, preemption_threshold=0)
+
+
+def giving(request_id: int, priority: int = 0, **own: int) -> Yield:
+    return Yield(Request(request_id, 1, [1], 9, priority=priority), own, {"full": 1})
+
+
+def ids(requests) -> list[int]:
+    return [request.id for request in requests]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "yields", "chosen"),
+    [
+        pytest.param({}, [giving(1, full=3)], [], id="nothing is lacking"),
+        pytest.param({"full": 1}, [], [], id="nobody to ask"),
+        pytest.param({"full": 4}, [giving(1, full=3)], [1], id="pages of its own and what it would take"),
+        pytest.param({"full": 5}, [giving(1, full=3)], [], id="not even all would do"),
+        pytest.param({"full": 4, "swa": 1}, [giving(1, full=3)], [], id="nor in the second pool"),
+        pytest.param({"full": 2}, [giving(1, full=1), giving(2, full=1)], [2], id="the latest of equals"),
+        pytest.param({"full": 2}, [giving(1, 0, full=1), giving(2, 1, full=1)], [1], id="the least important"),
+        pytest.param({"full": 4}, [giving(1, full=1), giving(2, full=1)], [2, 1], id="as many as it takes"),
+        pytest.param({"full": 6}, [giving(1, full=9), giving(2, full=1)], [1], id="nobody who does not help"),
+        pytest.param({"rows": 1}, [giving(1, rows=1), giving(2, rows=1)], [2], id="a row"),
+        pytest.param(
+            {"full": 5, "swa": 1},
+            [giving(1, full=4), giving(2, full=1, swa=1), giving(3, full=1)],
+            [2, 1],
+            id="one for each pool",
+        ),
+    ],
+)
+def test_the_fewest_who_cover_what_is_lacking_give_way_the_least_important_first(lacking, yields, chosen):
+    assert ids(victims(lacking, yields)) == chosen
+
+
+def test_the_most_important_who_waits_is_admitted_first():
+    serving = Serving(replace(HYBRID, max_running_requests=1))
+    for first, priority in ((10, 0), (20, 2), (30, 1), (40, 2)):
+        serving.submit([first], priority=priority, max_new_tokens=1)
+
+    serving.run()
+
+    assert [entries[0][0] for entries in serving.passes] == [2, 4, 3, 1]
+
+
+def test_among_equally_important_the_longest_match_goes_first():
+    serving = Serving(replace(HYBRID, waiting_order="lpm", max_running_requests=1))
+    serving.serve(OTHER)
+    serving.submit(SHORT, priority=1)
+    serving.submit(OTHER, priority=0)
+    serving.submit(OTHER, priority=1)
+
+    serving.step()
+
+    assert serving.heard.of(Admitted)[-1].request_id == 4
+
+
+def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
+    """Request 1 has two tokens when the other arrives."""
+    serving = Serving(config)
+    serving.submit(SHORT, priority=running, max_new_tokens=9)
+    serving.step(2)
+    serving.submit(OTHER[:9], priority=waiting, max_new_tokens=3)
+    serving.step()
+    return serving
+
+
+def test_who_runs_gives_way_to_a_more_important_request():
+    serving = rivals(waiting=1)
+
+    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "running", "waiting", "preempted"),
+    [
+        pytest.param(None, 0, 9, [], id="nobody may"),
+        pytest.param(0, 0, 0, [], id="equals"),
+        pytest.param(0, 1, 0, [], id="less important"),
+        pytest.param(0, 0, 1, [1], id="more important"),
+        pytest.param(2, 0, 2, [], id="just the threshold"),
+        pytest.param(2, 0, 3, [1], id="more than the threshold"),
+        pytest.param(2, -1, 2, [1], id="more than the threshold above one below zero"),
+    ],
+)
+def test_only_who_is_more_important_by_more_than_the_threshold_takes_a_place(threshold, running, waiting, preempted):
+    serving = rivals(replace(ONE_ROW, preemption_threshold=threshold), running=running, waiting=waiting)
+
+    assert [event.request_id for event in serving.heard.of(Preempted)] == preempted
+
+
+def test_nobody_gives_way_where_there_is_room_for_both():
+    serving = rivals(replace(ONE_ROW, max_running_requests=2), waiting=1)
+
+    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((2, 0, 9),))
+
+
+def test_who_was_preempted_is_served_to_its_end():
+    serving = rivals(waiting=1)
+
+    serving.run()
+
+    assert (serving.tokens(1), serving.received[1].num_retractions, serving.tokens(2)) == (
+        serving.expected(SHORT, max_new_tokens=9),
+        1,
+        serving.expected(OTHER[:9], max_new_tokens=3),
+    )
+
+
+def test_who_was_preempted_waits_until_the_more_important_request_has_ended():
+    serving = rivals(waiting=1)
+
+    serving.run()
+
+    assert [entries[0][0] for entries in serving.passes] == [1, 1, 2, 2, 2, *[1] * 7]
+
+
+COUNTED_ON = replace(FULL_ONLY, full_pages=12, preemption_threshold=0, new_token_ratio=1.0, new_token_ratio_floor=1.0)
+
+
+def three_of_two_pages(*priorities: int) -> Serving:
+    """Three requests that have two pages each and will grow to four run in twelve pages."""
+    serving = Serving(COUNTED_ON)
+    for first, priority in zip((10, 20, 30), priorities, strict=True):
+        serving.submit([first, *range(6)], priority=priority, max_new_tokens=9)
+    serving.step(2)
+    return serving
+
+
+@pytest.mark.parametrize(
+    ("priorities", "prompt_len", "preempted"),
+    [
+        pytest.param((0, 0, 0), 12, [3], id="the latest of equals"),
+        pytest.param((0, 2, 1), 12, [1], id="the least important"),
+        pytest.param((0, 0, 0), 20, [3, 2], id="two for a longer prompt"),
+        pytest.param((1, 0, 1), 20, [2, 3], id="two of them with the least important first"),
+        pytest.param((5, 5, 5), 20, [], id="nobody who is as important"),
+    ],
+)
+def test_as_many_give_way_as_the_pages_of_who_waits_take(priorities, prompt_len, preempted):
+    serving = three_of_two_pages(*priorities)
+    serving.submit(list(range(500, 500 + prompt_len)), priority=5, max_new_tokens=5)
+
+    serving.step()
+
+    assert [event.request_id for event in serving.heard.of(Preempted)] == preempted
+
+
+def one_of_eight_pages(prompt: list[int]) -> Serving:
+    """Request 1 runs on eight pages, all the tree's, of the ten that there are; then a more important one arrives."""
+    serving = Serving(replace(FULL_ONLY, full_pages=10, chunk_len=None, preemption_threshold=0))
+    serving.submit(LONG[:32], max_new_tokens=8)
+    serving.step(2)
+    serving.submit(prompt, priority=1, max_new_tokens=2)
+    serving.step()
+    return serving
+
+
+def test_what_only_a_victim_protects_counts_as_what_it_gives():
+    serving = one_of_eight_pages([*range(500, 531)])
+
+    assert ([event.request_id for event in serving.heard.of(Preempted)], serving.passes[-1]) == ([1], ((2, 0, 31),))
+
+
+def test_what_the_more_important_request_reads_itself_does_not_count():
+    """It starts from what the victim protects, and needs more than the rest."""
+    serving = one_of_eight_pages([*LONG[:32], *range(500, 512)])
+
+    assert serving.heard.of(Preempted) == []
+
+
+def test_who_was_preempted_for_is_admitted_in_the_same_step():
+    serving = three_of_two_pages(0, 0, 0)
+    request = serving.submit(list(range(500, 520)), priority=5, max_new_tokens=5)
+
+    serving.step()
+
+    assert serving.passes[-1][0] == (request, 0, 16)
+
+
+def test_nobody_gives_way_in_vain():
+    """A neighbour holds what the more important request would need even if nobody else ran."""
+    serving = three_of_two_pages(0, 0, 0)
+    held = hold(serving.engine.memory, "full", leaving=0)
+    request = serving.submit(LONG, priority=5)
+    serving.step()
+    preempted = serving.heard.of(Preempted)
+
+    let_go(serving.engine.memory, "full", held)
+    serving.run()
+
+    assert (preempted, serving.reason(request)) == ([], "length")
+
+
+def test_nobody_gives_way_in_vain_when_a_mixed_batch_leaves_the_chunk_to_who_waits():
+    """The chunk is the longer the fewer run beside it, and takes the more windowed pages."""
+    config = replace(HYBRID, page_size=1, full_pages=256, swa_pages=20, sliding_window=3, max_running_requests=8)
+    serving = Serving(replace(config, mixed_batches=True, preemption_threshold=0))
+    for first in range(3):
+        serving.submit([first, 2, 3], max_new_tokens=30)
+        serving.step()
+    serving.step(2)
+    request = serving.submit(LONG, priority=3, max_new_tokens=5)
+
+    serving.step()
+
+    assert ([event.by for event in serving.heard.of(Preempted)], serving.passes[-1][0][:2]) == (
+        [request] * 2,
+        (request, 0),
+    )
+
+
+def test_nobody_gives_way_while_a_prompt_has_begun():
+    serving = Serving(replace(HYBRID, preemption_threshold=0))
+    serving.submit(LONG)
+    serving.step()
+    serving.submit(SHORT, priority=9)
+
+    serving.step()
+
+    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((1, 16, 32),))
+
+
+def test_a_preemption_waits_until_what_is_in_flight_has_landed():
+    serving = Serving(replace(ONE_ROW, overlap=True))
+    serving.submit(SHORT, max_new_tokens=9)
+    serving.step(2)
+    serving.submit(OTHER[:9], priority=1, max_new_tokens=3)
+
+    serving.step()
+
+    assert (serving.heard.of(Preempted), serving.passes[-1], serving.heard.of(Discarded)) == (
+        [Preempted(1, 2, 2)],
+        ((2, 0, 9),),
+        [],
+    )
+
+
+def test_a_preemption_waits_for_a_late_pass():
+    serving = Serving(replace(ONE_ROW, overlap=True))
+    serving.submit(SHORT, max_new_tokens=9)
+    serving.step(2)
+    serving.submit(OTHER[:9], priority=1, max_new_tokens=3)
+    serving.faults.arm("forward.late", count=2)
+    serving.step()
+    before = serving.heard.of(Preempted)
+
+    serving.step(2)
+
+    assert (before, [event.request_id for event in serving.heard.of(Preempted)]) == ([], [1])
+
+
+def test_while_nobody_could_help_passes_go_on_overlapping():
+    """A preemption that would be in vain does not wait for what is in flight."""
+    serving = Serving(replace(COUNTED_ON, overlap=True))
+    for first in (10, 20):
+        serving.submit([first, *range(6)], max_new_tokens=9)
+    serving.step(2)
+    hold(serving.engine.memory, "full", leaving=3)
+    serving.submit(LONG, priority=5)
+
+    serving.step()
+
+    assert (serving.heard.of(Preempted), len(serving.engine.scheduler.pipeline)) == ([], 1)
+
+
+def test_the_last_token_in_flight_is_not_preempted():
+    """Who ends with the pass in flight gives everything back by itself."""
+    serving = Serving(replace(ONE_ROW, overlap=True))
+    serving.submit(SHORT, max_new_tokens=2)
+    serving.step(2)
+    serving.submit(OTHER[:9], priority=1, max_new_tokens=3)
+
+    serving.run()
+
+    assert (serving.heard.of(Preempted), [serving.received[request].num_retractions for request in (1, 2)]) == (
+        [],
+        [0, 0],
+    )

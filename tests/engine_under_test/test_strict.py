@@ -1,0 +1,86 @@
+"""What the environment can ask for, and who hears what."""
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.errors import ConfigError
+from engine_under_test.strict import VARIABLE, Both, Setting, both, checker_of, setting_of
+from fakes.clock import FakeClock
+from fakes.forward import FakeForward
+from harness.engines.swarden import ReferenceModel
+from tests.engine_under_test.builders import Heard
+
+
+@pytest.mark.parametrize(
+    ("value", "setting"),
+    [
+        pytest.param("", None, id="empty"),
+        pytest.param("off", None, id="off"),
+        pytest.param("0", None, id="number-off"),
+        pytest.param("off:report", None, id="off-report"),
+        pytest.param("sums", Setting("sums", reports=False), id="sums"),
+        pytest.param("1", Setting("sums", reports=False), id="number-sums"),
+        pytest.param("2:report", Setting("audit", reports=True), id="number-report"),
+        pytest.param("census:report", Setting("census", reports=True), id="report"),
+    ],
+)
+def test_a_level_has_a_name_and_a_number(value, setting):
+    assert setting_of({VARIABLE: value}) == setting
+
+
+def test_nothing_asked_for_is_off():
+    assert setting_of({}) is None
+    assert checker_of({}) is None
+
+
+@pytest.mark.parametrize("value", ["audi", "4", "-1", "audit:", "audit:log", ":report:report", "²"])
+def test_an_unknown_level_lists_those_there_are(value):
+    with pytest.raises(ConfigError) as raised:
+        setting_of({VARIABLE: value})
+
+    assert str(raised.value) == (
+        f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, census (0 to 3), "
+        "with :report behind it to log what is wrong instead of raising"
+    )
+
+
+def test_a_level_that_nobody_offers_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("engine_under_test.strict.GROUP", "swarden.no_such_group")
+
+    with pytest.raises(ConfigError) as raised:
+        checker_of({VARIABLE: "audit"})
+
+    assert str(raised.value) == (
+        "SWARDEN_STRICT_MEM_CHECK: no installed package has a checker for 'audit' (entry points "
+        "swarden.no_such_group); install one, as swarden itself with pip, or set off"
+    )
+
+
+def test_off_costs_nothing(monkeypatch):
+    """There is no observer at all."""
+    monkeypatch.setenv(VARIABLE, "off")
+
+    engine = create_engine(EngineConfig(), forward=FakeForward(ReferenceModel()), clock=FakeClock())
+
+    assert engine.memory.table.rows.observer is None
+
+
+def test_the_observer_hears_what_the_checker_hears(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "audit")
+    heard = Heard()
+    engine = create_engine(EngineConfig(), forward=FakeForward(ReferenceModel()), clock=FakeClock(), observer=heard)
+
+    engine.submit([1, 2, 3], max_new_tokens=1)
+    engine.step()
+
+    assert isinstance(engine.memory.table.rows.observer, Both)
+    assert [type(event).__name__ for event in heard.events][:2] == ["Submitted", "StepBegan"]
+
+
+def test_one_observer_needs_nobody_between():
+    heard = Heard()
+
+    assert both(heard, None) is heard
+    assert both(None, heard) is heard
+    assert both(None, None) is None

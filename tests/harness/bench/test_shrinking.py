@@ -1,0 +1,39 @@
+"""Both shrinkers start from the same failure and are counted in the same way."""
+
+import pytest
+
+from harness.bench.shrinking import Comparison, Effort, compare, figures
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    """Of a bug that is met in one of the first runs."""
+    return compare("B30")
+
+
+def test_our_shrinker_executes_a_tenth_of_the_steps_at_most(comparison):
+    """Each executed something, so the ratio says something."""
+    assert comparison.hypothesis.executed_steps > comparison.hypothesis.executions > comparison.ours.executions > 1
+    assert 0 < comparison.ratio <= 0.1
+
+
+def test_our_result_is_never_longer(comparison):
+    """Neither in ops nor in engine steps, and within what a person reads."""
+    assert comparison.ours.ops <= min(12, comparison.hypothesis.ops)
+    assert comparison.ours.engine_steps <= min(40, comparison.hypothesis.engine_steps)
+
+
+def test_the_figures_name_the_mutant():
+    """The ratio alone, and the lengths beside it."""
+    one = Comparison("B0", 40, Effort(5, 20, 2, 3), Effort(50, 400, 4, 3))
+
+    assert figures([one]) == {
+        "shrink_step_ratio": {"B0": 0.05},
+        "shrinking": {
+            "B0": {
+                "ops": 40,
+                "ours": {"executions": 5, "executed_steps": 20, "ops": 2, "engine_steps": 3},
+                "hypothesis": {"executions": 50, "executed_steps": 400, "ops": 4, "engine_steps": 3},
+            }
+        },
+    }

@@ -1,0 +1,34 @@
+"""swarden mutants sample: what it prints, and that it goes on where it was ended."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SAMPLE = ("mutants", "sample", "engine_under_test/pools", "--count", "2", "--runs", "1", "--seconds", "1", "--json")
+
+
+def swarden(*arguments, cwd):
+    """Run the command as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "from harness.cli import main; main()", *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_sample_is_told_and_need_not_be_tried_again(tmp_path):
+    """The second time nothing is left, and the sum is the same."""
+    first, second = swarden(*SAMPLE, cwd=tmp_path), swarden(*SAMPLE, cwd=tmp_path)
+
+    told = json.loads(first.stdout)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert json.loads(second.stdout) == told
+    assert set(told) == {"mutations", "killed", "survived", "equivalent", "killed_share", "folders", "survivors"}
+    assert told["mutations"] == told["killed"] + told["survived"] + told["equivalent"] == 2
+    assert "2 of 2: " in first.stderr
+    assert "of 2: " not in second.stderr

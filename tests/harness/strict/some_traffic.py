@@ -1,0 +1,121 @@
+"""Traffic for an engine that a checker watches, and the engine under it."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine
+from fakes.clock import FakeClock
+from fakes.forward import FakeForward
+from harness.engines.swarden import ReferenceModel, SwardenEngine
+from harness.engines.system import EngineSystem
+from harness.ops import Abort, AdvanceClock, Flush, Inject, Op, Pause, Pressure, Recipe, Resume, Step, Submit
+from harness.strict.checker import StrictChecker, audit, census, sums
+
+LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
+NUM_OPS = 120
+FAULTS = ("forward.late", "forward.fails", "pool.refuses")
+
+
+def some_config(**settings: object) -> EngineConfig:
+    """Pools that are too small for what comes, with `settings` instead of the usual ones."""
+    usual = EngineConfig(
+        page_size=4,
+        full_pages=20,
+        swa_pages=10,
+        sliding_window=6,
+        max_running_requests=4,
+        max_context_len=128,
+        chunk_len=16,
+    )
+    return EngineConfig.from_mapping(usual.to_mapping() | settings)
+
+
+CONFIGS = {
+    "hybrid": some_config(),
+    "full only": some_config(swa_pages=0, sliding_window=None),
+    "swa only": some_config(full_pages=0),
+    "nothing shared": some_config(prefix_sharing=False),
+    "page above window": some_config(page_size=16, sliding_window=4, full_pages=16, swa_pages=8),
+    "page of one token": some_config(page_size=1, full_pages=70, swa_pages=30),
+    "oldest page first": some_config(page_reuse="fifo", waiting_order="lpm"),
+    "overlapped": some_config(overlap=True),
+    "overlapped and mixed": some_config(overlap=True, mixed_batches=True, chunk_len=6),
+    "overlapped, swa only": some_config(overlap=True, full_pages=0, mixed_batches=True),
+    "looks ahead": some_config(overlap=True, lookahead_tokens=5, swa_pages=14),
+    "preempts": some_config(overlap=True, preemption_threshold=0),
+    "times out": some_config(request_timeout_ms=60),
+}
+
+
+def traffic(seed: int, count: int = NUM_OPS) -> list[Op]:
+    """Ops of all kinds, most of them submits and steps."""
+    chance = Random(seed)
+    kinds = chance.choices(tuple(DRAWN), weights=tuple(weight for weight, _ in DRAWN.values()), k=count)
+    return [DRAWN[kind][1](chance) for kind in kinds]
+
+
+def _submission(chance: Random) -> Op:
+    path = tuple(chance.randrange(3) for _ in range(chance.randint(1, 8)))
+    recipe = Recipe(path=path, cut=chance.randrange(4))
+    return Submit(recipe=recipe, max_new_tokens=chance.randrange(20), priority=chance.randrange(3))
+
+
+DRAWN: dict[str, tuple[int, Callable[[Random], Op]]] = {
+    "submit": (30, _submission),
+    "impossible": (4, lambda _: Submit(tokens=())),
+    "step": (45, lambda chance: Step(count=chance.randint(1, 4))),
+    "abort": (6, lambda chance: Abort(request=chance.randrange(6))),
+    "pressure": (5, lambda chance: Pressure(pool=chance.randrange(2), pages=chance.randrange(4))),
+    "flush": (2, lambda _: Flush()),
+    "pause": (2, lambda _: Pause()),
+    "resume": (4, lambda _: Resume()),
+    "inject": (5, lambda chance: Inject(fault=chance.choice(FAULTS))),
+    "advance_clock": (3, lambda _: AdvanceClock(ms=20)),
+}
+
+
+def served(config: EngineConfig, ops: Sequence[Op]) -> set[str]:
+    """Ask an engine for all that, let it finish, empty it and step once more; the names of the events that it told."""
+    system = EngineSystem(SwardenEngine(config))
+    told: set[str] = set()
+    for op in ops:
+        for _ in range(op.count if isinstance(op, Step) else 1):
+            system.do(op)
+            told |= {type(event).__name__ for event in system.take_events()}
+    system.heal()
+    for _ in range(system.drain_bound):
+        system.do(Step())
+        system.take_events()
+    assert not system.has_work, f"work is left after {system.drain_bound} steps"
+    system.clear()
+    system.do(Step())
+    return told
+
+
+class Watched:
+    """A small engine with a checker beside it."""
+
+    def __init__(self, level: str, config: EngineConfig | None = None, *, reports: bool = False) -> None:
+        self.clock = FakeClock()
+        self.checker = LEVELS[level](reports=reports)
+        self.engine = Engine(
+            config or some_config(),
+            forward=FakeForward(ReferenceModel()),
+            clock=self.clock,
+            observer=self.checker,
+        )
+        self.checker.attach(self.engine)
+
+    def submit(self, *tokens: int, max_new_tokens: int = 4) -> int:
+        return self.engine.submit(tokens or range(12), max_new_tokens=max_new_tokens)
+
+    def serve(self) -> None:
+        """Prompts of which each goes on where the one before it ends, one after the other."""
+        for number in range(6):
+            self.submit(*range(12 + number), max_new_tokens=12)
+            self.step(8)
+
+    def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.engine.step()

@@ -1,0 +1,279 @@
+"""What each level finds, how it says so, and what it does then."""
+
+import logging
+
+import pytest
+
+from engine_under_test.errors import AccountingError
+from engine_under_test.events import Freed, Given, Paired, Taken
+from engine_under_test.units import TREE, request_owner
+from harness.mutants.catalog import BY_ID
+from harness.strict.checker import LOGS, MOST_LOGS
+from tests.harness.strict.some_traffic import Watched, some_config
+
+FIRST = request_owner(1)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def complaint(watched: Watched) -> list[str]:
+    """What the next step is accused of, line by line, without the line that says where the log is."""
+    with pytest.raises(AccountingError) as raised:
+        watched.step()
+    return str(raised.value).splitlines()[:-1]
+
+
+def running(level: str, **settings: object) -> Watched:
+    """One request of 12 tokens that has computed them: pages 20, 19 and 18 of full, 10, 9 and 8 of swa."""
+    watched = Watched(level, some_config(**settings))
+    watched.submit(*range(12), max_new_tokens=9)
+    watched.step()
+    return watched
+
+
+def test_sums_name_the_pool_and_its_terms():
+    """A page that is lost: the equation with all its terms, and by how much it does not hold."""
+    watched = running("sums")
+
+    watched.engine.memory.ledgers.anchor._free.pop()
+
+    assert complaint(watched) == [
+        "pools_conserve_their_units: The capacity of each pool is what is free, what is cached, what others hold and "
+        "what is fenced.",
+        "  full: capacity 20 = free 15 + cached 3 (evictable 0, protected 3) + uncached 1 (request r1 1): one too few",
+    ]
+
+
+def test_sums_are_blind_to_a_page_that_is_free_and_in_use():
+    """In place of one that is lost: the sum is in balance, which is why there are deeper levels."""
+    watched = running("sums")
+    free = watched.engine.memory.ledgers.anchor._free
+
+    free[0] = 20
+    watched.step()
+
+    assert not watched.checker.counts
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        pytest.param(
+            Freed("full", (20,), FIRST, "finished", 0),
+            "full page 20: freed by request r1 (finished), yet it is owned by tree",
+            id="not-his",
+        ),
+        pytest.param(
+            Freed("swa", (1,), FIRST, "slid", 0),
+            "swa page 1: freed by request r1 (slid), yet it is free",
+            id="free-already",
+        ),
+        pytest.param(
+            Taken("full", (19,), FIRST),
+            "full page 19: taken by request r1, yet it is owned by tree",
+            id="taken-twice",
+        ),
+        pytest.param(
+            Given("rows", (1,), FIRST, TREE),
+            "rows row 1: given by request r1 to tree, yet it is free",
+            id="given-free",
+        ),
+        pytest.param(
+            Freed("swa", (11,), TREE, "evicted", 0),
+            "swa page 11: freed by tree (evicted), yet pages run from 1 to 10",
+            id="beyond-the-pool",
+        ),
+        pytest.param(
+            Freed("full", (0,), TREE, "evicted", 0),
+            "full page 0: freed by tree (evicted), yet pages run from 1 to 20",
+            id="padding",
+        ),
+        pytest.param(
+            Freed("swa", (10,), TREE, "evicted", 0),
+            "full page 20: its peer swa page 10 is free",
+            id="peer-left-behind",
+        ),
+        pytest.param(
+            Freed("full", (20,), TREE, "evicted", 0),
+            "full page 20: it is free, yet its peer is swa page 10",
+            id="peer-kept",
+        ),
+        pytest.param(
+            Paired("full", "swa", (19,), (10,)),
+            "swa page 10: the peer of both full page 20 and 19",
+            id="peer-of-two",
+        ),
+        pytest.param(Paired("full", "swa", (19,), (1,)), "full page 19: its peer swa page 1 is free", id="free-peer"),
+    ],
+)
+def test_an_audit_names_the_very_call(event, said):
+    watched = running("audit")
+
+    with pytest.raises(AccountingError) as raised:
+        watched.checker.notice(event)
+
+    assert f"  {said}" in str(raised.value).splitlines()
+
+
+def test_an_audit_knows_what_waits_behind_a_fence():
+    """A page that was freed behind a launch is not to be taken before that has completed."""
+    watched = running("audit", overlap=True)
+    watched.step()
+    watched.engine.abort(1)
+    [fenced] = {unit for units in watched.engine.memory.table.rows.fenced_units.values() for unit in units}
+
+    with pytest.raises(AccountingError) as raised:
+        watched.checker.notice(Taken("rows", (fenced,), FIRST))
+
+    assert f"  rows row {fenced}: taken by request r1, yet it waits behind a fence" in str(raised.value).splitlines()
+
+
+def test_an_audit_tells_the_history_of_the_page():
+    watched = running("audit")
+
+    with pytest.raises(AccountingError) as raised:
+        watched.checker.notice(Freed("full", (20,), FIRST, "finished", 0))
+
+    assert str(raised.value).splitlines()[:-1] == [
+        "units_move_only_by_their_owner: Only a free unit is taken, and only its owner gives a unit away or frees it, "
+        "once.",
+        "  full page 20: freed by request r1 (finished), yet it is owned by tree",
+        "    step 1     taken  by request r1",
+        "    step 1     paired  with swa 10",
+        "    step 1     given  by request r1 to tree",
+        "    step 1     freed  by request r1, finished",
+        "a_free_unit_has_no_peer: A unit that is free, or waits behind a fence, is the peer of nobody.",
+        "  full page 20: it is free, yet its peer is swa page 10",
+        "    step 1     taken  by request r1",
+        "    step 1     paired  with swa 10",
+        "    step 1     given  by request r1 to tree",
+        "    step 1     freed  by request r1, finished",
+        "full: capacity 20 = free 18 + cached 2 (evictable 0, protected 2) + uncached 0",
+        "swa: capacity 10 = free 7 + cached 3 (evictable 1, protected 2) + uncached 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda free: free.popleft(), "full page 1: owned by nobody", id="lost"),
+        pytest.param(lambda free: free.appendleft(20), "full page 20: owned by free and tree", id="free-and-cached"),
+        pytest.param(lambda free: free.appendleft(1), "full page 1: owned by free and free", id="free-twice"),
+    ],
+)
+def test_an_audit_finds_what_changed_without_a_word(change, said):
+    """At the end of the step, by the length of the free list."""
+    watched = running("audit")
+    change(watched.engine.memory.ledgers.anchor._free)
+
+    assert complaint(watched)[1] == f"  {said}"
+
+
+def test_an_audit_finds_what_somebody_leaves_behind():
+    """Who has given back its row has nothing else any more."""
+    watched = running("audit")
+    watched.checker.notice(Taken("full", (1,), request_owner(7)))
+
+    assert complaint(watched)[1] == (
+        "  full page 1: owned by nobody (request r7, who took it last, has nothing else any more)"
+    )
+
+
+def test_a_census_judges_by_every_invariant():
+    """A page that is free and in use, in place of one that is lost."""
+    watched = running("census")
+    watched.engine.memory.ledgers.anchor._free[0] = 20
+
+    lines = complaint(watched)
+
+    assert "  full page 1: owned by nobody" in lines
+    assert "  full page 20: owned by free and tree n2" in lines
+
+
+@pytest.mark.parametrize("level", ["audit", "census"])
+def test_a_planted_bug_is_found(level):
+    """B1, of whatever traffic: tombstones' pages that outlive them."""
+    with BY_ID["B1"].planted():
+        watched = Watched(level, some_config(page_size=1, sliding_window=2))
+
+        with pytest.raises(AccountingError):
+            watched.serve()
+
+
+def test_sums_find_a_bug_that_loses_count():
+    """B13: what was a duplicate is freed though the tree has it."""
+    with BY_ID["B13"].planted():
+        watched = Watched("sums")
+
+        with pytest.raises(AccountingError):
+            watched.serve()
+
+
+# --- reporting only
+
+
+def test_a_report_logs_once_and_counts_each_time(caplog):
+    """The engine goes on; the log has the same text as the error would have."""
+    watched = Watched("sums", reports=True)
+    watched.engine.memory.ledgers.anchor._free.pop()
+
+    with caplog.at_level(logging.ERROR, logger="swarden.strict"):
+        watched.step(3)
+
+    assert watched.checker.counts == {"pools_conserve_their_units/full": 3}
+    assert caplog.messages == [
+        "pools_conserve_their_units: The capacity of each pool is what is free, what is cached, what others hold and "
+        "what is fenced.\n"
+        "  full: capacity 20 = free 19 + cached 0 (evictable 0, protected 0) + uncached 0: one too few\n"
+        f"replay: swarden replay {watched.checker.log_path}"
+    ]
+
+
+@pytest.mark.parametrize("level", ["audit", "census"])
+def test_a_report_goes_on_after_whatever_it_found(level):
+    watched = running(level)
+    watched.checker.reports = True
+    watched.engine.memory.ledgers.anchor._free[0] = 20
+
+    watched.step(12)
+
+    assert not watched.engine.has_work
+
+
+def test_only_the_first_failure_is_recorded():
+    watched = Watched("sums", reports=True)
+    watched.engine.memory.ledgers.anchor._free.pop()
+    watched.step(1)
+    watched.engine.memory.table.rows._free.pop()
+    watched.step(1)
+
+    assert len(watched.checker.counts) == 2
+    assert list(LOGS.iterdir()) == [watched.checker.log_path]
+
+
+def test_a_folder_full_of_logs_gets_no_more():
+    """Whoever restarts what fails does not fill the disk."""
+    LOGS.mkdir(parents=True)
+    for number in range(MOST_LOGS):
+        (LOGS / f"{number}.oplog").touch()
+    watched = Watched("sums")
+    watched.engine.memory.ledgers.anchor._free.pop()
+
+    with pytest.raises(AccountingError) as raised:
+        watched.step()
+
+    assert str(raised.value).splitlines()[-1] == "not recorded: .swarden/strict has 100 op-logs; remove some"
+
+
+def test_a_folder_that_cannot_be_made_is_said_beside_the_violation():
+    LOGS.parent.write_text("a file")
+    watched = Watched("sums")
+    watched.engine.memory.ledgers.anchor._free.pop()
+
+    with pytest.raises(AccountingError) as raised:
+        watched.step()
+
+    assert str(raised.value).splitlines()[-1].startswith("not recorded: ")

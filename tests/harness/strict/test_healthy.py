@@ -1,0 +1,93 @@
+"""A healthy engine is never accused, whatever it is doing: checkers have been wrong about all of this before.
+
+What running, chunked and parked requests hold, what a pass in flight still reads, that waiting requests hold
+nothing, and that nothing is whole in the middle of a step (bug catalogue, 8.7).
+"""
+
+import pytest
+
+from engine_under_test import events
+from engine_under_test.strict import VARIABLE
+from harness.strict.checker import LOGS
+from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, traffic
+
+MET = {
+    events.Parked,
+    events.Retracted,
+    events.Preempted,
+    events.Rejected,
+    events.Tombstoned,
+    events.Recovered,
+    events.Evicted,
+    events.Refused,
+    events.Late,
+    events.Failed,
+    events.Discarded,
+    events.Paused,
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_healthy_engine_is_never_accused(level, config, seed, monkeypatch):
+    """The checker is attached as the environment says, and hears every step, busy and idle."""
+    monkeypatch.setenv(VARIABLE, level)
+
+    served(config, traffic(seed))
+
+    assert not LOGS.exists()
+
+
+def test_the_traffic_meets_what_checkers_were_wrong_about(monkeypatch):
+    """Or the test above would say nothing."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2, 3)])
+
+    assert {kind.__name__ for kind in MET} - met == set()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_chunk_between_two_steps_is_counted(level):
+    """What an unfinished prompt holds is neither cached nor of anybody who runs."""
+    watched = Watched(level, some_config(chunk_len=4))
+    watched.submit(*range(16))
+
+    watched.step(2)
+
+    assert watched.engine.scheduler.chunked is not None
+    assert not watched.checker.counts
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_pass_in_flight_is_counted(level):
+    """An abort while a pass reads its pages leaves them behind a fence, and its lock with the departing."""
+    watched = Watched(level, some_config(overlap=True))
+    watched.submit(*range(12))
+    watched.step(2)
+    watched.submit(*range(12))
+    watched.step(1)
+
+    watched.engine.abort(2)
+    watched.step(1)
+
+    assert not watched.checker.counts
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_who_waits_holds_nothing(level):
+    """A request that was never admitted is no leak, and its engine is not idle."""
+    watched = Watched(level, some_config(max_running_requests=1))
+    watched.submit(*range(12))
+    watched.submit(*range(12, 24))
+
+    watched.step(2)
+
+    assert len(watched.engine.scheduler.waiting) == 1
+    assert not watched.checker.counts

@@ -1,0 +1,58 @@
+"""From a finding to what a developer gets."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from harness.campaign import Finding, Plan, Worker
+from harness.findings import settle, write
+from harness.oplog import OpLog
+from harness.profiles import Profile
+from harness.shrink import Budget, DoesNotFail
+
+TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, recheck_every=3)
+BUDGET = Budget(executions=60)
+
+
+@pytest.fixture
+def finding(tmp_path) -> Finding:
+    """The first failure of a campaign with a planted bug."""
+    plan = Plan(TINY, 11, 60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
+    return found
+
+
+def test_a_settled_finding_is_its_smaller_log_and_a_test(finding, tmp_path):
+    """What was kept while it waited is gone."""
+    settled = settle(finding, tmp_path, BUDGET)
+
+    [test] = tmp_path.glob("test_*.py")
+    assert len(OpLog.load(settled.path).ops) == settled.ops <= len(finding.log.ops)
+    assert sorted(tmp_path.iterdir()) == sorted([settled.path, test])
+
+
+def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):
+    gone = replace(finding, fingerprint="never_seen")
+
+    with pytest.raises(DoesNotFail) as caught:
+        settle(gone, tmp_path / "out", BUDGET)
+
+    [path] = (tmp_path / "out").glob("*.oplog")
+    assert str(caught.value) == f"never_seen: does not show again; kept as it was met in {path}"
+
+
+@pytest.mark.parametrize(
+    "fingerprint",
+    [
+        pytest.param("each_unit_has_one_owner/swa page/free+tree", id="an invariant"),
+        pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its place"),
+    ],
+)
+def test_the_test_of_a_finding_is_a_module_that_python_can_import(finding, tmp_path, fingerprint):
+    write(finding.log, fingerprint, tmp_path / "out")
+
+    [test] = (tmp_path / "out").glob("test_*.py")
+    [function] = [node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)]
+    assert test.stem.isidentifier()
+    assert function.name == test.stem

@@ -1,0 +1,55 @@
+"""Engines that stand still, or leave something behind."""
+
+from dataclasses import replace
+
+from invariants.base import When
+from invariants.progress import drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
+from invariants.view import LaunchView
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, after, broken, claims, healthy, holding
+
+EMPTY = replace(
+    AFTER,
+    pools=tuple(replace(pool, free=range(1, pool.capacity + 1), holdings=()) for pool in AFTER.pools),
+    nodes=(),
+    receipts=(),
+    records=(),
+    requests=(),
+)
+IN_A_PAUSE = replace(HEALTHY, before=replace(BEFORE, is_paused=True), steps_without_forward=4)
+UNDER_PRESSURE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
+
+CASES = [
+    healthy(the_ratio_is_in_range),
+    broken(
+        the_ratio_is_in_range,
+        "below-its-floor",
+        after(claims=claims(new_token_ratio=97_999)),
+        ("new-token ratio", "97999 millionths, want 98000 to 1000000"),
+    ),
+    healthy(work_makes_progress, replace(HEALTHY, steps_without_forward=3)),
+    broken(
+        work_makes_progress,
+        "stuck",
+        replace(HEALTHY, steps_without_forward=4),
+        ("engine", "4 steps without a pass, with work: request r1 running, request r2 waiting"),
+    ),
+    healthy(drained_pools_are_full, replace(HEALTHY, after=EMPTY, when=When.QUIESCENT)),
+    broken(
+        drained_pools_are_full,
+        "something-is-left",
+        replace(
+            HEALTHY,
+            after=replace(AFTER, nodes=(AFTER.nodes or ())[1:2], launches=(LaunchView(7, (), ()),)),
+            when=When.QUIESCENT,
+        ),
+        ("full", "capacity 12 = free 4 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2)"),
+        ("swa", "capacity 8 = free 2 + cached 4 (evictable 2, protected 2) + uncached 2 (request r1 2)"),
+        ("rows", "capacity 2 = free 1 + cached 0 (evictable 0, protected 0) + uncached 1 (request r1 1)"),
+        ("request r1", "still running"),
+        ("request r2", "still waiting"),
+        ("request r1", "still has row 1"),
+        ("receipt 1", "still out, held by request r1"),
+        ("node n2", "still in the tree, with locks [1, 1]"),
+        ("launch 7", "still in flight"),
+    ),
+]
