@@ -14,10 +14,10 @@ class ConfigError(EngineError, ValueError):
 
 
 class PoolExhausted(EngineError):
-    """A take that asked for more units than are free; nothing was taken."""
+    """A take that asked for more units than are free, or have memory behind them; nothing was taken."""
 
     def __init__(self, pool: str, *, want: int, free: int) -> None:
-        super().__init__(f"{pool}: want {want}, {free} free")
+        super().__init__(f"{pool}: want {want}, {free} free" + (", no memory behind them" if want <= free else ""))
         self.pool = pool
         self.want = want
         self.free = free

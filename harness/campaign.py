@@ -197,7 +197,8 @@ class Worker:
         tallies.noops.update(counts.noops)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
-            tallies.not_applicable[name] += judged.not_applicable
+            if machine in ("engine", self.plan.machine):  # a part of an engine has less to judge by nature
+                tallies.not_applicable[name] += judged.not_applicable
         tallies.probes.update(driver.watch.seen)
         tallies.fired.update(driver.watch.fired)
         tallies.machine_runs[machine] += 1

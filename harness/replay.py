@@ -11,7 +11,7 @@ from engine_under_test.config import EngineConfig
 from harness.driver import Driver
 from harness.engines.registry import build_driver
 from harness.errors import UsageError
-from harness.mutants.catalog import BY_ID
+from harness.mutants.catalog import planted_mutant
 from harness.oplog import Header, OpLog
 from harness.ops import Inject
 from harness.sources import source_hash
@@ -96,11 +96,7 @@ def configs_of(log: OpLog) -> list[EngineConfig]:
 
 def planted(mutant: str | None) -> AbstractContextManager[None]:
     """The context in which a mutant is in the engine; no mutant changes nothing."""
-    if mutant is None:
-        return nullcontext()
-    if mutant not in BY_ID:
-        raise UsageError(f"mutant {mutant}: not in the catalogue; it has {', '.join(sorted(BY_ID))}")
-    return BY_ID[mutant].planted()
+    return nullcontext() if mutant is None else planted_mutant(mutant).planted()
 
 
 def replay(log: OpLog, hear: Hear | None = None) -> Replayed:

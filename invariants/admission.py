@@ -17,12 +17,21 @@ from invariants.events import (
     Taken,
 )
 from invariants.moves import ROLLED_BACK
+from invariants.planning import Stretch
 from invariants.view import ARRIVAL, PRIORITY, REQUEST_KIND, RequestView, Snapshot
 from invariants.wording import request_name
 
 WAITING = "waiting"
 PUT_SHORT = (Parked, RanOut, Retracted, Preempted, Failed)  # with one of these in a step nothing was to spare
 SPARE_PAGES = 2  # of each pool: a stretch may begin and end inside a page
+
+
+PLANNED_BY = ("nodes", "receipts", "records", "requests", "claims", "launches")
+
+
+def demand_is_known(change: Transition) -> bool:
+    """Can what is admitted be foretold?"""
+    return change.after.limits.estimates is not None and change.before.limits == change.after.limits
 
 
 def order_is_known(change: Transition) -> bool:
@@ -75,6 +84,25 @@ def nobody_is_passed_over(change: Transition) -> Evidence:
                     yield request_name(one.id), f"admitted with priority {one.priority}, yet {passed} waits before it"
 
 
+@invariant(When.STEP, covers=("ADMIT-SOUND", "BUDGET-COVER", "DEMAND"), needs=PLANNED_BY, given=demand_is_known)
+def what_is_promised_is_what_is_needed(change: Transition) -> Evidence:
+    """A request is admitted for as much, and is promised as many pages of each pool, as a naive planner says."""
+    for verdict in change.verdicts:
+        found, foretold = verdict.found, verdict.foretold
+        if found is not None and foretold is not None and found != foretold:
+            yield request_name(verdict.request_id), f"admitted for {_told(found)}, yet it needs {_told(foretold)}"
+
+
+@invariant(When.STEP, covers=("ADMIT-SOUND", "PROGRESS", "DEMAND"), needs=PLANNED_BY, given=demand_is_known)
+def who_is_next_is_admitted_if_it_fits(change: Transition) -> Evidence:
+    """Whoever is admitted fits, by a naive planner, and whoever is next and was not admitted does not."""
+    for verdict in change.verdicts:
+        if verdict.found is None and verdict.foretold is not None:
+            yield request_name(verdict.request_id), f"waits, yet there is room for {_told(verdict.foretold)}"
+        elif verdict.found is not None and verdict.foretold is None:
+            yield request_name(verdict.request_id), f"admitted for {_told(verdict.found)}, yet it does not fit"
+
+
 @invariant(When.OP, covers=("B49",), needs=("requests", "records"), on=(Launched,))
 def free_places_are_filled(change: Transition) -> Evidence:
     """With a place free, and room for all that everybody there may ever come to need, nobody waits.
@@ -112,6 +140,11 @@ def the_impossible_is_rejected(change: Transition) -> Evidence:
 def _turn(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:
     """Who has the lower one is next, as far as the queue is ordered by what is known."""
     return (-request.priority if PRIORITY in waits_by else 0, request.id if ARRIVAL in waits_by else 0)
+
+
+def _told(stretch: Stretch) -> str:
+    need = ", ".join(f"{count} to {stretch.need.demand[pool]} of {pool}" for pool, count in stretch.need.firm.items())
+    return f"[{stretch.start}, {stretch.end}) with {need}"
 
 
 def _waits_still(change: Transition, request: RequestView) -> bool:

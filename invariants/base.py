@@ -11,6 +11,7 @@ from invariants import events as seen
 from invariants.changes import PARTS, Changes
 from invariants.derived import Derived
 from invariants.passes import OF_PASSES, Landing, landings
+from invariants.planning import Verdict, verdicts
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
 from invariants.shadow import Choice, choices
@@ -90,6 +91,11 @@ class Transition:
     def admitted(self) -> set[int]:
         """The requests for which something was reserved."""
         return {event.request_id for event in self.events_of(seen.Admitted)}
+
+    @Derived
+    def verdicts(self) -> list[Verdict]:
+        """What was admitted, beside what a naive planner admits; an engine of which too little is known has none."""
+        return verdicts(self.before, self.events, self.reference.tokens_of)
 
     @Derived
     def discarded(self) -> set[tuple[int, int]]:

@@ -27,6 +27,20 @@ def batches_are_well_formed(change: Transition) -> Evidence:
                 yield request_name(request), f"computes nothing in launch {event.launch}: [{start}, {end})"
 
 
+def chunks_are_limited(change: Transition) -> bool:
+    return change.after.limits.chunk_len is not None
+
+
+@invariant(When.OP, covers=("BATCH-WF", "BUDGET-COVER"), on=(Admitted,), given=chunks_are_limited)
+def a_pass_prefills_within_its_budget(change: Transition) -> Evidence:
+    """A pass that prefills computes chunk_len tokens at most, with those of who decodes beside it."""
+    budget = change.after.limits.chunk_len or 0
+    for event in change.events_of(Launched):
+        count = sum(end - start for _, start, end in event.entries)
+        if count > budget and not change.admitted.isdisjoint([entry[0] for entry in event.entries]):
+            yield f"launch {event.launch}", f"prefills, and computes {count} tokens, at most {budget}"
+
+
 @invariant(When.OP, covers=("BATCH-WF", "CURSOR", "CONTENT"), needs=("records",), on=(Launched,))
 def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
     """An entry starts where what was launched for its request ends, be it in flight still, or as it was admitted."""

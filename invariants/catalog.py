@@ -17,6 +17,8 @@ CAUSES_FIRST = (
     "batches",
     "admission",
     "yielding",
+    "timeouts",
+    "ratio",
     "places",
     "tree",
     "locks",
@@ -27,6 +29,7 @@ CAUSES_FIRST = (
     "publishing",
     "eviction",
     "content",
+    "clients",
     "progress",
     "model",
 )  # a module that nobody has given a place comes last

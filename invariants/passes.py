@@ -63,6 +63,35 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
     return found
 
 
+class Standing:
+    """Who holds KV, and how many output tokens each request has, event by event of those by which passes are told."""
+
+    def __init__(self, before: Snapshot, landed: Sequence[Landing]) -> None:
+        self.requests = before.request_by_id
+        self.outputs = {request.id: request.num_outputs for request in before.requests or ()}
+        self.holders = [request.id for request in before.requests or () if request.place != "waiting"]
+        self._landed = landed
+
+    def hear(self, event: NamedTuple) -> None:
+        if isinstance(event, LEAVINGS):
+            self._leave(event.request_id)
+        elif isinstance(event, (Failed, Completed)):
+            for landing in self._landed:
+                if landing.launch == event.launch and landing.failed:
+                    self._leave(landing.request_id)
+                elif landing.launch == event.launch and landing.counts and isinstance(event, Completed):
+                    self._land(landing)
+
+    def _leave(self, request_id: int) -> None:
+        self.holders = [holder for holder in self.holders if holder != request_id]
+
+    def _land(self, landing: Landing) -> None:
+        """A pass that computes the last token that is known samples the next one."""
+        request = self.requests.get(landing.request_id)
+        if request is not None and landing.end >= request.prompt_len + self.outputs[request.id]:
+            self.outputs[request.id] += 1
+
+
 class Stock:
     """How many units of each pool are free, and how many wait for which pass, event by event."""
 

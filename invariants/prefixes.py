@@ -1,6 +1,6 @@
 """The longest cached prefix that a request can start from, by brute force over the nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from invariants.view import NodeView, Snapshot
@@ -30,6 +30,19 @@ def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) ->
         ):
             return Prefix(count * page_size, columns[0][:count])
     return Prefix(0, [])
+
+
+def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:
+    """The node of each whole page of `tokens` that the tree knows, and which of its pages it is."""
+    parent, position, page_size = 0, 0, snapshot.limits.page_size
+    while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
+        count = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)
+        for place in range(count):
+            yield node, place
+        position += count * page_size
+        if position < node.end:
+            return
+        parent = node.id
 
 
 def _is_usable(units: list[int], window: int | None, page_size: int) -> bool:

@@ -37,11 +37,16 @@ def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
 
 @dataclass
 class Expectation:
-    """One request's tokens with the tag of each, and running sums of the tags (one longer)."""
+    """One request's tokens with the tag of each, and running sums of the tags (one longer).
+
+    It ends with one of `stop`; `is_gone` says that its client has hung up.
+    """
 
     namespace: int
     prompt_len: int
     tokens: list[int]
+    stop: frozenset[int] = frozenset()
+    is_gone: bool = False
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -86,8 +91,12 @@ class Reference:
     windows: tuple[int | None, ...] = ()
     expectations: dict[int, Expectation] = field(default_factory=dict)
 
-    def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int]) -> None:
-        self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt))
+    def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int], stop: Sequence[int] = ()) -> None:
+        self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt), frozenset(stop))
+
+    def hung_up(self, request_id: int) -> None:
+        """The client wants no more of a request."""
+        self.expectations[request_id].is_gone = True
 
     def streamed(self, request_id: int, tokens: Sequence[int]) -> None:
         self.expectations[request_id].extend(tokens)

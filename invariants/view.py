@@ -206,6 +206,7 @@ class RequestView(NamedTuple):
     max_new_tokens: int
     priority: int = 0
     num_failures: int = 0  # passes with it that failed
+    age_ms: int | None = None  # since it arrived; None: not known
 
 
 class LaunchView(NamedTuple):
@@ -229,6 +230,16 @@ class Claims(NamedTuple):
     protected: Mapping[str, int]
     reserved: Mapping[str, int]
     new_token_ratio: int
+    exact_ratio: float | None = None  # the one that is computed with; None: it is not told
+
+
+class Estimates(NamedTuple):
+    """By what admission counts on tokens that are still to come: so many of a request at most, and the new-token
+    ratio, which begins at `initial_ratio` (in millionths) and is at its floor after `decay_steps` decode steps."""
+
+    most_new_len: int
+    initial_ratio: int
+    decay_steps: int
 
 
 class Limits(NamedTuple):
@@ -246,9 +257,14 @@ class Limits(NamedTuple):
     max_forward_retries: int | None = None  # so many failed passes a request survives; None: any number
     waits_by: Sequence[str] = ()  # what of those who wait decides who is next, PRIORITY before ARRIVAL; () is not known
     reuses_in_launch_order: bool = False  # a freed unit may be taken at once: a pass in flight is done with it before
+    estimates: Estimates | None = None  # None: how admission foresees is not known
+    retracts_least_done: bool = False  # who has least to lose gives way first; False: in an order that is not known
+    mixes_batches: bool = False  # who decodes goes on beside a prefill, and its tokens count against chunk_len
+    timeout_ms: int | None = None  # the age at which a request ends; None: it never does, or it is not known
 
 
 PRIORITY = "priority"  # the higher is the more important
+LONGEST_MATCH = "longest match"  # who finds most of its tokens cached
 ARRIVAL = "arrival"  # who came first has the lower id
 
 OPTIONAL_PARTS = ("nodes", "receipts", "records", "requests", "claims", "launches", "windowed", "slot_maps")

@@ -13,14 +13,18 @@ from invariants.events import (
     RanOut,
     Retracted,
 )
-from invariants.passes import Stock
-from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RequestView, Snapshot
+from invariants.passes import Standing, Stock
+from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RecordView, RequestView, Snapshot
 from invariants.windows import kept_len, window_frontier
 from invariants.wording import node_name, request_name
 
 OUT_OF_MEMORY = "out of memory"
 FORWARD_FAILED = "forward failed"
 PUT_BACK = {Retracted: "retracted", Preempted: "preempted", RanOut: "put back", Failed: "put back"}
+
+
+def least_done_first(change: Transition) -> bool:
+    return change.after.limits.retracts_least_done
 
 
 @invariant(When.OP, covers=("RETRACT-NECESSARY",), needs=("nodes", "records", "requests"), on=(Retracted,))
@@ -38,6 +42,22 @@ def retraction_is_necessary(change: Transition) -> Evidence:
             gone.add(event.request_id)
         elif isinstance(event, Failed):
             gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
+
+
+@invariant(When.OP, covers=("RETRACT-ORDER",), needs=("requests", "launches"), on=(Retracted,), given=least_done_first)
+def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
+    """Of those who hold KV the least important is retracted; of equals who has fewest outputs, then by longest prompt.
+
+    Of those who are still equal, the latest.
+    """
+    standing = Standing(change.before, change.landings)
+    for event in change.pass_events:
+        if isinstance(event, Retracted) and event.request_id in standing.holders:
+            least = min(standing.holders, key=lambda one: _loss(standing, one))
+            if least != event.request_id:
+                told = " and ".join(_told_loss(standing, one) for one in (event.request_id, least))
+                yield request_name(event.request_id), f"retracted, yet {request_name(least)} has less to lose: {told}"
+        standing.hear(event)
 
 
 @invariant(When.OP, covers=("PREEMPT",), needs=("requests", "records"), on=(Preempted,))
@@ -142,6 +162,17 @@ def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[i
                 yield subject, f"retracted for {component.pool}, yet {node_name(node.id)} could be evicted"
 
 
+def _loss(standing: Standing, request_id: int) -> tuple[int, int, int, int]:
+    """Who has the lower one has less to lose by a retraction."""
+    request = standing.requests[request_id]
+    return request.priority, standing.outputs[request_id], -request.prompt_len, -request_id
+
+
+def _told_loss(standing: Standing, request_id: int) -> str:
+    request, outputs = standing.requests[request_id], standing.outputs[request_id]
+    return f"priority {request.priority}, {outputs} outputs, prompt_len {request.prompt_len}"
+
+
 def _decode_need(before: Snapshot, gone: Set[int]) -> dict[str, int]:
     """Pages that one more token of each running request, and its lookahead, take from each pool."""
     page_size, lookahead = before.limits.page_size, before.limits.lookahead_len
@@ -189,14 +220,29 @@ def _why_not_preempted(change: Transition, event: Preempted, threshold: int | No
 
 
 def _was_spared(change: Transition, request: RequestView, victim: RequestView) -> bool:
-    """Did somebody less important than a victim run before the step, and does so after it, in the same record?"""
-    records = [snapshot.record_by_request.get(request.id) for snapshot in (change.before, change.after)]
-    return (
-        request.place == "running"
-        and request.priority < victim.priority
-        and all(record is not None for record in records)
-        and request.id not in change.put_back
+    """Does somebody less important than a victim go on, who would have given back more than it in every pool?
+
+    Who has little to give may be spared: a preemption takes nobody without whom the others do.
+    """
+    if request.place != "running" or request.priority >= victim.priority or request.id in change.put_back:
+        return False
+    given = change.before.record_by_request.get(victim.id)
+    kept = [snapshot.record_by_request.get(request.id) for snapshot in (change.before, change.after)]
+    left = [one.max_new_tokens - one.num_outputs for one in (request, victim)]
+    if given is None or left[0] < left[1]:
+        return False
+    return all(
+        record is not None
+        and _num_units(record, index, record.protected_len // change.before.limits.page_size)
+        > _num_units(given, index, 0)
+        for record in kept
+        for index in range(len(given.units))
     )
+
+
+def _num_units(record: RecordView, component: int, first: int) -> int:
+    """Units that a record names in a component, from page index `first` on."""
+    return sum(unit != 0 for unit in record.units[component][first:])
 
 
 def _too_small(snapshot: Snapshot, length: int) -> Iterator[str]:

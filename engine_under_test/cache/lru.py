@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from engine_under_test.cache.node import Node
 
+COMPACT_AT = 32  # entries, from which on those that no longer hold are looked for
+
 
 class LruQueue:
     """A heap of nodes by last use; entries that no longer hold are dropped when they surface.
@@ -17,7 +19,11 @@ class LruQueue:
         self._is_candidate = is_candidate
         self._heap: list[tuple[int, int, int, Node]] = []
         self._num_pushes = 0  # settles ties, so that nodes are never compared
-        self._compact_at = 256
+        self._compact_at = COMPACT_AT
+
+    def __len__(self) -> int:
+        """Entries, those that no longer hold among them."""
+        return len(self._heap)
 
     def push(self, node: Node) -> None:
         """Take a candidate in; anything else is passed over."""
@@ -43,7 +49,7 @@ class LruQueue:
         }
         self._heap = list(kept.values())
         heapq.heapify(self._heap)
-        self._compact_at = max(256, 4 * len(self._heap))
+        self._compact_at = max(COMPACT_AT, 4 * len(self._heap))
 
 
 class Candidates:

@@ -72,7 +72,7 @@ def fuzz(
         findings = _settle(result, out, lines)
     owed = _owed(result, plan, findings)
     if as_json:
-        print_json(summary(result, findings))
+        print_json({**summary(result, findings), "owed": owed, "diverged": result.diverged})
     else:
         _tell(result, findings, owed)
     raise typer.Exit(exit_code(result, findings, owed))

@@ -10,11 +10,10 @@ from rich.table import Table
 
 from harness.commands.console import OUT, print_json, progress
 from harness.commands.sample import sample
-from harness.errors import UsageError
 from harness.exit_codes import ExitCode
 from harness.hunt import Scope, Score, hunt_all
 from harness.kill_matrix import matrix_of, page
-from harness.mutants.catalog import BY_ID, CATALOG, ROWS, Row
+from harness.mutants.catalog import CATALOG, ROWS, Row, planted_mutant
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import Waiting
 
@@ -52,7 +51,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Plant each bug and hunt it from a cold start; found, missed, and at what cost (imports not counted)."""
-    chosen = [_mutant(name) for name in ids] if ids else list(CATALOG)
+    chosen = [planted_mutant(name) for name in ids] if ids else list(CATALOG)
     with progress() as bar:
         task = bar.add_task(f"hunting {len(chosen)} mutants")
         scores = hunt_all(
@@ -75,12 +74,6 @@ def matrix(
 ) -> None:
     """The page of the kill matrix: which invariant tells of which bug, by replaying their op-logs."""
     OUT.file.write(page(matrix_of(oplogs)))
-
-
-def _mutant(name: str) -> Mutant:
-    if name not in BY_ID:
-        raise UsageError(f"mutant {name}: not in the catalogue; it has {', '.join(BY_ID)}")
-    return BY_ID[name]
 
 
 def _status(row: Row) -> str:

@@ -22,7 +22,7 @@ from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, 
 
 CHECK_EVERY = 1
 ORACLE_CHECKS_EVERY = 64  # what is checked is the whole of a pool that holds the whole trace
-RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps
+RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # less by the scale, as outputs are
 
 
 def trace(
@@ -42,6 +42,8 @@ def trace(
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 256,
     max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
     step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
+    overlap: Annotated[bool, typer.Option("--overlap", help="launch a step before the last result is known")] = False,
+    mixed: Annotated[bool, typer.Option("--mixed", help="who runs goes on beside a prefill")] = False,
     check_every: Annotated[
         int | None,
         typer.Option(min=0, help=f"check each Nth step, 0: none; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
@@ -63,21 +65,26 @@ def trace(
             max_running_requests=max_running,
             max_context_len=longest(requests),
             chunk_len=chunk_len,
-            # Outputs are shorter by the scale, so what the ratio learns over them comes sooner too.
+            overlap=overlap,
+            mixed_batches=mixed,
             new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
         )
-        if check_every is None:
-            check_every = ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
         with planted(mutant):
-            pace = Pace(step_ms, check_every, oracle)
-            served = _serve(requests, oracle_config(requests) if oracle else config, pace)
+            served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle))
     except ConfigError as error:
         raise UsageError(str(error)) from error
     _tell(served, as_json=as_json)
     raise typer.Exit(_code(served.failure))
 
 
+def _cadence(check_every: int | None, *, oracle: bool) -> int:
+    if check_every is not None:
+        return check_every
+    return ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
+
+
 def _serve(requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace) -> Served:
+    config = oracle_config(requests) if pace.sequential else config
     columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as bar:
         task = bar.add_task("requests", total=len(requests))

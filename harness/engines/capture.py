@@ -9,7 +9,17 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
 from harness.engines.memory_walk import MemoryWalk, Outside, same_or_new
-from invariants.view import ARRIVAL, PRIORITY, Claims, LaunchView, Limits, RequestView, Snapshot
+from invariants.view import (
+    ARRIVAL,
+    LONGEST_MATCH,
+    PRIORITY,
+    Claims,
+    Estimates,
+    LaunchView,
+    Limits,
+    RequestView,
+    Snapshot,
+)
 
 MILLION = 1_000_000
 
@@ -24,13 +34,13 @@ class EngineCapture:
         self._requests: tuple[RequestView, ...] = ()
         self._launches: tuple[LaunchView, ...] = ()
 
-    def capture(self, *, step: int, outside: Outside) -> Snapshot:
+    def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
         records = engine.scheduler.custody.records
         walk.visit(records, outside, engine.scheduler.custody.departing)
         flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
-        self._requests = same_or_new(self._requests, tuple(_request_views(engine)))
+        self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
         return Snapshot(
             step,
             self._limits,
@@ -59,7 +69,13 @@ def limits_of(config: EngineConfig) -> Limits:
         config.most_launches,
         config.preemption_threshold,
         config.max_forward_retries,
-        (PRIORITY, ARRIVAL) if config.waiting_order == "fcfs" else (PRIORITY,),
+        (PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
+        estimates=Estimates(
+            config.max_estimated_new_tokens, int(config.new_token_ratio * MILLION), config.new_token_ratio_decay_steps
+        ),
+        retracts_least_done=True,
+        mixes_batches=config.mixed_batches,
+        timeout_ms=config.request_timeout_ms,
     )
 
 
@@ -71,10 +87,11 @@ def claims_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Claims:
         dict(zip(names, tree.protected, strict=True)),
         dict.fromkeys(names, 0),
         int(ratio * MILLION),
+        ratio,
     )
 
 
-def _request_views(engine: Engine) -> Iterator[RequestView]:
+def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
     scheduler = engine.scheduler
     places = [("waiting", list(scheduler.waiting)), ("running", scheduler.running)]
     if scheduler.chunked:
@@ -90,6 +107,7 @@ def _request_views(engine: Engine) -> Iterator[RequestView]:
                 request.max_new_tokens,
                 request.priority,
                 request.setbacks.failures,
+                None if now_ms is None else now_ms - request.arrival_ms,
             )
 
 

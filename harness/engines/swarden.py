@@ -145,7 +145,7 @@ class SwardenEngine:
 
     def capture(self) -> view.Snapshot:
         outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}
-        return self._capture.capture(step=self._steps, outside=outside)
+        return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
 
     def take_events(self) -> list[NamedTuple]:
         return self._events.take()

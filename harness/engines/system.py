@@ -141,7 +141,7 @@ class EngineSystem:
             if streamed.finish_reason is not None:
                 self._alive.remove(streamed.request_id)
             elif not self._client.reads():
-                self.port.abort(streamed.request_id)
+                self._hang_up(streamed.request_id)
         if not self._alive:
             self._worked = False
             self.steps_without_forward = 0
@@ -153,7 +153,7 @@ class EngineSystem:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
         tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
         request = self.port.submit(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
-        self.reference.submitted(request, namespace=op.namespace, prompt=tokens)
+        self.reference.submitted(request, namespace=op.namespace, prompt=tokens, stop=op.stop)
         self._alive.append(request)
         self.submitted.append(request)
         self._max_tokens[request] = len(tokens) + op.max_new_tokens
@@ -182,5 +182,9 @@ class EngineSystem:
     def _abort(self, op: Abort) -> bool:
         if not self._alive:
             return False
-        self.port.abort(self._alive[op.request % len(self._alive)])
+        self._hang_up(self._alive[op.request % len(self._alive)])
         return True
+
+    def _hang_up(self, request_id: int) -> None:
+        self.reference.hung_up(request_id)
+        self.port.abort(request_id)

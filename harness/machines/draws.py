@@ -10,14 +10,15 @@ from engine_under_test.units import align_up, lookback, num_pages
 from fakes.catalog import FAULTS
 from harness.ops import MAX_STEPS_PER_OP, Heal, Inject, Op, Recipe, Step
 
-PAGE_SIZES = (4, 1, 2, 16, 64)
-WINDOWS = (8, 2, 4, 5, 17, 40)
-POOL_TOKENS = (64, 96, 48, 128, 32, 256)
-SPARE_SWA_PAGES = (4, 0, 1, 2, 8, 40)
+PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
+WINDOWS = (4, 2, 8, 3, 5, 17, 40)
+POOL_TOKENS = (64, 48, 96, 64, 32, 128, 256)
+SPARE_SWA_PAGES = (2, 0, 4, 1, 12, 40)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly the same, so that prompts share long prefixes
-KINDS = ("both", "both", "both", "swa", "full")
+KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
+TIMEOUT_MS = 100
 OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
 
 
@@ -44,7 +45,7 @@ def configurations(
         full_pages=full_pages if kind != "swa" else 0,
         swa_pages=swa_pages if kind != "full" else 0,
         sliding_window=window if kind != "full" else None,
-        max_running_requests=draw(st.sampled_from((4, 2, 3, 1, 8))),
+        max_running_requests=draw(st.sampled_from((4, 2, 3, 4, 8, 1))),
         max_context_len=MAX_CONTEXT_LEN,
         chunk_len=chunk_len,
         waiting_order=draw(st.sampled_from(("fcfs", "lpm"))),
@@ -55,7 +56,7 @@ def configurations(
         lookahead_tokens=lookahead_tokens,
         preemption_threshold=draw(st.sampled_from((None, 0, 0, 1))),
         max_forward_retries=draw(st.sampled_from((2, 0, 1))),
-        request_timeout_ms=draw(st.sampled_from((None, None, 100))),
+        request_timeout_ms=draw(st.sampled_from((None, TIMEOUT_MS))),
         window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size))),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),

@@ -5,12 +5,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from engine_under_test.config import EngineConfig
 from harness.machines.base import Machine
 from harness.machines.draws import (
+    TIMEOUT_MS,
     configurations,
     fault_sets,
     ordinals,
@@ -22,45 +24,79 @@ from harness.machines.draws import (
 )
 from harness.ops import Abort, AdvanceClock, Drain, Flush, Op, Pause, Pressure, Resume, Step, Submit
 
-CLOCK_JUMPS_MS = (1, 10, 60, 1000, 7_200_000)
+CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
+
+
+Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
 
 
 class Load(NamedTuple):
     """What the requests of a run are like: how long outputs get, and how important each is.
 
-    `settings` are those without which the engine would never be in the trouble that the load is for.
+    Ops of the kinds in `also` come besides those of the traffic.  Pools are so many `times` as large, and
+    `settings` are those without which the engine would hardly ever get into the trouble that the load is for.
     """
 
     outputs: tuple[int, ...]
     priorities: tuple[int, ...] = (0, 0, 0, 1, 2, -1)
+    also: Traffic = ()
+    times: int = 1
     settings: Mapping[str, Any] = MappingProxyType({})
 
     def on(self, config: EngineConfig) -> EngineConfig:
         """The configuration with the settings of this load."""
-        return replace(config, **self.settings)
+        full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
+        return replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
 
 
-RIVALRY = MappingProxyType({"preemption_threshold": 0, "chunk_len": None, "request_timeout_ms": None})
-OVERBOOKED = MappingProxyType({"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01, "request_timeout_ms": None})
-
+RIVALS = Load(
+    (16, 8, 4, 24),
+    priorities=(0, 1, 2, 3),
+    also=("contest",) * 6,
+    times=2,
+    settings=MappingProxyType(
+        {"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None}
+    ),
+)
+RIVALS_FOR_PLACES = RIVALS._replace(times=4, settings=MappingProxyType({**RIVALS.settings, "max_running_requests": 2}))
+OVERBOOKED = Load(
+    (16, 24, 8, 4),
+    also=("crowd",) * 3,
+    settings=MappingProxyType(
+        {
+            "new_token_ratio": 0.01,
+            "new_token_ratio_floor": 0.01,
+            "max_running_requests": 4,
+            "prefix_sharing": True,
+            "request_timeout_ms": None,
+        }
+    ),
+)
+FEW_PLACES = Load(
+    (4, 2, 8, 1),
+    times=4,
+    settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
+)
 # Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
-    Load((8, 4, 16, 24), priorities=(0, 1, 2, 3), settings=RIVALRY),
-    Load((12, 8, 4, 16), settings=OVERBOOKED),
-    Load((15, 30, 1, 4, 60, 90)),
+    RIVALS,
+    OVERBOOKED,
+    FEW_PLACES,
+    Load((15, 30, 1, 4, 40), also=("pause",) * 3),
+    RIVALS_FOR_PLACES,
 )
 
-# A way to treat an engine: how often each kind of op comes.
-TRAFFICS: tuple[tuple[str, ...], ...] = (
-    ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "flush", "trouble"),
-    ("submit",) * 6 + ("step",) * 5,
-    ("submit",) * 4 + ("step",) * 7 + ("abort",),
-    ("submit",) * 5 + ("step",) * 4 + ("pressure",) * 2 + ("abort",),
-    ("submit",) * 6 + ("step",) * 4 + ("abort",) * 2 + ("advance_clock", "drain", "flush"),
-    ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure",),
-    ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort"),
+TRAFFICS: tuple[Traffic, ...] = (
+    ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "delay", "flush", "trouble"),
+    ("submit",) * 6 + ("step",) * 5 + ("crowd",),
+    ("submit",) * 2 + ("step",) * 5 + ("crowd",) * 3 + ("abort",),
+    ("submit",) * 5 + ("step",) * 4 + ("pressure",) * 2 + ("abort", "contest"),
+    ("submit",) * 6 + ("step",) * 4 + ("abort",) * 2 + ("advance_clock", "delay", "drain", "flush"),
+    ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure", "crowd"),
+    ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort", "crowd"),
+    ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
 )
 
 
@@ -74,6 +110,29 @@ def submissions(draw: st.DrawFn, load: Load) -> Submit:
         priority=draw(st.sampled_from(load.priorities)),
         namespace=draw(rarely(st.integers(1, 2))),
     )
+
+
+@st.composite
+def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Several at once, who may all ask the same, and the time that they need to get into each other's way."""
+    crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
+    if draw(st.booleans()):
+        crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
+    return *crowd, Step(count=draw(st.sampled_from((4, 8))))
+
+
+@st.composite
+def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Some who run, and one who is more important than most of them."""
+    many = draw(st.lists(submissions(load._replace(priorities=(0, 1, 2))), min_size=2, max_size=4))
+    late = draw(submissions(load._replace(priorities=(2, 3))))
+    return *many, Step(count=draw(st.integers(1, 4))), late, Step()
+
+
+@st.composite
+def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A request, and a step when it is just as old as it may get."""
+    return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
 
 
 @st.composite
@@ -97,51 +156,77 @@ class EngineTraffic(Machine):
         self.begin([load.on(config)])
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
 
-    @rule(data=st.data())
-    def submit(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def submit(self, data: st.DataObject, count: int) -> None:
         self.apply(data.draw(submissions(self.load)))
+        self.go_on(count)
 
-    @rule(data=st.data(), request=ordinals())
-    def submit_and_abort(self, data: st.DataObject, request: int) -> None:
+    @rule(data=st.data(), request=ordinals(), count=st.integers(0, 2))
+    def submit_and_abort(self, data: st.DataObject, request: int, count: int) -> None:
         self.apply(data.draw(submissions(self.load)))
+        self.go_on(count)
         self.apply(Abort(request=request))
+
+    @rule(data=st.data())
+    def crowd(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(crowds(self.load)))
+
+    @rule(data=st.data())
+    def contest(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(contests(self.load)))
 
     @rule(count=step_counts())
     def step(self, count: int) -> None:
-        self.apply(Step(count=count))
+        self.go_on(count)
 
-    @rule(ms=st.sampled_from(CLOCK_JUMPS_MS))
-    def advance_clock(self, ms: int) -> None:
+    @rule(ms=st.sampled_from(CLOCK_JUMPS_MS), count=st.integers(0, 2))
+    def advance_clock(self, ms: int, count: int) -> None:
         self.apply(AdvanceClock(ms=ms))
+        self.go_on(count)
 
-    @rule(pool=st.integers(0, 1), pages=st.sampled_from(PRESSURE_PAGES))
-    def pressure(self, pool: int, pages: int) -> None:
+    @rule(pool=st.integers(0, 1), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
+    def pressure(self, pool: int, pages: int, count: int) -> None:
         self.apply(Pressure(pool=pool, pages=pages))
+        self.go_on(count)
 
-    @rule(ops=pauses())
-    def pause(self, ops: tuple[Op, ...]) -> None:
+    @rule(ops=pauses(), count=st.integers(0, 2))
+    def pause(self, ops: tuple[Op, ...], count: int) -> None:
         self.apply_all(ops)
+        self.go_on(count)
 
     @precondition(lambda self: self.faults)
-    @rule(data=st.data())
-    def trouble(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def trouble(self, data: st.DataObject, count: int) -> None:
         self.apply_all(data.draw(troubles(self.faults)))
+        self.go_on(count)
 
-    @rule(coin=st.integers(0, 3))
-    def flush_or_drain(self, coin: int) -> None:
+    @rule(coin=st.integers(0, 3), count=st.integers(0, 2))
+    def flush_or_drain(self, coin: int, count: int) -> None:
         self.apply(Drain() if coin == 3 else Flush())
+        self.go_on(count)
+
+    def go_on(self, count: int) -> None:
+        """A few steps, so that there are some where the rule for them is switched off."""
+        if count:
+            self.apply(Step(count=count))
 
 
 @st.composite
-def ops_of(draw: st.DrawFn, traffic: tuple[str, ...], load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
     """An op of a kind that the traffic favours, or the few that belong together."""
-    match draw(st.sampled_from(traffic)):
+    match draw(st.sampled_from(traffic + load.also)):
         case "submit":
             return (draw(submissions(load)),)
+        case "crowd":
+            return draw(crowds(load))
+        case "contest":
+            return draw(contests(load))
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
             return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+        case "delay":
+            return draw(delays(load))
         case "flush":
             return (Flush(),)
         case "drain":
@@ -168,7 +253,7 @@ class WeightedEngineTraffic(Machine):
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),
     )
-    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: tuple[str, ...], load: Load) -> None:
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
         self.ops = ops_of(traffic, load, faults)
         self.begin([load.on(config)])
 

@@ -31,7 +31,7 @@ ADMISSION_THAT_NEVER_PASSES = Mutant(
             broken="return extent.end - extent.start",
         ),
     ),
-    caught_by=("work_makes_progress",),
+    caught_by=("work_makes_progress", "who_is_next_is_admitted_if_it_fits"),
 )
 
 WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
@@ -41,7 +41,7 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
         Hunk(f"{DEMAND}:windowed_demand_len", healthy="min(rest + extent.new_len, seen)", broken="seen"),
     ),
-    caught_by=("work_makes_progress", "free_places_are_filled"),
+    caught_by=("work_makes_progress", "free_places_are_filled", "who_is_next_is_admitted_if_it_fits"),
 )
 
 DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
@@ -146,4 +146,31 @@ IMPORTANCE_IS_NOT_ASKED = Mutant(
         ),
     ),
     caught_by=("nobody_is_passed_over", "preemption_serves_the_more_important"),
+)
+
+OUTPUT_IS_FORESEEN_WHOLE = Mutant(
+    id="S46",
+    source="an estimate that takes the ratio off the output instead of a share of it: hardly anybody is admitted",
+    hunks=(Hunk(f"{DEMAND}:demand_of", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
+    caught_by=("what_is_promised_is_what_is_needed", "who_is_next_is_admitted_if_it_fits"),
+)
+
+FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
+    id="S47",
+    source="a book that counts what is firm among what is estimated: who would fit waits",
+    hunks=(
+        Hunk(
+            f"{DEMAND}:Book.reserve",
+            healthy="self.estimated[pool] += demand.total[pool] - count",
+            broken="self.estimated[pool] += demand.total[pool]",
+        ),
+    ),
+    caught_by=("who_is_next_is_admitted_if_it_fits",),
+)
+
+DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
+    id="S48",
+    source="a mixed batch whose decodes do not count against the tokens of a step: a chunk fills it by itself",
+    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="budget -= len(running)", broken="pass"),),
+    caught_by=("a_pass_prefills_within_its_budget", "what_is_promised_is_what_is_needed"),
 )

@@ -8,6 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from harness import mutants
+from harness.errors import UsageError
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import Excluded, Waiting
 
@@ -34,3 +35,15 @@ def _place(row: Row) -> tuple[str, int]:
 ROWS = collected()
 CATALOG = tuple(row for row in ROWS if isinstance(row, Mutant))
 BY_ID = {mutant.id: mutant for mutant in CATALOG}
+
+
+def planted_mutant(name: str) -> Mutant:
+    """The mutant of that number; raises UsageError where there is none, or it is not planted, with the reason."""
+    row = next((row for row in ROWS if row.id == name), None)
+    if isinstance(row, Mutant):
+        return row
+    if isinstance(row, Waiting):
+        raise UsageError(f"mutant {name}: not planted, it waits for {row.capability}; want one of {', '.join(BY_ID)}")
+    if isinstance(row, Excluded):
+        raise UsageError(f"mutant {name}: not planted, excluded by design; want one of {', '.join(BY_ID)}")
+    raise UsageError(f"mutant {name}: not in the catalogue; it has {', '.join(BY_ID)}")

@@ -94,3 +94,16 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
     ),
     caught_by=("evictions_meet_their_need", "live_nodes_hold_live_pages", "AccountingError"),
 )
+
+TIDYING_LOSES_CANDIDATES = Mutant(
+    id="S85",
+    source="a queue of candidates that keeps what no longer holds when it is tidied: nobody evicts the others",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.lru:LruQueue._compact",
+            healthy="if entry[0] == entry[3].last_used",
+            broken="if entry[0] < entry[3].last_used",
+        ),
+    ),
+    caught_by=("evictions_meet_their_need",),
+)

@@ -43,7 +43,12 @@ STALE_RESULT_COUNTS = Mutant(
             broken="return request.id in self._records",
         ),
     ),
-    caught_by=("clients_get_what_passes_computed", "what_is_committed_has_landed", "outputs_equal_the_reference"),
+    caught_by=(
+        "clients_get_what_passes_computed",
+        "what_is_committed_has_landed",
+        "outputs_equal_the_reference",
+        "AssertionError",
+    ),
 )
 
 FAILED_PASS_COUNTS = Mutant(

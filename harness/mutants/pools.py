@@ -117,7 +117,7 @@ ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
             broken="handles = handles[: max(0, self.width - first)]\n    assert True, (",
         ),
     ),
-    caught_by=("rows_hold_the_pages_of_their_record", "writes_go_to_private_units"),
+    caught_by=("rows_hold_the_pages_of_their_record", "writes_go_to_private_units", "IndexError"),
 )
 
 SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(

@@ -35,7 +35,7 @@ CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
     hunks=(
         Hunk(f"{SCHEDULER}._prefill", healthy="if not self.chunked and not len(", broken="if self.chunked or not len("),
     ),
-    caught_by=("work_makes_progress",),
+    caught_by=("work_makes_progress", "who_is_next_is_admitted_if_it_fits"),
 )
 
 SHORTAGE_RETRACTS_AT_ONCE = Mutant(
@@ -171,7 +171,7 @@ FRONTIER_INSIDE_A_PAGE = Mutant(
             broken="record.frontier = frontier + page_size // 2",
         ),
     ),
-    caught_by=("cursors_are_aligned",),
+    caught_by=("cursors_are_aligned", "AssertionError"),
 )
 
 ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
@@ -335,4 +335,50 @@ PREEMPTED_IN_VAIN = Mutant(
         ),
     ),
     caught_by=("preemption_serves_the_more_important",),
+)
+
+HEADROOM_FOR_ONE = Mutant(
+    id="S63",
+    source="a new-token ratio that foresees the headroom of one survivor for all of them: it is too low at once",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.retract:NewTokenRatio.learn",
+            healthy="RETRACTION_HEADROOM * len(survivors)",
+            broken="RETRACTION_HEADROOM",
+        ),
+    ),
+    caught_by=("the_ratio_learns_from_what_happened",),
+)
+
+LIMIT_IS_PASSED_FIRST = Mutant(
+    id="S64",
+    source="a time-out that waits until a request is older than the limit",
+    hunks=(Hunk(f"{SCHEDULER}._expire", healthy=">= limit", broken="> limit"),),
+    caught_by=("nobody_gets_older_than_the_limit",),
+)
+
+SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
+    id="S65",
+    source="a retraction that takes the shortest of equal prompts, which gives back least",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.retract:retraction_order",
+            healthy="-request.prompt_len",
+            broken="request.prompt_len",
+        ),
+    ),
+    caught_by=("who_has_least_to_lose_is_retracted",),
+)
+
+DECODES_WAIT_FOR_ARRIVALS = Mutant(
+    id="S66",
+    source="a loop that plans only while somebody waits: the last who run are never decoded",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._plan",
+            healthy="if not entries and self._make_room():",
+            broken="if not entries and len(self.waiting) and self._make_room():",
+        ),
+    ),
+    caught_by=("work_makes_progress",),
 )

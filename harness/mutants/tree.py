@@ -66,7 +66,7 @@ PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
             broken="record.protected_len = end - self._page_size",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "rows_begin_with_the_tree_path"),
+    caught_by=("each_unit_has_one_owner", "rows_begin_with_the_tree_path", "AccountingError"),
 )
 
 TOMBSTONE_MATCHES = Mutant(
@@ -86,14 +86,19 @@ NAMESPACES_SHARE = Mutant(
             broken="node = next(iter(self.roots.values()), None)",
         ),
     ),
-    caught_by=("every_slot_read_holds_its_prefix", "matches_are_the_longest_valid", "the_model_agrees"),
+    caught_by=(
+        "every_slot_read_holds_its_prefix",
+        "matches_are_the_longest_valid",
+        "the_model_agrees",
+        "units_move_only_by_their_owner",
+    ),
 )
 
 WHOLE_PROMPT_MATCHES = Mutant(
     id="S11",
     source="a match up to the last token: nothing is left to compute, so nothing can be sampled",
     hunks=(Hunk(f"{CACHE}.match", healthy="len(tokens) - 1", broken="len(tokens)"),),
-    caught_by=("batches_are_well_formed", "matches_are_the_longest_valid"),
+    caught_by=("batches_are_well_formed", "matches_are_the_longest_valid", "IndexError"),
 )
 
 ROW_KEEPS_ITS_DUPLICATES = Mutant(

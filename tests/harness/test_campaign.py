@@ -44,6 +44,12 @@ def test_the_same_seed_does_the_same():
     assert first.diverged == []
 
 
+def test_the_length_of_runs_goes_round_with_the_batches():
+    profile = replace(TINY, ops_per_run=(3, 9, 30))
+
+    assert [profile.ops_of(batch) for batch in range(5)] == [3, 9, 30, 3, 9]
+
+
 def test_the_first_finding_ends_a_hunt():
     """With stop_on_first one finding is kept, with its log up to the op that failed."""
     result = work(mutant="B46", stop_on_first=True, max_runs=None)

@@ -52,7 +52,7 @@ def test_a_take_without_memory_behind_it_takes_nothing():
         ledger.take(3, owner=R1)
 
     assert (str(caught.value), ledger.num_free, heard.events) == (
-        "full: want 3, 4 free",
+        "full: want 3, 4 free, no memory behind them",
         4,
         [Refused("full", R1, 3, 4)],
     )

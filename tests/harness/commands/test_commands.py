@@ -57,6 +57,8 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
         "probes",
         "checks",
         "noops",
+        "owed",
+        "diverged",
         "faults",
     }
     assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from engine_under_test.config import EngineConfig
 from fakes.catalog import FAULTS
 from harness.machines.draws import configurations, fault_sets, troubles
-from harness.machines.engine import pauses
-from harness.ops import Heal, Inject, Pause, Resume, Step
+from harness.machines.engine import LOADS, contests, crowds, pauses
+from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
 
 steady = settings(derandomize=True, database=None, deadline=None)
 
@@ -16,6 +16,15 @@ steady = settings(derandomize=True, database=None, deadline=None)
 @given(config=configurations())
 def test_every_configuration_that_is_drawn_can_be_built(config):
     assert EngineConfig.from_mapping(config.to_mapping()) == config
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from(LOADS))
+def test_every_configuration_can_bear_every_load(config, load):
+    loaded = load.on(config)
+
+    assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
+    assert loaded.to_mapping().items() >= load.settings.items()
 
 
 @steady
@@ -43,3 +52,22 @@ def test_a_pause_ends_by_itself_or_lasts(ops):
     kinds = [type(op) for op in ops if not isinstance(op, Step)]
 
     assert kinds in ([Pause], [Pause, Resume])
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(crowds))
+def test_a_crowd_arrives_at_once(ops):
+    *crowd, step = ops
+
+    assert {type(op) for op in crowd} == {Submit}
+    assert len(crowd) > 1
+    assert isinstance(step, Step)
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(contests))
+def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
+    *many, _, late, last = ops
+
+    assert max(op.priority for op in many) <= late.priority
+    assert last == Step()

@@ -9,9 +9,11 @@ from invariants.admission import (
     only_the_impossible_is_rejected,
     reservations_cover_what_is_taken,
     the_impossible_is_rejected,
+    what_is_promised_is_what_is_needed,
+    who_is_next_is_admitted_if_it_fits,
 )
 from invariants.events import Admitted, Finished, Freed, Launched, Parked, RanOut, Rejected, Taken
-from invariants.view import ARRIVAL, PRIORITY, RequestView
+from invariants.view import ARRIVAL, PRIORITY, Estimates, RequestView
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
@@ -25,8 +27,11 @@ from tests.invariants.builders import (
     healthy,
     idle,
     pools,
+    swapped,
 )
 
+ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
+AS_NEEDED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
 
@@ -47,6 +52,14 @@ def roomy(*events, free=range(5, 40), rows=(2,)):
     """r2 waits for a place in an engine with plenty of pages."""
     books = [replace(pool, free=free) if pool.unit == "page" else replace(pool, free=rows) for pool in BEFORE.pools]
     return replace(HEALTHY, before=replace(BEFORE, pools=tuple(books)), events=events)
+
+
+def planning(*events, limits=None, **parts):
+    """r1 runs and needs a page; r2, who waits with 5 tokens to compute and one to come, needs 2, and 3 of swa."""
+    assert BEFORE.claims is not None, "the engine makes claims"
+    halved = BEFORE.claims._replace(exact_ratio=0.5)
+    state = replace(BEFORE, claims=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
+    return idle(*events, before=state)
 
 
 def looking_ahead(*events, **parts):
@@ -149,5 +162,47 @@ CASES = [
         "one-is-left-empty",
         roomy(Launched(7, ((1, 20, 21),))),
         ("request r2", "waits, yet it fits, and 1 of 2 places are taken"),
+    ),
+    healthy(what_is_promised_is_what_is_needed, planning(AS_NEEDED)),
+    broken(
+        what_is_promised_is_what_is_needed,
+        "too-many-tokens-foreseen",
+        planning(ADMITTED),
+        (
+            "request r2",
+            "admitted for [0, 5) with 2 to 3 of full, 2 to 3 of swa, "
+            "yet it needs [0, 5) with 2 to 2 of full, 2 to 3 of swa",
+        ),
+    ),
+    broken(
+        what_is_promised_is_what_is_needed,
+        "cut-without-a-limit",
+        planning(AS_NEEDED._replace(end=4, firm=(("full", 1), ("swa", 1))), limits={"chunk_len": None}),
+        (
+            "request r2",
+            "admitted for [0, 4) with 1 to 2 of full, 1 to 3 of swa, "
+            "yet it needs [0, 5) with 2 to 2 of full, 2 to 3 of swa",
+        ),
+    ),
+    healthy(who_is_next_is_admitted_if_it_fits, planning(AS_NEEDED)),
+    healthy(who_is_next_is_admitted_if_it_fits, planning(pools=swapped(BEFORE, "swa", free=[6])), "a-page-short"),
+    healthy(who_is_next_is_admitted_if_it_fits, planning(pools=swapped(BEFORE, "rows", free=[])), "no-row"),
+    healthy(who_is_next_is_admitted_if_it_fits, planning(is_paused=True), "in-a-pause"),
+    healthy(
+        who_is_next_is_admitted_if_it_fits,
+        planning(Finished(1, "timeout")),
+        "what-came-free-before-is-not-followed",
+    ),
+    broken(
+        who_is_next_is_admitted_if_it_fits,
+        "nobody-was-asked",
+        planning(),
+        ("request r2", "waits, yet there is room for [0, 5) with 2 to 2 of full, 2 to 3 of swa"),
+    ),
+    broken(
+        who_is_next_is_admitted_if_it_fits,
+        "too-little-was-free",
+        planning(AS_NEEDED, pools=swapped(BEFORE, "swa", free=[6])),
+        ("request r2", "admitted for [0, 5) with 2 to 2 of full, 2 to 3 of swa, yet it does not fit"),
     ),
 ]

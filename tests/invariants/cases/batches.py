@@ -1,6 +1,7 @@
 """Passes that are not what they should be, and results that are not taken as they are."""
 
 from invariants.batches import (
+    a_pass_prefills_within_its_budget,
     batches_are_well_formed,
     computation_goes_on_where_it_stopped,
     what_is_committed_has_landed,
@@ -119,6 +120,13 @@ CASES = [
         "of-a-record-that-is-gone",
         in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE}),
         ("request r1", "committed_len is 21, what counts ends at 20"),
+    ),
+    healthy(a_pass_prefills_within_its_budget, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
+    broken(
+        a_pass_prefills_within_its_budget,
+        "beside-a-decode",
+        during(ADMITTED._replace(end=8), Launched(7, ((2, 0, 8), (1, 20, 21)))),
+        ("launch 7", "prefills, and computes 9 tokens, at most 8"),
     ),
     broken(
         batches_are_well_formed,

@@ -22,6 +22,7 @@ from invariants.yielding import (
     preemption_serves_the_more_important,
     retracted_requests_hold_nothing,
     retraction_is_necessary,
+    who_has_least_to_lose_is_retracted,
 )
 from tests.invariants.builders import (
     AFTER,
@@ -65,7 +66,7 @@ def short(*events, idle_nodes=False, frontier=0, lookahead=0):
 
 
 def preempting(*events, threshold=0, other_priority=2):
-    """r1 of priority 2 and r9 run, r2 of priority 5 waits; r9 goes on."""
+    """r1 of priority 2 and r9, who has more pages, run, r2 of priority 5 waits; r9 goes on."""
     running, waiting = BEFORE.requests or ()
     record = (BEFORE.records or ())[0]
     ranks = (
@@ -73,9 +74,10 @@ def preempting(*events, threshold=0, other_priority=2):
         waiting._replace(priority=5),
         running._replace(id=9, priority=other_priority),
     )
-    other = record._replace(owner=record.owner._replace(id=9), row=2)
+    other = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0)
+    small = record._replace(units=tuple(pages[-1:] for pages in record.units))
     limits = LIMITS._replace(preemption_threshold=threshold)
-    before = replace(BEFORE, requests=ranks, records=(record, other), limits=limits)
+    before = replace(BEFORE, requests=ranks, records=(small, other), limits=limits)
     return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
 
 
@@ -92,7 +94,60 @@ def failing(*events, before=0, after=0):
     )
 
 
+def ranked(*events, **changes):
+    """r1 runs, and so does r3, which is like it but for the changes."""
+    running = (BEFORE.requests or ())[0]
+    limits = LIMITS._replace(retracts_least_done=True)
+    before = replace(BEFORE, requests=(running, running._replace(id=3, **changes)), limits=limits)
+    return idle(*events, before=before)
+
+
 CASES = [
+    healthy(who_has_least_to_lose_is_retracted, ranked(Retracted(3, 3, ()))),
+    healthy(
+        who_has_least_to_lose_is_retracted,
+        ranked(Retracted(1, 3, ()), Retracted(3, 4, ()), num_outputs=4),
+        "one-after-the-other",
+    ),
+    broken(
+        who_has_least_to_lose_is_retracted,
+        "the-earlier-one",
+        ranked(Retracted(1, 3, ())),
+        (
+            "request r1",
+            "retracted, yet request r3 has less to lose: "
+            "priority 0, 3 outputs, prompt_len 18 and priority 0, 3 outputs, prompt_len 18",
+        ),
+    ),
+    broken(
+        who_has_least_to_lose_is_retracted,
+        "the-more-important-one",
+        ranked(Retracted(3, 3, ()), num_outputs=0, prompt_len=30, priority=1),
+        (
+            "request r3",
+            "retracted, yet request r1 has less to lose: "
+            "priority 1, 0 outputs, prompt_len 30 and priority 0, 3 outputs, prompt_len 18",
+        ),
+    ),
+    broken(
+        who_has_least_to_lose_is_retracted,
+        "the-shorter-prompt",
+        ranked(Retracted(3, 3, ()), prompt_len=17),
+        (
+            "request r3",
+            "retracted, yet request r1 has less to lose: "
+            "priority 0, 3 outputs, prompt_len 17 and priority 0, 3 outputs, prompt_len 18",
+        ),
+    ),
+    broken(
+        preemption_serves_the_more_important,
+        "at-the-threshold",
+        preempting(PREEMPTED, Admitted(2, 0, 5, (), ()), threshold=3),
+        (
+            "request r1",
+            "preempted for request r2, yet its priority is 2, that of the other 5, the threshold 3",
+        ),
+    ),
     healthy(retraction_is_necessary, short(RETRACTED, frontier=12)),
     broken(
         retraction_is_necessary,

@@ -1,0 +1,29 @@
+"""Bugs by which a client gets more, or less, than it asked for."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+ABORT_IS_NOT_HEARD = Mutant(
+    id="S100",
+    source="made here: an abort is taken and nothing is done about it",
+    hunks=(
+        Hunk(
+            "engine_under_test.engine:Engine.abort",
+            healthy="if request is not None and request.finish_reason is None:",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("who_hangs_up_is_let_go",),
+)
+
+STOP_IS_NOT_HEEDED = Mutant(
+    id="S101",
+    source="made here: a stop token is sampled, and the request goes on",
+    hunks=(
+        Hunk(
+            "engine_under_test.request:Request.append",
+            healthy="if token in self.stop_token_ids:",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("outputs_end_where_they_were_asked_to",),
+)

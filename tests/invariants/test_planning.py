@@ -1,0 +1,66 @@
+"""A naive planner, by hand: what it reserves, where it cuts, and whom it passes over."""
+
+import pytest
+
+from invariants.demands import Ask, Grower, Need, Pager
+from invariants.view import ComponentView
+
+PAGER = Pager(4, (ComponentView("full", None), ComponentView("swa", 17)))
+
+
+def test_a_long_input_needs_a_chunk_a_window_and_a_page_of_a_windowed_pool():
+    """Extend 100 with 10 to come, chunk 32, window 17: 16 beyond the window, 16 in it and a page."""
+    ask = Ask(start=0, input_len=100, rest_len=10, foreseen=10, lookahead=0)
+
+    assert PAGER.of_stretch(ask, 32) == Need({"full": 8, "swa": 8}, {"full": 28, "swa": 9})
+
+
+def test_a_short_resume_needs_no_whole_window():
+    """3 tokens and 5 to come: 8 in the window and a page (sglang issue 32379)."""
+    ask = Ask(start=8, input_len=11, rest_len=5, foreseen=0, lookahead=0)
+
+    assert PAGER.of_stretch(ask, 11) == Need({"full": 1, "swa": 1}, {"full": 1, "swa": 3})
+
+
+def test_the_last_token_has_no_place_and_the_lookahead_has():
+    ask = Ask(start=0, input_len=8, rest_len=1, foreseen=1, lookahead=0)
+
+    assert PAGER.of_stretch(ask, 8).demand["full"] == 2
+    assert PAGER.of_stretch(ask._replace(foreseen=2), 8).demand["full"] == 3
+    assert PAGER.of_stretch(ask._replace(lookahead=5), 8).demand["full"] == 4
+
+
+@pytest.mark.parametrize(
+    ("most", "end"),
+    [
+        pytest.param(5, 11, id="whole"),
+        pytest.param(4, 8, id="on-a-page-boundary"),
+        pytest.param(1, 7, id="inside-a-page"),
+    ],
+)
+def test_a_stretch_ends_with_the_input_or_with_a_page_where_it_can(most, end):
+    assert PAGER.cut(6, 11, most) == end
+
+
+def test_a_window_does_not_grow_beyond_itself_and_a_page():
+    """18 tokens, all of the window kept: what comes takes the place of what goes."""
+    full_window = Grower(launched_len=39, allocated_len=40, kept_from=20, foreseen=50, lookahead=0)
+
+    assert PAGER.of_growth(full_window) == Need({"full": 0, "swa": 0}, {"full": 13, "swa": 0})
+    assert PAGER.of_growth(full_window._replace(kept_from=24)).demand["swa"] == 1
+
+
+def test_a_decode_takes_the_page_of_its_next_token_and_of_the_lookahead():
+    at_the_border = Grower(launched_len=40, allocated_len=40, kept_from=36, foreseen=1, lookahead=0)
+
+    assert PAGER.of_growth(at_the_border).firm == {"full": 1, "swa": 1}
+    assert PAGER.of_growth(at_the_border._replace(lookahead=4)).firm == {"full": 2, "swa": 2}
+
+
+def test_no_more_is_begun_than_an_empty_windowed_pool_could_take():
+    """12 pages: 48 tokens, of which a window and a page are for what decodes."""
+    ask = Ask(start=0, input_len=100, rest_len=10, foreseen=10, lookahead=0)
+
+    assert PAGER.longest_at_once(ask, {"full": 99, "swa": 12}) == 44
+    assert PAGER.longest_at_once(ask, {"full": 99, "swa": 4}) == 12
+    assert PAGER.longest_at_once(ask, {"full": 99, "swa": 1}) == 4
