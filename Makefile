@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.swarden-installed
 
 # What the cost of tracing would spoil: searches and machines, which are about time and not about lines.
-UNMEASURED := $(wildcard tests/quality tests/harness/machines)
+UNMEASURED := $(wildcard tests/quality tests/harness/machines tests/harness/mutation)
 
 .PHONY: setup fuzz test lint format
 
