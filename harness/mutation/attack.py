@@ -9,7 +9,7 @@ from harness.oplog import OpLog
 from harness.process import prepare_process
 from harness.replay import run_log
 
-STUCK_CPU_SECONDS = 10.0  # of one run; the longest of a healthy engine takes a twentieth
+STUCK_CPU_SECONDS = 5.0  # of one run; the longest of a healthy engine takes a tenth
 REACH: Mapping[str, Sequence[str]] = {  # the machines that reach a part of the engine, the cheapest first
     "pools": ("ledger", "tree", "engine"),
     "cache": ("tree", "engine"),

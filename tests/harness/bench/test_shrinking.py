@@ -8,13 +8,13 @@ from harness.bench.shrinking import Comparison, Effort, compare, figures
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     """Of a bug that is met in one of the first runs."""
-    return compare("B30")
+    return compare("B34")
 
 
-def test_our_shrinker_executes_far_fewer_steps(comparison):
-    """Each executed something, so the ratio says something; the target itself is the benchmark's."""
+def test_our_shrinker_executes_a_tenth_of_the_steps_at_most(comparison):
+    """Each executed something, so the ratio says something."""
     assert comparison.hypothesis.executed_steps > comparison.hypothesis.executions > comparison.ours.executions > 1
-    assert 0 < comparison.ratio <= 0.5
+    assert 0 < comparison.ratio <= 0.1
 
 
 def test_our_result_is_never_longer(comparison):
