@@ -5,7 +5,7 @@ Smaller is fewer ops, then fewer engine steps, then smaller arguments, then fewe
 not the default.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from time import process_time
@@ -24,8 +24,8 @@ from harness.simpler import (
     renumbered,
     replaced,
     shared_places,
-    simpler,
     simpler_branches,
+    simpler_in,
     simpler_values,
     size,
     undrained,
@@ -187,8 +187,8 @@ class _Search:
         """The last op to as few steps as it fails in: a candidate that does not fail executes them all."""
         if Step in OPS_OF[self.log.header.machine]:
             self._accepts(undrained(self.log.ops))
-        while isinstance(self.log.ops[-1], Step) and self._simplify(len(self.log.ops) - 1):
-            pass
+        if isinstance(self.log.ops[-1], Step):
+            self._simplify(len(self.log.ops) - 1)
 
     def _merge(self) -> None:
         self._repeat(merged)
@@ -209,14 +209,23 @@ class _Search:
         self._repeat(simpler_branches)
 
     def _simplify_each(self) -> None:
-        """One op after the other as far as it goes, the last first."""
+        """One op after the other, the last first."""
         for index in reversed(range(len(self.log.ops))):
-            while index < len(self.log.ops) and self._simplify(index):
-                pass
+            self._simplify(index)
 
-    def _simplify(self, index: int) -> bool:
+    def _simplify(self, index: int) -> None:
+        """All arguments of an op at their defaults, or one argument after the other as near to it as it goes."""
+        if index < len(self.log.ops):
+            kind = type(self.log.ops[index])
+            if not self._puts(index, [kind()]):
+                for name in kind.__struct_fields__:
+                    while index < len(self.log.ops) and self._puts(index, simpler_in(self.log.ops[index], name)):
+                        pass
+
+    def _puts(self, index: int, candidates: Iterable[Op]) -> bool:
+        """Whether any of these can stand in the place of the op at `index`."""
         ops = self.log.ops
-        return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in simpler(ops[index]))
+        return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in candidates)
 
     def _simplify_config(self) -> None:
         """Settings at their defaults: all, then those that go together, then each."""
