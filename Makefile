@@ -4,8 +4,10 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'prin
 BIN := .venv/bin
 STAMP := .venv/.swarden-installed
 
-# What the cost of tracing would spoil: searches and machines, which are about time and not about lines.
-UNMEASURED := $(wildcard tests/quality tests/harness/machines tests/harness/mutation)
+# What the cost of tracing would spoil: searches, machines and whole journeys of models, which are not about lines.
+MODEL_TESTS := tests/engine_under_test/model
+UNMEASURED := $(wildcard tests/quality tests/harness/machines tests/harness/mutation tests/harness/bench \
+  $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
 .PHONY: setup fuzz test lint format
 

@@ -30,7 +30,8 @@ class EngineConfig:
     result of the one before it is known; with `mixed_batches` who runs goes on beside a prefill.  Each
     decode makes room for `lookahead_tokens` more than the next token.  Whose priority is higher by more
     than `preemption_threshold` may take the place of who runs (None: nobody may).  A checker keeps
-    up to `max_recorded_ops` of what was asked.  Raises ConfigError with the field, the value and what
+    up to `max_recorded_ops` of what was asked.  With `poison_freed_pages` a page is overwritten when it is freed, so
+    that whoever still reads it shows it.  Raises ConfigError with the field, the value and what
     would be right.
     """
 
@@ -52,6 +53,7 @@ class EngineConfig:
     request_timeout_ms: int | None = None
     window_eviction_interval: int = 1
     max_recorded_ops: int = 10_000
+    poison_freed_pages: bool = False
     new_token_ratio: float = 0.7
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
@@ -80,8 +82,7 @@ class EngineConfig:
     def least_swa_pages(self) -> int:
         """The least SWA pool in which one request can always go on (semantics.md 11.11), with its lookahead."""
         assert self.sliding_window is not None, "asked of an engine without a sliding window"
-        kept = align_up(max(lookback(self.sliding_window), self.page_size), self.page_size)
-        return kept // self.page_size + 2 + num_pages(self.lookahead_tokens, self.page_size)
+        return least_windowed_pages(self.sliding_window, self.page_size, lookahead_tokens=self.lookahead_tokens)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineConfig":
@@ -104,7 +105,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in choices or type(value) is not type(choices[0]):
                 raise ConfigError(f"{name}: {value!r} is not one of {', '.join(map(str, choices))}")
-        for name in ("prefix_sharing", "overlap", "mixed_batches"):
+        for name in ("prefix_sharing", "overlap", "mixed_batches", "poison_freed_pages"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name}: {value!r} is not true or false")
 
@@ -153,6 +154,12 @@ class EngineConfig:
                 f"swa_pages: {self.swa_pages} cannot hold one request with sliding_window {self.sliding_window} "
                 f"and page_size {self.page_size}; want at least {self.least_swa_pages}"
             )
+
+
+def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) -> int:
+    """The pages of a windowed pool that one request needs at most at once."""
+    kept = align_up(max(lookback(window), page_size), page_size)
+    return kept // page_size + 2 + num_pages(lookahead_tokens, page_size)
 
 
 def _check_count(name: str, value: object, least: int) -> None:

@@ -2,16 +2,23 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
+from engine_under_test.errors import ConfigError
 from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
+from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Backing, Clock, Forward, Observer
-from engine_under_test.request import Output, Request
+from engine_under_test.ports import Ports
+from engine_under_test.request import Generation, Output, Request
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.strict import Checker, both, checker_of
+from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
+
+NOBODY = Ports()  # a forward of the engine's own, the clock of the machine, no observer, memory that is never short
 
 
 class Engine:
@@ -21,20 +28,14 @@ class Engine:
     of this class only.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        *,
-        forward: Forward,
-        clock: Clock,
-        observer: Observer | None = None,
-        backing: Backing | None = None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, ports: Ports) -> None:
+        forward, observer = ports.forward, ports.observer
+        assert forward is not None, "an engine has a forward, its own or a given one"
         self.config = config
-        self.memory = KVMemory.for_config(config, observer, backing)
+        self.memory = KVMemory.for_config(config, observer, ports.backing, layout=forward.layout)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.scheduler = Scheduler(config, self.memory, self.cache, forward, observer)
-        self._clock = clock
+        self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
         self._num_requests = 0
@@ -45,13 +46,7 @@ class Engine:
         return self.scheduler.has_work
 
     def submit(
-        self,
-        token_ids: Sequence[int],
-        *,
-        max_new_tokens: int,
-        stop_token_ids: Sequence[int] = (),
-        namespace: int = 0,
-        priority: int = 0,
+        self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
         """Queue a request; its id.  One that could never run ends at once, with the reason in its output."""
         self._num_requests += 1
@@ -59,23 +54,22 @@ class Engine:
             self._num_requests,
             len(token_ids),
             list(token_ids),
-            max_new_tokens,
-            frozenset(stop_token_ids),
+            sampling,
             namespace,
             priority,
             self._clock.now_ms(),
         )
         self._requests[request.id] = request
         if self._observer:
-            stop = tuple(sorted(request.stop_token_ids))
+            most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
             self._observer.notice(
-                Submitted(request.id, tuple(token_ids), max_new_tokens, stop, namespace, priority, request.arrival_ms)
+                Submitted(request.id, tuple(token_ids), most, stop, namespace, priority, request.arrival_ms)
             )
         reason = self._why_impossible(request)
         if reason is None:
             self.scheduler.waiting.add(request)
         else:
-            self._notice(Rejected(request.id, request.prompt_len, max_new_tokens, reason))
+            self._notice(Rejected(request.id, request.prompt_len, sampling.max_new_tokens, reason))
             self.scheduler.note_end(request, f"rejected: {reason}")
         return request.id
 
@@ -96,6 +90,16 @@ class Engine:
             if output.finish_reason is not None:
                 del self._requests[output.request_id]
         return outputs
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
+        """Serve prompts until the last has ended; what came of each, in order.  Whatever else waits is served too."""
+        generations = [Generation() for _ in prompts]
+        awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
+        while any(one.finish_reason is None for one in generations):
+            for output in self.step():
+                if output.request_id in awaited:
+                    awaited[output.request_id].add(output)
+        return generations
 
     def flush(self) -> None:
         """Drop everything cached that nobody has locked."""
@@ -118,9 +122,9 @@ class Engine:
         config = self.config
         if not request.prompt_len:
             return "the prompt is empty"
-        if request.max_new_tokens < 0:
-            return f"max_new_tokens {request.max_new_tokens} is below 0"
-        most = request.prompt_len + request.max_new_tokens + config.lookahead_tokens
+        if request.sampling.max_new_tokens < 0:
+            return f"max_new_tokens {request.sampling.max_new_tokens} is below 0"
+        most = request.prompt_len + request.sampling.max_new_tokens + config.lookahead_tokens
         if most > config.max_context_len:
             return f"{most} tokens are more than max_context_len {config.max_context_len}"
         needed = num_pages(request.prompt_len + 1 + config.lookahead_tokens, config.page_size)
@@ -133,17 +137,28 @@ class Engine:
 def create_engine(
     config: EngineConfig,
     *,
-    forward: Forward,
-    clock: Clock,
-    observer: Observer | None = None,
-    backing: Backing | None = None,
+    checkpoint: str | Path | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    ports: Ports = NOBODY,
 ) -> Engine:
-    """An engine with empty pools; the checker that the environment asks for, if any, hears what the observer hears.
+    """An engine with empty pools, which runs the model of a checkpoint directory unless it is given a forward.
 
-    Raises ConfigError where the environment asks for one that there is not.
+    What the checkpoint decides, its window and which pools its layers need, is fitted into the configuration where
+    that leaves it open.  The checker that the environment asks for, if any, hears what the observer hears; at level
+    census freed pages are poisoned.  Raises ConfigError where the environment asks for a checker that there is not,
+    or where configuration and checkpoint do not go together, and CheckpointError for a checkpoint that cannot be run.
     """
-    checker: Checker[Engine] | None = checker_of(os.environ)
-    engine = Engine(config, forward=forward, clock=clock, observer=both(observer, checker), backing=backing)
+    setting = setting_of(os.environ)
+    checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
+    if setting is not None and setting.level == CENSUS:
+        config = replace(config, poison_freed_pages=True)
+    if ports.forward is None:
+        if checkpoint is None:
+            raise ConfigError("checkpoint: not given, and neither is a forward; give the directory of a checkpoint")
+        config, forward = model_forward(config, Path(checkpoint), device=device, dtype=dtype)
+        ports = replace(ports, forward=forward)
+    engine = Engine(config, replace(ports, observer=both(ports.observer, checker)))
     if checker is not None:
         checker.attach(engine)
     return engine

@@ -13,6 +13,10 @@ class ConfigError(EngineError, ValueError):
     """A configuration that no engine can be built from; names the field, the value and the remedy."""
 
 
+class CheckpointError(EngineError, ValueError):
+    """A checkpoint that cannot be loaded; names the file, the key or the tensor, and the remedy."""
+
+
 class PoolExhausted(EngineError):
     """A take that asked for more units than are free, or have memory behind them; nothing was taken."""
 

@@ -9,8 +9,11 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from engine_under_test.clock import MonotonicClock
+from engine_under_test.config import PoolSpec as PoolSpec  # whoever stands behind a port needs it
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
+from engine_under_test.sampling import GREEDY, SamplingParams
 
 
 class Observer(Protocol):
@@ -32,11 +35,21 @@ class Backing(Protocol):
         """Is there memory for `count` more pages of `pool`?  Asked before each take in each pool."""
 
 
+class SlotLayout(NamedTuple):
+    """What the slots of one pool hold: its storage is (*outer, pages + 1, page_size, *inner) of `dtype` on `device`."""
+
+    dtype: torch.dtype
+    outer: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
+    device: torch.device = torch.device("cpu")
+
+
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    A request whose entry `samples` gets a next token; an unfinished chunk does not.  Where `follows`
-    is a launch, the last of the tokens is not in `tokens`: it is the one that this launch samples.
+    A request whose entry `samples` gets a next token, chosen by `sampling`; an unfinished chunk does not.
+    Where `follows` is a launch, the last of the tokens is not in `tokens`: it is the one that this launch
+    samples.
     """
 
     request_id: int
@@ -46,6 +59,7 @@ class ForwardEntry(NamedTuple):
     end: int
     samples: bool
     follows: int = 0
+    sampling: SamplingParams = GREEDY
 
 
 class PageSpan(NamedTuple):
@@ -60,8 +74,9 @@ class PageSpan(NamedTuple):
 class PoolPages:
     """Where the layers of one pool read and write in one forward pass.
 
-    `kv` is (pages + 1, page_size, …) with the padding page first; `pages` is (N,) int64, each
-    entry's pages in order of position, from the page of the first position its window sees.
+    `kv` is the pool's storage, (…, pages + 1, page_size, …) with the padding page first and around it what the
+    model asks for; `pages` is (N,) int64, each entry's pages in order of position, from the page of the first
+    position its window sees.
     """
 
     name: str
@@ -81,6 +96,20 @@ class ForwardBatch:
     pools: list[PoolPages]
 
 
+class LogitsSpan(NamedTuple):
+    """The logits at positions [start, start + n), each of the token that comes next: (n, vocabulary)."""
+
+    start: int
+    values: torch.Tensor
+
+
+class Computed(NamedTuple):
+    """What a pass has for one entry: its next token, None where it does not sample; its logits, where asked for."""
+
+    token: int | None
+    logits: LogitsSpan | None = None
+
+
 class ForwardFailed(EngineError):
     """A forward pass that came to nothing; what it should have written is undefined."""
 
@@ -88,11 +117,30 @@ class ForwardFailed(EngineError):
 class Forward(Protocol):
     """Runs batches in the order of their launches, and is asked for their results in that order."""
 
+    def layout(self, pool: PoolSpec) -> SlotLayout:
+        """What the layers that read and write `pool` keep in its slots."""
+
     def launch(self, batch: ForwardBatch) -> None:
         """Start a pass; what it reads and writes stays in use until it is collected."""
 
-    def collect(self, launch: int) -> list[int | None] | None:
-        """The next token of each entry, in order, None where the entry does not sample; None while it runs.
+    def collect(self, launch: int) -> list[Computed] | None:
+        """What came of each entry, in order; None while the pass runs.
 
         Raises ForwardFailed, once, for a pass that came to nothing.
         """
+
+
+MACHINE_CLOCK = MonotonicClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What an engine is connected to; nobody listens and memory is never short unless somebody is given.
+
+    An engine without a forward makes its own from a checkpoint.
+    """
+
+    forward: Forward | None = None
+    clock: Clock = MACHINE_CLOCK
+    observer: Observer | None = None
+    backing: Backing | None = None

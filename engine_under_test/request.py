@@ -3,13 +3,19 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import torch
+
+from engine_under_test.ports import LogitsSpan
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import Owner, request_owner
 
 
 class Output(NamedTuple):
     """What one step has for one client: new token ids and, once, why the request ended.
 
-    `cached_tokens` of the prompt were not computed when the request was first admitted.
+    `cached_tokens` of the prompt were not computed when the request was first admitted.  `logits` are those
+    computed since the last output, for who asked for them: of the prompt's positions behind the cached ones,
+    then of each output's; what was computed again after a retraction comes again.
     """
 
     request_id: int
@@ -17,6 +23,30 @@ class Output(NamedTuple):
     finish_reason: str | None
     cached_tokens: int
     num_retractions: int
+    logits: tuple[LogitsSpan, ...] = ()
+
+
+@dataclass(slots=True)
+class Generation:
+    """All that one client got, step by step; `finish_reason` is None until the end."""
+
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    cached_tokens: int = 0
+    num_retractions: int = 0
+    _logits: list[LogitsSpan] = field(default_factory=list)
+
+    def add(self, output: Output) -> None:
+        self.token_ids += output.token_ids
+        self.finish_reason = output.finish_reason
+        self.cached_tokens = output.cached_tokens
+        self.num_retractions = output.num_retractions
+        self._logits += output.logits
+
+    @property
+    def logits(self) -> dict[int, torch.Tensor]:
+        """By position the logits (vocabulary,) of the token behind it, as they were computed last."""
+        return {span.start + index: row for span in self._logits for index, row in enumerate(span.values.unbind())}
 
 
 @dataclass(slots=True)
@@ -34,8 +64,7 @@ class Request:
     id: int
     prompt_len: int
     tokens: list[int]  # the prompt and every output token, in order
-    max_new_tokens: int
-    stop_token_ids: frozenset[int] = frozenset()
+    sampling: SamplingParams
     namespace: int = 0
     priority: int = 0
     arrival_ms: int = 0
@@ -43,6 +72,7 @@ class Request:
     setbacks: Setbacks = field(default_factory=Setbacks)
     finish_reason: str | None = None
     unsent: list[int] = field(default_factory=list)
+    unsent_logits: list[LogitsSpan] = field(default_factory=list)
 
     @property
     def owner(self) -> Owner:
@@ -55,13 +85,13 @@ class Request:
     @property
     def tokens_left(self) -> int:
         """Output tokens that may still come."""
-        return max(0, self.max_new_tokens - self.num_outputs)
+        return max(0, self.sampling.max_new_tokens - self.num_outputs)
 
     def append(self, token: int) -> None:
         """Take a sampled token in; sets the finish reason when it is the last."""
         self.tokens.append(token)
         self.unsent.append(token)
-        if token in self.stop_token_ids:
+        if token in self.sampling.stop_token_ids:
             self.finish_reason = "stop"
         elif not self.tokens_left:
             self.finish_reason = "length"
@@ -69,4 +99,5 @@ class Request:
     def send(self) -> Output:
         """What the client has not seen yet."""
         sent, self.unsent = tuple(self.unsent), []
-        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.setbacks.retractions)
+        logits, self.unsent_logits = tuple(self.unsent_logits), []
+        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.setbacks.retractions, logits)

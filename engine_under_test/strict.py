@@ -18,7 +18,8 @@ from engine_under_test.ports import Observer
 
 VARIABLE = "SWARDEN_STRICT_MEM_CHECK"
 GROUP = "swarden.checkers"
-LEVELS = ("off", "sums", "audit", "census")
+CENSUS = "census"
+LEVELS = ("off", "sums", "audit", CENSUS)
 REPORT = "report"
 
 EngineT = TypeVar("EngineT", contravariant=True)
@@ -63,14 +64,8 @@ def setting_of(environment: Mapping[str, str]) -> Setting | None:
     return None if level == LEVELS[0] else Setting(level, bool(colon))
 
 
-def checker_of(environment: Mapping[str, str]) -> Checker[Any] | None:
-    """The checker that the environment asks for, of whatever engine; None where it asks for none.
-
-    Raises ConfigError for an unknown level, and for one that nobody offers.
-    """
-    setting = setting_of(environment)
-    if setting is None:
-        return None
+def checker_of(setting: Setting) -> Checker[Any]:
+    """The checker that the environment asks for, of whatever engine; raises ConfigError where nobody offers it."""
     offered = sorted(entry_points(group=GROUP, name=setting.level))
     if not offered:
         raise ConfigError(

@@ -2,14 +2,12 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import torch
 
-from engine_under_test.ports import ForwardBatch, ForwardFailed, PageSpan, PoolPages
-
-RUBBISH = -1  # no tag is negative
+from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
+from fakes.places import slot_of, written_pages, written_slots
 
 
 class TagRead(NamedTuple):
@@ -44,49 +42,30 @@ class TagModel(Protocol):
         """The next token from the sums of all tags that were read, a sum per pool."""
 
 
-class FaultPlan(Protocol):
-    """Says at a crossing whether an armed fault comes true."""
-
-    def fires(self, fault: str) -> bool: ...
-
-
 class FakeForward:
     """Writes to each slot a hash of the prefix that ends there, and samples from all tags that it read.
 
     The hash of a position follows from the one that is stored before it, so a wrong page shows in
-    what is written, in what is read and in the output.  A pass runs when it is collected, as late as
-    may be, so that whatever was taken from it too early shows.  It permits these faults:
-
-    forward.fails  the pass leaves rubbish where it should have written, and collecting it raises ForwardFailed
-    forward.late   the pass is not done when it is asked for, and is asked again
+    what is written, in what is read and in the output.
     """
 
-    def __init__(
-        self,
-        model: TagModel,
-        note: Callable[[TagRead | TagWritten], None] | None = None,
-        plan: FaultPlan | None = None,
-    ) -> None:
+    def __init__(self, model: TagModel, note: Callable[[TagRead | TagWritten], None] | None = None) -> None:
         self._model = model
         self._note = note
-        self._plan = plan
         self._batches: dict[int, ForwardBatch] = {}
-        self._lost: dict[int, set[int]] = {}  # by launch, the entries that would read what a failed pass left
         self._sampled: dict[int, int] = {}  # the newest token by request, of the pass that ran last
+
+    def layout(self, _pool: PoolSpec) -> SlotLayout:
+        """A tag."""
+        return SlotLayout(torch.int64)
 
     def launch(self, batch: ForwardBatch) -> None:
         self._batches[batch.launch] = batch
 
-    def collect(self, launch: int) -> list[int | None] | None:
-        if self._plan and self._plan.fires("forward.late"):
-            return None
-        launched, lost = self._batches.pop(launch), self._lost.pop(launch, set())
-        batch = _without(launched, lost) if lost else launched
-        if self._plan and self._plan.fires("forward.fails"):
-            self._spoil(batch)
-            raise ForwardFailed(f"launch {launch}: the device gave up")
+    def collect(self, launch: int) -> list[Computed]:
+        batch = self._batches.pop(launch)
         self._sampled = self._run(batch)
-        return [self._sampled.get(entry.request_id) for entry in launched.entries]
+        return [Computed(self._sampled.get(entry.request_id)) for entry in batch.entries]
 
     def _run(self, batch: ForwardBatch) -> dict[int, int]:
         """Write, read and sample; the next tokens by request."""
@@ -104,21 +83,11 @@ class FakeForward:
             if entry.samples
         }
 
-    def _spoil(self, batch: ForwardBatch) -> None:
-        """Leave no trace of what was there; who was launched on top of it has nothing to go on from either."""
-        for index, pool in enumerate(batch.pools):
-            pages = pool.pages.tolist()
-            computed = sum(entry.end - entry.start for entry in batch.entries)
-            _write(batch, pool, pages, array("q", [RUBBISH] * computed))
-            spoiled = {page for of_entry in _written_pages(batch, pool, pages) for page in of_entry}
-            for launch, later in self._batches.items():
-                self._lost.setdefault(launch, set()).update(_readers(later.pools[index], spoiled))
-
     def _new_tags(self, batch: ForwardBatch, pages: Sequence[int]) -> "array[int]":
         """The tag of every position that is computed, chained to the one that the first pool has before it."""
         pool, page_size = batch.pools[0], batch.page_size
         before = [
-            _slot(pages, span, max(entry.start - 1, 0), page_size)
+            slot_of(pages, span, max(entry.start - 1, 0), page_size)
             for entry, span in zip(batch.entries, pool.spans, strict=True)
         ]
         stored = pool.kv.view(-1).index_select(0, torch.tensor(before, dtype=torch.int64)).tolist()
@@ -134,7 +103,7 @@ class FakeForward:
 
     def _note_written(self, batch: ForwardBatch, pool: PoolPages, pages: list[int]) -> None:
         assert self._note, "nobody listens"
-        for entry, written in zip(batch.entries, _written_pages(batch, pool, pages), strict=True):
+        for entry, written in zip(batch.entries, written_pages(batch, pool, pages), strict=True):
             self._note(TagWritten(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
 
     def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[int]:
@@ -156,47 +125,11 @@ class FakeForward:
         return totals
 
 
-def _written_pages(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) -> list[tuple[int, ...]]:
-    """Per entry the pages that it writes to, in order."""
-    written = []
-    for entry, span in zip(batch.entries, pool.spans, strict=True):
-        first = span.begin + (entry.start - span.first_position) // batch.page_size
-        written.append(tuple(pages[first : span.begin + span.num_pages]))
-    return written
-
-
-def _readers(pool: PoolPages, spoiled: set[int]) -> list[int]:
-    """Which entries have one of these pages."""
-    pages = pool.pages.tolist()
-    return [
-        index
-        for index, span in enumerate(pool.spans)
-        if not spoiled.isdisjoint(pages[span.begin : span.begin + span.num_pages])
-    ]
-
-
-def _without(batch: ForwardBatch, lost: set[int]) -> ForwardBatch:
-    """A batch less the entries that are lost; their pages are left in the list, unread."""
-    kept = [index for index in range(len(batch.entries)) if index not in lost]
-    pools = [replace(pool, spans=[pool.spans[index] for index in kept]) for pool in batch.pools]
-    return replace(batch, entries=[batch.entries[index] for index in kept], pools=pools)
-
-
 def _write(batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[int]") -> None:
     """Write the tags of all positions that are computed, entry by entry."""
-    page_size, slots = batch.page_size, array("q")
-    for entry, span in zip(batch.entries, pool.spans, strict=True):
-        for begin in (entry.start, *range(entry.start - entry.start % page_size + page_size, entry.end, page_size)):
-            slot = _slot(pages, span, begin, page_size)
-            slots.extend(range(slot, slot + min(page_size - begin % page_size, entry.end - begin)))
+    slots = written_slots(batch, pool, pages)
     if slots:
         pool.kv.view(-1).index_copy_(0, _tensor(slots), _tensor(tags))
-
-
-def _slot(pages: Sequence[int], span: PageSpan, position: int, page_size: int) -> int:
-    """The slot of a request's position."""
-    page, offset = divmod(position - span.first_position, page_size)
-    return pages[span.begin + page] * page_size + offset
 
 
 def _tensor(values: "array[int]") -> torch.Tensor:

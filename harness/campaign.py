@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from engine_under_test.config import EngineConfig
 from fakes.catalog import FAULTS
 from harness.driver import STUCK, Driver, Failure
+from harness.engines.registry import RUN_MODELS
 from harness.fingerprint import slug
 from harness.machines.base import Machine
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
@@ -22,7 +23,7 @@ from harness.machines.ledger import LedgerTraffic
 from harness.machines.tree import TreeTraffic
 from harness.oplog import Header, OpLog
 from harness.probes import ENGINE_PROBES
-from harness.profiles import MAX_NOOP_SHARE, Profile
+from harness.profiles import LEAST_OPS, MAX_NOOP_SHARE, Profile
 from harness.replay import log_of, planted, replay
 from invariants.catalog import CATALOG
 
@@ -45,6 +46,7 @@ ROTATION: tuple[type[Machine], ...] = (
 class Plan:
     """What one worker of a campaign is to do: every `workers`-th batch, from batch `worker` on.
 
+    Whole engines run `model`, or the stand-in where none is named.
     `max_runs` holds for the campaign, whose batches share them out in their order.  Findings are kept
     in `out` as soon as they are met.
     """
@@ -57,6 +59,7 @@ class Plan:
     mutant: str | None = None
     stop_on_first: bool = False
     out: Path | None = None
+    model: str = ""
     worker: int = 0
     workers: int = 1
 
@@ -127,6 +130,10 @@ class Worker:
         self._is_stopped = False
 
     @property
+    def model(self) -> str:
+        return self.plan.model
+
+    @property
     def is_over(self) -> bool:
         """Is the batch done, if not the campaign?"""
         return self._is_stopped or self._runs_in_batch >= self._quota
@@ -156,6 +163,7 @@ class Worker:
             seed=batch_seed(self.plan.seed, self._batch),
             run=self._runs_in_batch,
             mutant=self.plan.mutant,
+            model=self.model if machine in RUN_MODELS else "",
         )
         log = log_of(header, configs, driver)
         self._runs_in_batch += 1
@@ -261,7 +269,7 @@ def why_not_green(result: Result, profile: Profile) -> list[str]:
     owed = [
         f"op {name}: {tallies.noops[name]} of {count} were no-ops"
         for name, count in sorted(tallies.ops.items())
-        if tallies.noops[name] > MAX_NOOP_SHARE * count
+        if count >= LEAST_OPS and tallies.noops[name] > MAX_NOOP_SHARE * count
     ]
     if profile.must_evaluate:
         owed += [

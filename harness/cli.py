@@ -5,11 +5,12 @@ import sys
 
 import typer
 
-from engine_under_test.errors import ConfigError
+from engine_under_test.errors import CheckpointError, ConfigError
 from engine_under_test.strict import setting_of
 from harness.commands.bench import bench
 from harness.commands.console import ERR
 from harness.commands.fuzz import fuzz
+from harness.commands.generate import generate
 from harness.commands.mutants import app as mutants
 from harness.commands.replay import replay
 from harness.commands.show import show
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (fuzz, replay, shrink, show, trace, bench):
+for command in (fuzz, replay, shrink, show, trace, generate, bench):
     app.command()(command)
 app.add_typer(mutants, name="mutants")
 
@@ -38,7 +39,7 @@ def main() -> None:
             sys.stdout.flush()
     except SystemExit:  # a broken pipe, in the words of rich; how a command ends is what it returns
         code = _unheard(BrokenPipeError())
-    except (UsageError, ConfigError) as error:
+    except (UsageError, ConfigError, CheckpointError) as error:
         code = _misuse(str(error))
     except typer.TyperException as error:
         code = _misuse(error.format_message())

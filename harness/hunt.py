@@ -104,6 +104,7 @@ def hunt(mutant: Mutant, *, seed: int, seconds: float, out: Path) -> Hunted:
         machine=mutant.machine,
         mutant=sought.id,
         stop_on_first=True,
+        model=mutant.model,
     )
     result = Worker(plan, lambda _: None, lambda: process_time() > until).work()
     if not result.findings:

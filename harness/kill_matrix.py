@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.mutants.catalog import ROWS
 from harness.mutants.mutant import Mutant
-from harness.mutants.unplanted import Excluded, Waiting
+from harness.mutants.unplanted import Excluded, ForTheOracle, Waiting
 from harness.oplog import OpLog
 from harness.verdict import told_by
 from invariants.catalog import CATALOG
@@ -55,8 +55,8 @@ def matrix_of(oplogs: Path) -> KillMatrix:
 
 def page(matrix: KillMatrix) -> str:
     """The matrix as a page to read: the marks, who tells of which, and what is not planted."""
-    parts = [HEAD, _marks(matrix), _by_invariant(matrix), _by_mutant(matrix), _excluded(), _waiting()]
-    return "\n".join(parts)
+    by_matrix = [_marks(matrix), _by_invariant(matrix), _by_mutant(matrix)]
+    return "\n".join([HEAD, *by_matrix, _for_the_oracle(), _excluded(), _waiting()])
 
 
 def _marks(matrix: KillMatrix) -> str:
@@ -85,6 +85,12 @@ def _by_mutant(matrix: KillMatrix) -> str:
         if isinstance(row, Mutant):
             where = f"{row.source} ({', beside '.join(['checker', row.overlooks.id])})" if row.overlooks else row.source
             lines.append(f"| {row.id} | {where} | {', '.join(matrix.told[row.id])} |")
+    return "\n".join([*lines, ""])
+
+
+def _for_the_oracle() -> str:
+    lines = ["## For the oracle", "", "| bug | where, and what it was | told by |", "| --- | --- | --- |"]
+    lines += [f"| {row.id} | {row.source} | {row.told_by} |" for row in ROWS if isinstance(row, ForTheOracle)]
     return "\n".join([*lines, ""])
 
 

@@ -24,6 +24,8 @@ import msgspec
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
 from fakes.catalog import FAULTS
+from harness.engines.models import MODELS
+from harness.engines.registry import RUN_MODELS
 from harness.errors import UsageError
 from harness.files import write_whole
 from harness.ops import OPS_OF, AnyOp, Op, name_of
@@ -56,9 +58,9 @@ class OpLogError(UsageError):
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a run is made of beside its ops; each engine is the configuration as a mapping.
 
-    `run` is the ordinal in its campaign, `source_hash` the build that ran it, `faults` those that its
-    ops arm, `expected` the fingerprint of a regression case.  `truncated` says what of the run is not in
-    the ops, in a log whose writer could not keep all of it.
+    `run` is the ordinal in its campaign, `source_hash` the build that ran it, `model` what its engines run
+    instead of the stand-in, `faults` those that its ops arm, `expected` the fingerprint of a regression case.
+    `truncated` says what of the run is not in the ops, in a log whose writer could not keep all of it.
     """
 
     version: int = VERSION
@@ -68,6 +70,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     run: Annotated[int, msgspec.Meta(ge=0)] = 0
     source_hash: str = ""
     mutant: str | None = None
+    model: str = ""
     faults: list[str] = []
     expected: str | None = None
     truncated: str = ""
@@ -187,6 +190,10 @@ def _header(line: Line) -> Header:
         raise _invalid(line, "the header", raw, error) from error
     if header.machine not in MACHINES:
         what = f"the header: machine is {_shown(header.machine)}, want {', '.join(MACHINES)}"
+        raise line.error(what, UNKNOWN_REMEDY)
+    if header.model and (header.machine not in RUN_MODELS or header.model not in MODELS):
+        known = ", ".join(MODELS if header.machine in RUN_MODELS else ["none"])
+        what = f"the header: model is {_shown(header.model)}, machine {header.machine} runs {known}"
         raise line.error(what, UNKNOWN_REMEDY)
     for fault in header.faults:
         if fault not in FAULTS:

@@ -60,7 +60,7 @@ class Replayed:
 
 
 def log_of(header: Header, configs: Sequence[EngineConfig], driver: Driver) -> OpLog:
-    """What a driver did, as an op-log that replays it; machine, seed, run and mutant are the header's."""
+    """What a driver did, as an op-log that replays it; machine, model, seed, run and mutant are the header's."""
     failure = driver.failure
     full = msgspec.structs.replace(
         header,
@@ -83,7 +83,9 @@ def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None)
             hear(driver, change)
 
     with planted(log.header.mutant):
-        driver: Driver = build_driver(log.header.machine, configs_of(log), keep_digests=keep_digests, tell=tell)
+        driver: Driver = build_driver(
+            log.header.machine, configs_of(log), model=log.header.model, keep_digests=keep_digests, tell=tell
+        )
         for op in log.ops:
             driver.apply(op)
     return driver

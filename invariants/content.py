@@ -1,7 +1,7 @@
 """What is in the slots that are read, and what comes out."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Launched, Read
+from invariants.events import Compared, Launched, Read
 from invariants.reference import Reference
 from invariants.view import LaunchView, Snapshot
 from invariants.windows import lookback
@@ -16,7 +16,20 @@ def outputs_can_be_foretold(change: Transition) -> bool:
     return change.reference.vocabulary > 0
 
 
-@invariant(When.OP, covers=("CONTENT", "SESSION-PREFIX"), on=(Read,), given=tokens_are_known)
+def slots_can_be_read(change: Transition) -> bool:
+    return Read in change.by_type
+
+
+def tagged_tokens_are_known(change: Transition) -> bool:
+    return slots_can_be_read(change) and tokens_are_known(change)
+
+
+def logits_are_compared(change: Transition) -> bool:
+    return Compared in change.by_type
+
+
+# Of a pass one hears what its slots hold or how far off its logits are, as the model behind it is.
+@invariant(When.OP, covers=("CONTENT", "SESSION-PREFIX"), on=(Read, Compared), given=tagged_tokens_are_known)
 def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
     """Every slot that a pass reads holds the KV of exactly its request's tokens up to there.
 
@@ -37,7 +50,7 @@ def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"{place} holds {_content(change.reference, event.tags[offset])}"
 
 
-@invariant(When.OP, covers=("CONTENT",), on=(Read,))
+@invariant(When.OP, covers=("CONTENT",), on=(Read, Compared), given=slots_can_be_read)
 def reads_cover_the_window(change: Transition) -> Evidence:
     """A pass reads all that its entries see: the whole prefix, or in a window the last tokens of it.
 
@@ -70,6 +83,32 @@ def outputs_equal_the_reference(change: Transition) -> Evidence:
                     said = f"token {expected.tokens[position]} at position {position}"
                     yield request_name(request.id), f"{said}, the reference says {want}"
                     break
+
+
+@invariant(When.OP, covers=("CONTENT", "OUTPUT-EQ"), on=(Read, Compared), given=logits_are_compared)
+def logits_are_those_without_a_cache(change: Transition) -> Evidence:
+    """The logits of every position, where a pass is asked for them, are those of a model that keeps nothing.
+
+    A result that is discarded may rest on what a pass that failed before it never wrote.
+    """
+    for event in change.events_of(Compared):
+        is_close = event.difference is None or event.difference <= event.tolerance  # which NaN is not
+        if not is_close and (event.launch, event.request_id) not in change.discarded:
+            computed = f"computed [{event.start}, {event.end})"
+            off = f"the logits at position {event.position} are off by {event.difference:.3g}"
+            yield request_name(event.request_id), f"{computed}: {off}, want at most {event.tolerance:g}"
+
+
+@invariant(When.OP, covers=("OUTPUT-EQ",), on=(Read, Compared), given=logits_are_compared)
+def outputs_are_those_without_a_cache(change: Transition) -> Evidence:
+    """What is sampled, and what the client gets of it, is the likeliest token to a model that keeps nothing."""
+    for event in change.events_of(Compared):
+        if event.likeliest is not None and (event.launch, event.request_id) not in change.discarded:
+            streamed = change.reference.tokens_of(event.request_id)[event.end : event.end + 1]
+            for token in dict.fromkeys((event.token, *streamed)):
+                if token != event.likeliest:
+                    said = f"token {token} at position {event.end}"
+                    yield request_name(event.request_id), f"{said}, the likeliest is {event.likeliest}"
 
 
 @invariant(When.STEP, covers=("OUTPUT-EQ", "ONE-SHOT"), needs=("requests", "launches"), given=tokens_are_known)

@@ -263,6 +263,24 @@ class Written(NamedTuple):
     pages: tuple[int, ...]
 
 
+class Compared(NamedTuple):
+    """The forward computed positions [start, end) of a request, and was held against a model without a cache.
+
+    Logits differ by `difference` at `position`, the first where that is above `tolerance`, or else where it is most;
+    None where no logits were asked for.  `token` was sampled, if any, and `likeliest` should have been.
+    """
+
+    launch: int
+    request_id: int
+    start: int
+    end: int
+    position: int
+    difference: float | None
+    tolerance: float
+    token: int | None
+    likeliest: int | None
+
+
 class Modelled(NamedTuple):
     """Something that a naive model foretold, and what was found; told whether they agree or not."""
 
@@ -306,5 +324,6 @@ Event = (
     | Fired
     | Read
     | Written
+    | Compared
     | Modelled
 )

@@ -34,12 +34,17 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
 
 @invariant(When.OP, covers=("PAUSE", "CONS-F", "CONS-S", "ROW-POOL"), needs=("records",), given=there_is_a_pause)
 def a_paused_engine_stands_still(change: Transition) -> Evidence:
-    """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits."""
+    """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits.
+
+    An engine tells when it begins and when it ends one.
+    """
     after, is_paused = change.after, change.before.is_paused
     for event in change.pass_events:
         if isinstance(event, Launched) and is_paused:
             yield f"launch {event.launch}", "is launched in a pause"
         is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
+    if is_paused != after.is_paused:
+        yield "engine", "is in a pause, and told nobody" if after.is_paused else "has left a pause, and told nobody"
     for record in after.records or () if after.is_paused else ():
         yield str(record.owner), f"has row {record.row} in a pause"
     for receipt in after.receipts or () if after.is_paused else ():

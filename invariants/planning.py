@@ -13,6 +13,7 @@ from typing import NamedTuple
 from invariants.demands import Ask, Grower, Need, Pager
 from invariants.events import (
     Admitted,
+    Compared,
     Completed,
     Evicted,
     Failed,
@@ -38,11 +39,11 @@ from invariants.windows import tail_len
 
 MOST_WAITING = 32  # who are looked at in a step
 RESERVE_PAGES = 1  # that the next chunk leaves in a windowed pool, unless its request is alone (sglang pull 23174)
-CHUNKED, RUNNING = "chunked", "running"
+CHUNKED, RUNNING, WAITING = "chunked", "running", "waiting"
 SLID = "slid"  # why a window gave pages up
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
 BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
-BY_RESULTS = (Written, Read, Completed, Late, Failed, Fired)
+BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed, Fired)
 
 Tokens = Callable[[int], Sequence[int]]
 
@@ -80,6 +81,31 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
         except Vague:
             return []
     return found
+
+
+class Rivalry(NamedTuple):
+    """Who waits first, and who runs, one of whom must give way to it."""
+
+    first: int
+    lesser: Sequence[int]
+
+
+def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> Rivalry | None:
+    """The rivalry in which a row, and nothing else, is lacking to the first who waits; None where none is told."""
+    if before.limits.preemption_threshold is None or any(pool.free for pool in before.pools if pool.unit == "row"):
+        return None
+    if {request.place for request in before.requests or ()} != {RUNNING, WAITING}:
+        return None  # who has begun goes on first
+    moved = list(takewhile(_moves_a_window, events))
+    if not _begins_with_planning(before, events[len(moved) :]):
+        return None
+    try:
+        planner = Planner(before, moved)
+        first = _queue(planner, tokens_of)[0]
+        lesser = planner.must_yield(first, _input(first, tokens_of))
+    except Vague:
+        return None
+    return Rivalry(first.id, lesser) if lesser else None
 
 
 class Planner:
@@ -156,6 +182,20 @@ class Planner:
         self.evictable = {pool: count - taken[pool] for pool, count in self.evictable.items()}
         self.num_rows -= 1
         return self._take(Stretch(ask.start, end, need))
+
+    def must_yield(self, first: RequestView, tokens: Sequence[int]) -> list[int]:
+        """Who runs and is so much less important than the first who waits that one of them owes it a row.
+
+        Nobody, where it has a row, or lacks more than that.
+        """
+        threshold, mixes = self.before.limits.preemption_threshold, self.before.limits.mixes_batches
+        running = [one for one in self.before.requests or () if one.place == RUNNING and self._goes_on(one)]
+        lesser = [one.id for one in running if threshold is not None and first.priority > one.priority + threshold]
+        if self.num_rows or self.budget <= 0 or not lesser:
+            return []
+        self.num_rows = 1
+        self.budget += len(lesser) if mixes else 0  # their tokens of the pass are the first one's then
+        return lesser if self.plan_new(first, tokens, first=False) is not None else []
 
     def match_len(self, request: RequestView, tokens: Sequence[int]) -> int:
         """How much of its input is cached; the last token is computed in any case."""
@@ -246,17 +286,20 @@ def _in_turn(planner: Planner, tokens_of: Tokens) -> Iterator[tuple[RequestView,
     begun = [request for request in requests if request.place == CHUNKED]
     for request in begun:
         yield request, partial(planner.plan_chunk, request)
-    waiting = [request for request in requests if request.place == "waiting"]
+    for index, request in enumerate(_queue(planner, tokens_of)):
+        first = not begun and not index
+        yield request, partial(planner.plan_new, request, _input(request, tokens_of), first=first)
+
+
+def _queue(planner: Planner, tokens_of: Tokens) -> list[RequestView]:
+    """Who waits, in order of their turns."""
+    waiting = [request for request in planner.before.requests or () if request.place == WAITING]
     if len(waiting) > MOST_WAITING:
         raise Vague
     if LONGEST_MATCH in planner.before.limits.waits_by:
         known = {one.id: planner.match_len(one, _input(one, tokens_of)) for one in waiting}
-        waiting.sort(key=lambda one: (-one.priority, -known[one.id], one.id))
-    else:
-        waiting.sort(key=lambda one: (-one.priority, one.id))
-    for index, request in enumerate(waiting):
-        first = not begun and not index
-        yield request, partial(planner.plan_new, request, _input(request, tokens_of), first=first)
+        return sorted(waiting, key=lambda one: (-one.priority, -known[one.id], one.id))
+    return sorted(waiting, key=lambda one: (-one.priority, one.id))
 
 
 def _input(request: RequestView, tokens_of: Tokens) -> Sequence[int]:

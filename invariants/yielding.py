@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator, Set
 
+from invariants.admission import PLANNED_BY, demand_is_known
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
     LEAVINGS,
     Admitted,
     Failed,
     Finished,
+    Launched,
     Locked,
     Preempted,
     RanOut,
     Retracted,
 )
 from invariants.passes import Standing, Stock
+from invariants.planning import RUNNING, rivalry
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RecordView, RequestView, Snapshot
 from invariants.windows import kept_len, window_frontier
 from invariants.wording import node_name, request_name
@@ -25,6 +28,11 @@ PUT_BACK = {Retracted: "retracted", Preempted: "preempted", RanOut: "put back", 
 
 def least_done_first(change: Transition) -> bool:
     return change.after.limits.retracts_least_done
+
+
+def preemption_can_be_foretold(change: Transition) -> bool:
+    """May anybody be preempted, by an engine of which is known what it admits?"""
+    return change.before.limits.preemption_threshold is not None and demand_is_known(change)
 
 
 @invariant(When.OP, covers=("RETRACT-NECESSARY",), needs=("nodes", "records", "requests"), on=(Retracted,))
@@ -58,6 +66,29 @@ def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
                 told = " and ".join(_told_loss(standing, one) for one in (event.request_id, least))
                 yield request_name(event.request_id), f"retracted, yet {request_name(least)} has less to lose: {told}"
         standing.hear(event)
+
+
+@invariant(When.STEP, covers=("PROGRESS", "RETRACT-NECESSARY"), needs=("requests",), on=(Retracted,))
+def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
+    """Who gives way for want of pages makes room at once: whoever runs on is computed in that very step."""
+    computed: set[int] = set()
+    for event in change.pass_events:
+        if isinstance(event, Retracted):
+            computed.clear()
+        elif isinstance(event, Launched):
+            computed.update(entry[0] for entry in event.entries)
+    for request in change.after.requests or ():
+        if request.place == RUNNING and request.id not in computed:
+            yield request_name(request.id), "runs on, yet no pass since the retraction computes anything for it"
+
+
+@invariant(When.STEP, covers=("PREEMPT", "ORDER"), needs=PLANNED_BY, given=preemption_can_be_foretold)
+def who_is_first_gets_the_place_of_the_less_important(change: Transition) -> Evidence:
+    """Who waits first and lacks a row alone preempts one who runs and is less important by more than the threshold."""
+    found = rivalry(change.before, change.events, change.reference.tokens_of)
+    if found is not None and not change.events_of(Preempted):
+        beside = ", ".join(map(request_name, found.lesser))
+        yield request_name(found.first), f"waits for a row alone, yet {beside} of less importance goes on"
 
 
 @invariant(When.OP, covers=("PREEMPT",), needs=("requests", "records"), on=(Preempted,))

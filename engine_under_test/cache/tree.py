@@ -69,15 +69,6 @@ class RadixTree:
             self.roots[namespace] = Node(self._num_nodes, namespace, None, 0, [], [], [True] * width, [0] * width)
         return self.roots[namespace]
 
-    def nodes(self) -> Iterator[Node]:
-        """Every node but the roots, parents before children."""
-        stack = list(self.roots.values())[::-1]
-        while stack:
-            node = stack.pop()
-            if node.in_tree:
-                yield node
-            stack.extend(reversed(node.children.values()))
-
     def walk(self, tokens: Sequence[int], namespace: int) -> Iterator[tuple[Node, int]]:
         """The nodes that hold a prefix of `tokens`, each with how many of its tokens do, in whole pages."""
         node = self.roots.get(namespace)

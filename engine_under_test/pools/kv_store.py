@@ -1,22 +1,41 @@
 """The storage of the KV pools: one tensor a pool, a page a line."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from engine_under_test.config import PoolSpec
+from engine_under_test.ports import SlotLayout
+
+RUBBISH = -1  # in storage that knows no NaN; no token, no tag and no page is negative
 
 
 class KVStore:
-    """One (pages + 1, page_size) int64 tensor per pool; line 0 is the padding page.
+    """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; line 0 is the padding page.
 
-    A slot holds the tag of what was written there.  A freed page keeps its content until
-    somebody writes it again, as on a GPU.
+    What a slot holds is the model's business.  A freed page keeps its content until somebody writes it again,
+    as on a GPU, unless it is poisoned.
     """
 
-    def __init__(self, pools: Sequence[PoolSpec], *, page_size: int) -> None:
+    def __init__(self, pools: Sequence[PoolSpec], *, page_size: int, layout: Callable[[PoolSpec], SlotLayout]) -> None:
         self.page_size = page_size
-        self._kv = {spec.name: torch.zeros((spec.num_pages + 1, page_size), dtype=torch.int64) for spec in pools}
+        self._kv: dict[str, torch.Tensor] = {}
+        self._page_dims: dict[str, int] = {}
+        for spec in pools:
+            dtype, outer, inner, device = layout(spec)
+            shape = (*outer, spec.num_pages + 1, page_size, *inner)
+            self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device)
+            self._page_dims[spec.name] = len(outer)
+
+    @property
+    def pools(self) -> Sequence[str]:
+        return list(self._kv)
 
     def kv(self, pool: str) -> torch.Tensor:
         return self._kv[pool]
+
+    def poison(self, pool: str, pages: Sequence[int]) -> None:
+        """Overwrite pages with what shows in every result that it reaches: NaN, or -1 in whole numbers."""
+        kv = self._kv[pool]
+        rubbish = float("nan") if kv.is_floating_point() else RUBBISH
+        kv.index_fill_(self._page_dims[pool], torch.tensor(pages, dtype=torch.int64, device=kv.device), rubbish)

@@ -1,16 +1,26 @@
 """Everything that holds KV, as one value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import torch
 
 from engine_under_test.config import EngineConfig, PoolSpec
 from engine_under_test.pools.kv_store import KVStore
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.paired import PairedLedgers
+from engine_under_test.pools.poison import Poisoner
 from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.ports import Backing, Observer
+from engine_under_test.ports import Backing, Observer, SlotLayout
+from engine_under_test.strict import both
 from engine_under_test.units import num_pages
 
 ROWS = "rows"
+
+
+def tags(_pool: PoolSpec) -> SlotLayout:
+    """One whole number a slot."""
+    return SlotLayout(torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +32,21 @@ class KVMemory:
     store: KVStore
     ledgers: PairedLedgers
     table: RequestTable
+    poisoner: Poisoner | None = None
 
     @classmethod
-    def for_config(cls, config: EngineConfig, observer: Observer | None, backing: Backing | None = None) -> "KVMemory":
-        """Empty pools of the configured sizes."""
+    def for_config(
+        cls,
+        config: EngineConfig,
+        observer: Observer | None,
+        backing: Backing | None = None,
+        *,
+        layout: Callable[[PoolSpec], SlotLayout] = tags,
+    ) -> "KVMemory":
+        """Empty pools of the configured sizes; a slot holds a tag unless `layout` says otherwise."""
+        store = KVStore(config.pools, page_size=config.page_size, layout=layout)
+        poisoner = Poisoner(store) if config.poison_freed_pages else None
+        observer = both(observer, poisoner)
         books = [
             Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer, backing=backing)
             for spec in config.pools
@@ -34,11 +55,12 @@ class KVMemory:
         return cls(
             config.pools,
             config.page_size,
-            KVStore(config.pools, page_size=config.page_size),
+            store,
             PairedLedgers(
                 books, frozenset(spec.name for spec in config.pools if spec.window is not None), observer=observer
             ),
             RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
+            poisoner,
         )
 
     @property
@@ -55,3 +77,5 @@ class KVMemory:
         """Launches up to `launch` have read and written for the last time."""
         self.ledgers.complete(launch)
         self.table.rows.complete(launch)
+        if self.poisoner:
+            self.poisoner.complete(launch)

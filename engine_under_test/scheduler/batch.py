@@ -58,6 +58,7 @@ def _forward_entry(entry: Entry) -> ForwardEntry:
         entry.end,
         entry.completes_input and request.tokens_left > unknown,
         entry.record.last_launch if unknown else 0,
+        request.sampling,
     )
 
 

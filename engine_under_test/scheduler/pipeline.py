@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine_under_test.events import Completed, Failed, Late, Launched
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Forward, ForwardBatch, ForwardFailed, Observer
+from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFailed, Observer
 from engine_under_test.scheduler.batch import Entry, forward_batch
 
 
@@ -20,11 +20,11 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landed:
-    """A pass that has completed: a token or None per entry; no tokens at all, but the reason, where it failed."""
+    """A pass that has completed: what came of each entry; of none, but the reason, where it failed."""
 
     launch: int
     entries: Sequence[Entry]
-    tokens: Sequence[int | None]
+    computed: Sequence[Computed]
     failure: str | None = None
 
 
@@ -55,8 +55,8 @@ class Pipeline:
             entry.record.last_launch = self._launch
         self.flights.append(Flight(entries, batch))
         if self._observer:
-            computed = tuple((entry.request.id, entry.start, entry.end) for entry in entries)
-            self._observer.notice(Launched(self._launch, computed))
+            spans = tuple((entry.request.id, entry.start, entry.end) for entry in entries)
+            self._observer.notice(Launched(self._launch, spans))
         self._forward.launch(batch)
 
     def collect(self) -> Landed | None:
@@ -64,10 +64,10 @@ class Pipeline:
         flight = self.flights[0]
         launch, failure = flight.batch.launch, None
         try:
-            tokens = self._forward.collect(launch)
+            computed = self._forward.collect(launch)
         except ForwardFailed as failed:
-            tokens, failure = [], str(failed)
-        if tokens is None:
+            computed, failure = [], str(failed)
+        if computed is None:
             if self._observer:
                 self._observer.notice(Late(launch))
             return None
@@ -77,4 +77,4 @@ class Pipeline:
             if failure is not None:
                 self._observer.notice(Failed(launch, failure))
             self._observer.notice(Completed(launch))
-        return Landed(launch, flight.entries, tokens, failure)
+        return Landed(launch, flight.entries, computed, failure)

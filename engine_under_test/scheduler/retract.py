@@ -31,7 +31,7 @@ class NewTokenRatio:
     def learn(self, survivors: Sequence[Request]) -> None:
         """A retraction was needed: count on what the survivors have shown, and some headroom."""
         decoded = sum(request.num_outputs for request in survivors)
-        asked = sum(request.max_new_tokens for request in survivors)
+        asked = sum(request.sampling.max_new_tokens for request in survivors)
         foreseen = (decoded + RETRACTION_HEADROOM * len(survivors)) / (asked + 1)
         self.value = max(self._floor, min(1.0, foreseen))
 

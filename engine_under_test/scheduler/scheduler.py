@@ -12,7 +12,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Discarded, Finished, Parked, Paused, Preempted, RanOut, Resumed, Retracted
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Forward, Observer
+from engine_under_test.ports import Computed, Forward, Observer
 from engine_under_test.request import Output, Request
 from engine_under_test.scheduler.admission import Admission
 from engine_under_test.scheduler.batch import Entry, Running
@@ -301,13 +301,13 @@ class Scheduler:
         if landed is None:
             return False
         self.custody.complete(landed.launch)
-        tokens = landed.tokens or [None] * len(landed.entries)
-        for entry, token in zip(landed.entries, tokens, strict=True):
+        results = landed.computed or [Computed(None)] * len(landed.entries)
+        for entry, computed in zip(landed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
                 if self._observer:
                     self._observer.notice(Discarded(landed.launch, entry.request.id))
             elif landed.failure is None:
-                self._process(entry, token)
+                self._process(entry, computed)
             else:
                 self._retry(entry.request, landed.failure)
         return True
@@ -320,12 +320,15 @@ class Scheduler:
         else:
             self._put_back(request, cause="forward failed")
 
-    def _process(self, entry: Entry, token: int | None) -> None:
+    def _process(self, entry: Entry, computed: Computed) -> None:
         """Commit what was computed, publish what others may share, and end who is done."""
         request = entry.request
         entry.record.committed_len = entry.end
-        if token is not None:
-            request.append(token)
+        if computed.logits is not None:
+            request.unsent_logits.append(computed.logits)
+            self._advanced.append(request)
+        if computed.token is not None:
+            request.append(computed.token)
             self._advanced.append(request)
         is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
         if is_done or not entry.decodes:

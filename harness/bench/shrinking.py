@@ -64,6 +64,7 @@ class Listening:
     """Hears the runs of Hypothesis: which failed first, and what was executed after it."""
 
     mutant: str
+    model: str = ""
     is_over: bool = False
     first: OpLog | None = None
     executions: int = 0

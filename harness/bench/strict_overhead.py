@@ -9,7 +9,8 @@ from typing import NamedTuple
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine
 from engine_under_test.events import Event
-from engine_under_test.ports import Observer
+from engine_under_test.ports import Observer, Ports
+from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel
@@ -97,7 +98,7 @@ class Served:
         self.cpu_seconds = 0.0
         self.num_running = 0
         self._load = load
-        self._engine = Engine(config, forward=FakeForward(ReferenceModel()), clock=FakeClock(), observer=observer)
+        self._engine = Engine(config, Ports(FakeForward(ReferenceModel()), FakeClock(), observer))
         self._num_submitted = self._num_alive = 0
         if isinstance(observer, StrictChecker):
             observer.attach(self._engine)
@@ -114,7 +115,7 @@ class Served:
             self._engine.submit(
                 self._load.prompt(self._num_submitted),
                 # Not all of one length, or they all end at once.
-                max_new_tokens=self._load.max_new_tokens - self._num_submitted % 32,
+                SamplingParams(self._load.max_new_tokens - self._num_submitted % 32),
             )
             self._num_submitted += 1
             self._num_alive += 1

@@ -1,11 +1,12 @@
 """swarden bench: the benchmarks, as ratios against a reference of the same run."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import pool_growth, shrinking, strict_overhead
+from harness.bench import generation, pool_growth, shrinking, strict_overhead
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
@@ -13,31 +14,74 @@ from harness.commands.console import OUT, print_json, progress
 from harness.process import prepare_process
 
 
+class Part(StrEnum):
+    """What can be measured alone."""
+
+    STEP = "step"
+    STRICT = "strict"
+    SHRINKING = "shrinking"
+    GENERATION = "generation"
+
+
+class Measured(NamedTuple):
+    """One part's figures for scripts, and the same for people."""
+
+    figures: dict[str, Any]
+    text: str
+
+
 def bench(
     *,
+    part: Annotated[
+        list[Part] | None, typer.Option(help="only this part; may be given again", show_default=False)
+    ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the median counts")] = 5,
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
     ] = strict_overhead.CPU_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one."""
+    """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one;
+    our shrinker against that of Hypothesis; generation against the continuous batching of transformers.
+    """
     prepare_process()
+    measures: dict[Part, Callable[[], Measured]] = {
+        Part.STEP: lambda: _step(pairs),
+        Part.STRICT: lambda: _strict(pairs, strict_seconds),
+        Part.SHRINKING: _shrinking,
+        Part.GENERATION: lambda: _generation(pairs),
+    }
+    measured = []
     with progress() as bar:
-        bar.add_task("checked engine step against an empty machine")
-        cost = measure(pairs)
-        bar.add_task("strict check, level by level")
-        overheads = strict_overhead.measure_all(cpu_seconds=strict_seconds)
-        bar.add_task("the same traffic in small and in large pools")
-        growths = pool_growth.measure_all(pairs=pairs)
-        bar.add_task("our shrinker against that of Hypothesis")
-        comparisons = [shrinking.compare(mutant) for mutant in shrinking.MUTANTS]
+        for name in part or Part:
+            bar.add_task(name)
+            measured.append(measures[name]())
     if as_json:
-        print_json(figures(cost) | strict_figures(overheads, growths) | shrinking.figures(comparisons))
+        print_json({key: figure for of_part in measured for key, figure in of_part.figures.items()})
     else:
-        OUT.print(_text(cost), markup=False)
-        OUT.print(_strict_text(overheads, growths), markup=False)
-        OUT.print(shrinking.text(comparisons), markup=False)
+        for of_part in measured:
+            OUT.print(of_part.text, markup=False)
+
+
+def _step(pairs: int) -> Measured:
+    cost = measure(pairs)
+    return Measured(figures(cost), _text(cost))
+
+
+def _strict(pairs: int, seconds: float) -> Measured:
+    overheads = strict_overhead.measure_all(cpu_seconds=seconds)
+    growths = pool_growth.measure_all(pairs=pairs)
+    return Measured(strict_figures(overheads, growths), _strict_text(overheads, growths))
+
+
+def _shrinking() -> Measured:
+    comparisons = [shrinking.compare(mutant) for mutant in shrinking.MUTANTS]
+    return Measured(shrinking.figures(comparisons), shrinking.text(comparisons))
+
+
+def _generation(rounds: int) -> Measured:
+    races = generation.race_all(rounds=rounds)
+    return Measured(generation.figures(races), generation.text(races))
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:

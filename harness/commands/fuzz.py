@@ -13,7 +13,8 @@ from harness.campaign import Plan, Result, why_not_green
 from harness.commands.console import ERR, OUT, print_json, progress
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.driver import STUCK
-from harness.engines.registry import ENGINES, MACHINES
+from harness.engines.models import MODELS
+from harness.engines.registry import ENGINES, MACHINES, RUN_MODELS
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode, worst
 from harness.findings import Settled, settle
@@ -36,6 +37,7 @@ def fuzz(
     workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
     engine: Annotated[str, typer.Option(help="which engine to drive")] = "swarden",
+    model: Annotated[str | None, typer.Option(help="what engines run, as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
     out: Annotated[Path, typer.Option(help="where findings are written")] = FINDINGS,
@@ -46,6 +48,7 @@ def fuzz(
     _check("--machine", machine or "engine", MACHINES)
     _check("--profile", profile, PROFILES)
     _check("--engine", engine, ENGINES)
+    _check_model(model, machine)
     with planted(mutant):
         pass
     if out.exists() and not os.access(out, os.W_OK):
@@ -61,12 +64,10 @@ def fuzz(
         mutant,
         stop_on_first,
         out,
+        model or (BY_ID[mutant].model if mutant is not None else ""),
     )
     workers = workers or os.cpu_count() or 1
-    ERR.print(
-        f"swarden fuzz --profile {profile} --seed {plan.seed} --workers {workers}: "
-        "hypothesis generates only, no database, not derandomized"
-    )
+    ERR.print(_opening(plan, workers))
     with event_lines(events) as lines:
         result = _run(plan, workers, lines)
         findings = _settle(result, out, lines)
@@ -81,6 +82,20 @@ def fuzz(
 def _check(option: str, value: str, choices: Collection[str]) -> None:
     if value not in choices:
         raise UsageError(f"{option}: {value!r} is not one of {', '.join(choices)}")
+
+
+def _opening(plan: Plan, workers: int) -> str:
+    """How to run the same campaign again."""
+    model = f" --model {plan.model}" if plan.model else ""
+    again = f"swarden fuzz --profile {plan.profile.name} --seed {plan.seed} --workers {workers}{model}"
+    return f"{again}: hypothesis generates only, no database, not derandomized"
+
+
+def _check_model(model: str | None, machine: str | None) -> None:
+    if model is not None:
+        _check("--model", model, MODELS)
+        if machine not in (None, *RUN_MODELS):
+            raise UsageError(f"--model: machine {machine} runs no model; only {', '.join(RUN_MODELS)} does")
 
 
 def summary(result: Result, findings: list[Settled]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from harness.hunt import Scope, Score, hunt_all
 from harness.kill_matrix import matrix_of, page
 from harness.mutants.catalog import CATALOG, ROWS, Row, planted_mutant
 from harness.mutants.mutant import Mutant
-from harness.mutants.unplanted import Waiting
+from harness.mutants.unplanted import ForTheOracle, Waiting
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
@@ -79,6 +79,8 @@ def matrix(
 def _status(row: Row) -> str:
     if isinstance(row, Mutant):
         return "planted"
+    if isinstance(row, ForTheOracle):
+        return "for the oracle"
     return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
 
 

@@ -104,7 +104,7 @@ def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
                 request.namespace,
                 request.prompt_len,
                 request.num_outputs,
-                request.max_new_tokens,
+                request.sampling.max_new_tokens,
                 request.priority,
                 request.setbacks.failures,
                 None if now_ms is None else now_ms - request.arrival_ms,

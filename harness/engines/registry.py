@@ -1,6 +1,7 @@
 """Which systems the harness can drive, by the names that op-logs and the command line use."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver
@@ -11,10 +12,11 @@ from harness.engines.tree_system import TreeSystem
 from invariants.base import Transition
 
 
-def _own_engine(config: EngineConfig) -> System:
-    return EngineSystem(SwardenEngine(config))
+def _own_engine(config: EngineConfig, model: str = "") -> System:
+    return EngineSystem(SwardenEngine(config, model))
 
 
+RUN_MODELS = ("engine",)  # the machines whose systems can run a model; parts of an engine compute nothing
 MACHINES: dict[str, Callable[[EngineConfig], System]] = {
     "engine": _own_engine,
     "ledger": LedgerSystem,
@@ -29,8 +31,11 @@ def build_driver(
     machine: str,
     configs: Sequence[EngineConfig],
     *,
+    model: str = "",
     keep_digests: bool = True,
     tell: Callable[[Transition], None] | None = None,
 ) -> Driver:
-    """A driver over fresh systems, one per configuration."""
-    return Driver([MACHINES[machine](config) for config in configs], keep_digests=keep_digests, tell=tell)
+    """A driver over fresh systems, one per configuration; those of RUN_MODELS with a `model`, a name of MODELS."""
+    assert not model or machine in RUN_MODELS, f"machine {machine} runs no model, and {model} is asked for"
+    build = partial(_own_engine, model=model) if model else MACHINES[machine]
+    return Driver([build(config) for config in configs], keep_digests=keep_digests, tell=tell)

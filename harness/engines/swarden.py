@@ -1,18 +1,25 @@
 """The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import invariants.events as seen
 from engine_under_test import events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
+from engine_under_test.model.runner import ModelForward
+from engine_under_test.ports import Forward, Ports
+from engine_under_test.sampling import SamplingParams
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.unsteady import UnsteadyForward
 from harness.engines.capture import EngineCapture
+from harness.engines.compared_forward import ComparedForward
+from harness.engines.models import tiny_model
 from harness.engines.neighbour import Neighbour
 from harness.engines.port import Streamed, Submission
 from invariants import reference, view
@@ -51,6 +58,8 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     TagRead: seen.Read,
     TagWritten: seen.Written,
     seen.Fired: seen.Fired,  # told by the fault plan
+    seen.Written: seen.Written,  # and these where a model runs, by what compares it
+    seen.Compared: seen.Compared,
 }
 
 NOT_JUDGED = frozenset(
@@ -87,24 +96,24 @@ class ReferenceModel:
 
 
 class SwardenEngine:
-    """Our engine behind EnginePort, on fakes alone."""
+    """Our engine behind EnginePort, on fakes alone, or with a tiny `model` of that name in the place of the stand-in.
 
-    def __init__(self, config: EngineConfig) -> None:
+    With a model freed pages are poisoned: it has no tags by which one could tell who reads them.
+    """
+
+    def __init__(self, config: EngineConfig, model: str = "") -> None:
         self._events = EventLog()
         self.faults = FaultPlan(FAULTS, tell=lambda fault: self._events.notice(seen.Fired(fault)))
         self._clock = FakeClock()
-        self._engine = create_engine(
-            config,
-            forward=FakeForward(ReferenceModel(), note=self._events.notice, plan=self.faults),
-            clock=self._clock,
-            observer=self._events,
-            backing=FakeBacking(self.faults),
-        )
+        self._compared = self._model_forward(config, model) if model else None
+        steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self._events.notice)
+        ports = Ports(UnsteadyForward(steady, self.faults), self._clock, self._events, FakeBacking(self.faults))
+        self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.windows = tuple(pool.window for pool in config.pools)
-        self.vocabulary = VOCABULARY
+        self.vocabulary = 0 if model else VOCABULARY
         self._steps = 0
 
     @property
@@ -112,20 +121,27 @@ class SwardenEngine:
         return self._engine.has_work
 
     def submit(self, submission: Submission) -> int:
-        return self._engine.submit(
+        request_id = self._engine.submit(
             submission.tokens,
-            max_new_tokens=submission.max_new_tokens,
-            stop_token_ids=submission.stop,
+            SamplingParams(submission.max_new_tokens, submission.stop),
             namespace=submission.namespace,
             priority=submission.priority,
         )
+        if self._compared is not None:
+            self._compared.submitted(request_id, submission.tokens)
+        return request_id
 
     def abort(self, request_id: int) -> None:
         self._engine.abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
-        return [Streamed._make(output) for output in self._engine.step()]
+        streamed = [Streamed._make(output[: len(Streamed._fields)]) for output in self._engine.step()]
+        if self._compared is not None:
+            for one in streamed:
+                if one.finish_reason is not None:
+                    self._compared.ended(one.request_id)
+        return streamed
 
     def advance_clock(self, ms: int) -> None:
         self._clock.advance(ms)
@@ -149,3 +165,8 @@ class SwardenEngine:
 
     def take_events(self) -> list[NamedTuple]:
         return self._events.take()
+
+    def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:
+        model = tiny_model(name, config)
+        forward = ModelForward(model.decoder, cleans=True)
+        return ComparedForward(forward, model.without_cache, self._events.notice)

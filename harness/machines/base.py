@@ -7,12 +7,15 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver
-from harness.engines.registry import build_driver
+from harness.engines.registry import RUN_MODELS, build_driver
 from harness.ops import Drain, Op
 
 
 class Listener(Protocol):
-    """Hears of each run, and says when it has heard enough."""
+    """Says with which model engines run, hears of each run, and says when it has heard enough."""
+
+    @property
+    def model(self) -> str: ...
 
     @property
     def is_over(self) -> bool: ...
@@ -41,7 +44,8 @@ class Machine(RuleBasedStateMachine):
         """Start the run's engines."""
         if not self.listener.is_over:
             self.configs = configs
-            self.driver = build_driver(self.machine, configs)
+            model = self.listener.model if self.machine in RUN_MODELS else ""
+            self.driver = build_driver(self.machine, configs, model=model)
 
     def apply(self, op: Op) -> None:
         if self.driver is not None and not self.listener.is_over:

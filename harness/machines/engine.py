@@ -26,6 +26,7 @@ from harness.ops import Abort, AdvanceClock, Drain, Flush, Op, Pause, Pressure, 
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
+CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 
 
 Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
@@ -123,9 +124,10 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Some who run, and one who is more important than most of them."""
-    many = draw(st.lists(submissions(load._replace(priorities=(0, 1, 2))), min_size=2, max_size=4))
-    late = draw(submissions(load._replace(priorities=(2, 3))))
+    """Some who run, and one who is more important than most of them; now and then than all who came before, too."""
+    least = draw(st.sampled_from(CONTEST_PRIORITIES))
+    many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
+    late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
     return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
 

@@ -17,7 +17,11 @@ CHUNK_BEYOND_THE_ROOM = Mutant(
             broken="    room = book.budget\n",
         ),
     ),
-    caught_by=("admitted_work_never_runs_out",),
+    caught_by=(
+        "admitted_work_never_runs_out",
+        "what_is_promised_is_what_is_needed",
+        "who_is_next_is_admitted_if_it_fits",
+    ),
 )
 
 ADMISSION_THAT_NEVER_PASSES = Mutant(
@@ -54,7 +58,11 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
             broken="for one in () if self._config.mixed_batches else running:",
         ),
     ),
-    caught_by=("admitted_work_never_runs_out", "reservations_cover_what_is_taken"),
+    caught_by=(
+        "admitted_work_never_runs_out",
+        "reservations_cover_what_is_taken",
+        "who_is_next_is_admitted_if_it_fits",
+    ),
 )
 
 DRAFTS_ARE_NOT_IN_THE_NEED = Mutant(

@@ -1,4 +1,4 @@
-"""Every bug that this project knows of, by its number: planted, waiting for its part, or excluded by design.
+"""Every bug that this project knows of, by its number: planted, waiting, excluded by design, or for the oracle alone.
 
 A row belongs to the catalogue by standing at the top of a module of this package.
 """
@@ -10,9 +10,9 @@ from pkgutil import iter_modules
 from harness import mutants
 from harness.errors import UsageError
 from harness.mutants.mutant import Mutant
-from harness.mutants.unplanted import Excluded, Waiting
+from harness.mutants.unplanted import Excluded, ForTheOracle, Waiting
 
-Row = Mutant | Waiting | Excluded
+Row = Mutant | Waiting | Excluded | ForTheOracle
 
 
 def collected() -> tuple[Row, ...]:
@@ -44,6 +44,8 @@ def planted_mutant(name: str) -> Mutant:
         return row
     if isinstance(row, Waiting):
         raise UsageError(f"mutant {name}: not planted, it waits for {row.capability}; want one of {', '.join(BY_ID)}")
+    if isinstance(row, ForTheOracle):
+        raise UsageError(f"mutant {name}: not hunted, {row.told_by} tells of it; want one of {', '.join(BY_ID)}")
     if isinstance(row, Excluded):
         raise UsageError(f"mutant {name}: not planted, excluded by design; want one of {', '.join(BY_ID)}")
     raise UsageError(f"mutant {name}: not in the catalogue; it has {', '.join(BY_ID)}")

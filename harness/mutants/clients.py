@@ -21,7 +21,7 @@ STOP_IS_NOT_HEEDED = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.request:Request.append",
-            healthy="if token in self.stop_token_ids:",
+            healthy="if token in self.sampling.stop_token_ids:",
             broken="if False:",
         ),
     ),

@@ -10,7 +10,12 @@ LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     id="B23",
     source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
     hunks=(Hunk(f"{EVICT}:evict", healthy=CHOICE, broken="if victim.is_leaf and not victim.locks[component]:"),),
-    caught_by=("AssertionError", "evictions_meet_their_need", "eviction_spares_locked_nodes"),
+    caught_by=(
+        "AssertionError",
+        "eviction_is_least_recently_used",
+        "eviction_spares_locked_nodes",
+        "evictions_meet_their_need",
+    ),
 )
 
 WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(

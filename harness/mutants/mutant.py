@@ -30,8 +30,9 @@ class Hunk(NamedTuple):
 class Mutant:
     """One bug.  `source` cites where it happened; one of `caught_by` must speak when it is planted.
 
-    `machine` names the machine whose traffic meets it.  What stands in `caught_by` is the name of an
-    invariant, or of an engine's own error where that is how the bug shows.
+    `machine` names the machine whose traffic meets it, `model` what its engines run instead of the stand-in.
+    What stands in `caught_by` is the name of an invariant, or of an engine's own error where that is how the
+    bug shows.
 
     A bug of a checker that `overlooks` another mutant is planted beside it: it is caught where that
     one's op-log fails by the first of `caught_by` without it, and no longer with it.
@@ -42,6 +43,7 @@ class Mutant:
     hunks: tuple[Hunk, ...]
     caught_by: tuple[str, ...]
     machine: str = "engine"
+    model: str = ""
     overlooks: "Mutant | None" = None
 
     @property

@@ -44,6 +44,7 @@ STALE_RESULT_COUNTS = Mutant(
         ),
     ),
     caught_by=(
+        "what_is_launched_is_in_flight",
         "clients_get_what_passes_computed",
         "what_is_committed_has_landed",
         "outputs_equal_the_reference",

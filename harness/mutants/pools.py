@@ -95,8 +95,8 @@ STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.pools.kv_store:KVStore.__init__",
-            healthy="torch.zeros((spec.num_pages + 1, page_size), dtype=torch.int64)",
-            broken="torch.zeros((min(one.num_pages for one in pools) + 1, page_size), dtype=torch.int64)",
+            healthy="shape = (*outer, spec.num_pages + 1, page_size, *inner)",
+            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, page_size, *inner)",
         ),
     ),
     caught_by=("IndexError", "RuntimeError"),

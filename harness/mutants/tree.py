@@ -53,7 +53,12 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
             broken="elif not dead_until:",
         ),
     ),
-    caught_by=("matches_are_the_longest_valid", "inserted_prefixes_match", "the_model_agrees"),
+    caught_by=(
+        "matches_are_the_longest_valid",
+        "inserted_prefixes_match",
+        "the_model_agrees",
+        "who_is_next_is_admitted_if_it_fits",
+    ),
 )
 
 PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(

@@ -1,6 +1,9 @@
-"""What stands in the catalogue without being planted: it waits for a part, or the design leaves no room for it."""
+"""What stands in the catalogue without being hunted: it waits for a part, has no room here, or cannot be seen."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+
+from harness.mutants.mutant import Hunk, Mutant
 
 
 @dataclass(frozen=True)
@@ -24,3 +27,20 @@ class Excluded:
     because: str
     invariant: str
     case: str
+
+
+@dataclass(frozen=True)
+class ForTheOracle:
+    """A bug of a model of which random traffic sees nothing, since what it is held against has it too.
+
+    `told_by` is the test that plants it and holds the model against an implementation that nobody here wrote.
+    """
+
+    id: str
+    source: str
+    hunks: tuple[Hunk, ...]
+    told_by: str
+
+    def planted(self) -> AbstractContextManager[None]:
+        """The context in which the bug is in the engine."""
+        return Mutant(self.id, self.source, self.hunks, caught_by=()).planted()

@@ -32,6 +32,7 @@ class Recorder:
 
     corpus: Corpus = field(default_factory=Corpus)
     is_over: bool = False
+    model: str = ""
 
     def on_op(self, driver: Driver) -> None:
         """A run goes on to its end."""

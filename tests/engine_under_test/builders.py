@@ -4,10 +4,11 @@ Unless a test says otherwise a page holds 4 tokens and the window is 6, so that 
 a prefix, two pages, must be live.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import RadixTree
@@ -15,7 +16,9 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.events import Event, Launched
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import Ports
 from engine_under_test.request import Request
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.units import Owner
 from fakes.backing import FakeBacking
@@ -23,6 +26,7 @@ from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
+from fakes.unsteady import UnsteadyForward
 from harness.engines.swarden import VOCABULARY, ReferenceModel
 from invariants.reference import Expectation
 
@@ -65,19 +69,29 @@ class Stretch(NamedTuple):
     live: str
 
 
+def nodes_of(tree: RadixTree) -> Iterator[Node]:
+    """Every node but the roots, parents before children."""
+    stack = list(tree.roots.values())[::-1]
+    while stack:
+        node = stack.pop()
+        if node.in_tree:
+            yield node
+        stack.extend(reversed(node.children.values()))
+
+
 def stretches(tree: RadixTree) -> list[Stretch]:
     """The nodes of a tree, parents before children."""
     names = [component.name for component in tree.components]
     return [
         Stretch(node.start, node.end, " ".join(name for name, live in zip(names, node.live, strict=True) if live))
-        for node in tree.nodes()
+        for node in nodes_of(tree)
     ]
 
 
 def locks(tree: RadixTree, pool: str) -> dict[tuple[int, int], int]:
     """How many receipts cover each node in one pool, by its start and end."""
     [index] = [index for index, component in enumerate(tree.components) if component.name == pool]
-    return {(node.start, node.end): node.locks[index] for node in tree.nodes()}
+    return {(node.start, node.end): node.locks[index] for node in nodes_of(tree)}
 
 
 def free_pages(memory: KVMemory) -> dict[str, int]:
@@ -112,7 +126,7 @@ class CacheBench:
     def start(self, tokens: Sequence[int], *, namespace: int = 0) -> Request:
         """A request that has a row and a lock on what is cached of its tokens."""
         self._num_requests += 1
-        request = Request(self._num_requests, len(tokens), list(tokens), 0, namespace=namespace)
+        request = Request(self._num_requests, len(tokens), list(tokens), SamplingParams(0), namespace=namespace)
         match = self.cache.match(request.tokens, namespace)
         [row] = self.memory.table.rows.take(1, owner=request.owner)
         length = match.length
@@ -174,13 +188,9 @@ class Serving:
         self.heard = heard or Heard()
         self.clock = FakeClock()
         self.faults = FaultPlan(FAULTS)
-        self.engine: Engine = create_engine(
-            config,
-            forward=FakeForward(ReferenceModel(), plan=self.faults),
-            clock=self.clock,
-            observer=self.heard if observed else None,
-            backing=FakeBacking(self.faults),
-        )
+        forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
+        ports = Ports(forward, self.clock, self.heard if observed else None, FakeBacking(self.faults))
+        self.engine: Engine = create_engine(config, ports=ports)
         self.received: dict[int, Received] = {}
 
     def submit(
@@ -194,9 +204,8 @@ class Serving:
     ) -> int:
         request_id = self.engine.submit(
             prompt,
-            max_new_tokens=max_new_tokens,
+            SamplingParams(max_new_tokens, stop_token_ids),
             namespace=namespace,
-            stop_token_ids=stop_token_ids,
             priority=priority,
         )
         self.received[request_id] = Received()

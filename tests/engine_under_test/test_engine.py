@@ -346,6 +346,9 @@ def test_whether_somebody_observes_changes_nothing(observed):
     for prompt, max_new_tokens in [*TRAFFIC, ([], 1)]:
         serving.submit(prompt, max_new_tokens=max_new_tokens)
 
+    serving.step(2)
+    serving.engine.pause()
+    serving.engine.resume()
     serving.run()
     serving.engine.flush()
 

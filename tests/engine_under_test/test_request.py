@@ -3,10 +3,11 @@
 import pytest
 
 from engine_under_test.request import Output, Request
+from engine_under_test.sampling import SamplingParams
 
 
 def a_request(**fields):
-    return Request(1, 3, [5, 6, 7], **{"max_new_tokens": 2} | fields)
+    return Request(1, 3, [5, 6, 7], SamplingParams(**{"max_new_tokens": 2} | fields))
 
 
 @pytest.mark.parametrize(

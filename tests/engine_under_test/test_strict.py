@@ -5,6 +5,8 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import ConfigError
+from engine_under_test.ports import Ports
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE, Both, Setting, both, checker_of, setting_of
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
@@ -31,7 +33,6 @@ def test_a_level_has_a_name_and_a_number(value, setting):
 
 def test_nothing_asked_for_is_off():
     assert setting_of({}) is None
-    assert checker_of({}) is None
 
 
 @pytest.mark.parametrize("value", ["audi", "4", "-1", "audit:", "audit:log", ":report:report", "²"])
@@ -49,7 +50,7 @@ def test_a_level_that_nobody_offers_says_what_to_do(monkeypatch):
     monkeypatch.setattr("engine_under_test.strict.GROUP", "swarden.no_such_group")
 
     with pytest.raises(ConfigError) as raised:
-        checker_of({VARIABLE: "audit"})
+        checker_of(Setting("audit", reports=False))
 
     assert str(raised.value) == (
         "SWARDEN_STRICT_MEM_CHECK: no installed package has a checker for 'audit' (entry points "
@@ -61,7 +62,7 @@ def test_off_costs_nothing(monkeypatch):
     """There is no observer at all."""
     monkeypatch.setenv(VARIABLE, "off")
 
-    engine = create_engine(EngineConfig(), forward=FakeForward(ReferenceModel()), clock=FakeClock())
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock()))
 
     assert engine.memory.table.rows.observer is None
 
@@ -69,9 +70,9 @@ def test_off_costs_nothing(monkeypatch):
 def test_the_observer_hears_what_the_checker_hears(monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
     heard = Heard()
-    engine = create_engine(EngineConfig(), forward=FakeForward(ReferenceModel()), clock=FakeClock(), observer=heard)
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock(), heard))
 
-    engine.submit([1, 2, 3], max_new_tokens=1)
+    engine.submit([1, 2, 3], SamplingParams(1))
     engine.step()
 
     assert isinstance(engine.memory.table.rows.observer, Both)

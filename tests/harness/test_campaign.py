@@ -44,6 +44,31 @@ def test_the_same_seed_does_the_same():
     assert first.diverged == []
 
 
+@pytest.mark.parametrize("model", ["tiny-gemma3", "tiny-gpt-oss"])
+def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
+    """The same ops from the same seed as with the stand-in, checked by other laws, the same when run twice."""
+    result, with_the_stand_in = work(model=model), work()
+
+    assert (result.findings, result.diverged) == ({}, [])
+    assert result.tallies.rechecked == 2
+    assert result.tallies.ops == with_the_stand_in.tallies.ops
+    assert result.tallies.evaluated["logits_are_those_without_a_cache"] > 100
+    assert result.tallies.evaluated["every_slot_read_holds_its_prefix"] == 0
+    assert result.tallies.not_applicable["every_slot_read_holds_its_prefix"] > 100
+
+
+def test_a_finding_says_with_which_model_it_was_met():
+    [finding] = work(model="tiny-qwen2", mutant="S110", stop_on_first=True, max_runs=None).findings.values()
+
+    assert (finding.log.header.model, finding.invariant) == ("tiny-qwen2", "logits_are_those_without_a_cache")
+
+
+def test_parts_of_an_engine_run_no_model():
+    result = work(model="tiny-gemma3", machine="ledger", max_runs=2)
+
+    assert (result.tallies.runs, result.findings) == (2, {})
+
+
 def test_the_length_of_runs_goes_round_with_the_batches():
     profile = replace(TINY, ops_per_run=(3, 9, 30))
 
@@ -114,6 +139,14 @@ def test_results_of_workers_add_up():
 def test_an_earned_campaign_is_green():
     """Everything evaluated, every probe at its floor, no op mostly idle."""
     assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01)) == []
+
+
+def test_of_an_op_that_hardly_came_nothing_is_owed():
+    result = earned()
+    result.tallies.ops.update({"complete": 19})
+    result.tallies.noops.update({"complete": 12})
+
+    assert why_not_green(result, TINY) == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
 from fakes.catalog import FAULTS
+from harness.engines.models import MODELS
 from harness.oplog import KINDS, Header, OpLog, OpLogError
 from harness.ops import OPS_OF, Abort, Flush, Recipe, Slide, Step, Submit
 from tests.harness.some_ops import any_ops
@@ -135,6 +136,16 @@ BROKEN_HEADERS = [
         "unknown fault",
         HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
         f":1: the header: unknown fault pool.explodes, this build knows {', '.join(FAULTS)}; {CORRECT}",
+    ),
+    (
+        "unknown model",
+        HEADER.replace("]}", '],"model":"huge-gemma3"}'),
+        f':1: the header: model is "huge-gemma3", machine engine runs {", ".join(MODELS)}; {CORRECT}',
+    ),
+    (
+        "a model where nothing runs one",
+        HEADER.replace("engine", "tree", 1).replace("]}", '],"model":"tiny-gemma3"}'),
+        f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
     ),
     ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
     ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),

@@ -16,9 +16,9 @@ CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
 
 
-def fresh_log(mutant=None):
+def fresh_log(mutant=None, model=""):
     """The log of a run of OPS, as a campaign would write it."""
-    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant=mutant), OPS)
+    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant=mutant, model=model), OPS)
     return log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True))
 
 
@@ -37,6 +37,16 @@ def test_a_log_of_a_planted_bug_fails_as_before():
     assert outcome.diverged is None
     assert outcome.driver.failure is not None
     assert outcome.driver.failure.fingerprint == outcome.log.header.expected
+
+
+def test_a_log_of_a_model_runs_with_it_again():
+    """And a bug that only a model can have shows again, which it does not with the stand-in."""
+    healthy, failing = fresh_log(model="tiny-mistral"), fresh_log("S110", model="tiny-mistral")
+    with_the_stand_in = msgspec.structs.replace(failing.header, model="")
+
+    assert (replay(healthy).verdict, replay(healthy).diverged) == (Verdict.FIXED, None)
+    assert (replay(failing).verdict, replay(failing).diverged) == (Verdict.FAILED, None)
+    assert run_log(OpLog(with_the_stand_in, failing.ops)).failure is None
 
 
 def test_a_log_that_fails_in_another_way_has_changed():

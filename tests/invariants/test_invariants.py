@@ -133,6 +133,10 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
     [
         pytest.param(content.UNFORETOLD, "outputs_equal_the_reference", id="outputs"),
         pytest.param(content.UNFORETOLD, "every_slot_read_holds_its_prefix", id="tags"),
+        pytest.param(content.COMPARED, "every_slot_read_holds_its_prefix", id="tags-of-a-model"),
+        pytest.param(content.COMPARED, "reads_cover_the_window", id="reads-of-a-model"),
+        pytest.param(HEALTHY, "logits_are_those_without_a_cache", id="logits-of-the-stand-in"),
+        pytest.param(HEALTHY, "outputs_are_those_without_a_cache", id="outputs-of-the-stand-in"),
         pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
         pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
         pytest.param(HEALTHY, "a_paused_engine_stands_still", id="no-pause"),

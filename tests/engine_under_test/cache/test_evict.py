@@ -6,7 +6,7 @@ from engine_under_test.cache.evict import evict
 from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.events import Evicted, Removed, Tombstoned
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, Stretch, stretches
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, Stretch, nodes_of, stretches
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 
@@ -234,7 +234,7 @@ def test_an_eviction_reports_what_was_needed_what_came_and_what_is_left():
 
 def test_what_goes_is_reported_by_node():
     bench = bench_with(LONG)
-    upper, leaf = (node.id for node in bench.cache.tree.nodes())
+    upper, leaf = (node.id for node in nodes_of(bench.cache.tree))
 
     bench.cache.evict({"swa": 1})
     bench.cache.evict({"full": 1})

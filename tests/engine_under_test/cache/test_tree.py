@@ -6,7 +6,7 @@ from engine_under_test.cache.locks import LockDesk
 from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import Insertion, RadixTree
 from engine_under_test.events import Recovered, Split
-from tests.engine_under_test.builders import PAGE, WINDOW, Heard, Stretch, locks, stretches
+from tests.engine_under_test.builders import PAGE, WINDOW, Heard, Stretch, locks, nodes_of, stretches
 
 KEY = list(range(100, 124))
 PAGES = [1, 2, 3, 4, 5, 6]
@@ -339,7 +339,7 @@ def test_only_whole_pages_are_inserted(key, frontier, message):
 def test_a_node_with_children_is_not_removed():
     tree = tree_of()
     insert(tree, PAGES[:5])
-    parent, _ = tree.nodes()
+    parent, _ = nodes_of(tree)
 
     with pytest.raises(AssertionError) as caught:
         tree.remove(parent)
@@ -369,7 +369,7 @@ def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, t
     tree = tree_of()
     insert(tree, PAGES[:num_pages])
 
-    assert [tree.is_tail(node) for node in tree.nodes()] == tails
+    assert [tree.is_tail(node) for node in nodes_of(tree)] == tails
 
 
 def test_a_short_side_branch_makes_a_tail_of_what_it_hangs_on():
@@ -378,7 +378,7 @@ def test_a_short_side_branch_makes_a_tail_of_what_it_hangs_on():
 
     insert(tree, [1, 2, 3, 14], key=[*KEY[:12], 1, 2, 3, 4])
 
-    assert [(node.end, tree.is_tail(node)) for node in tree.nodes()] == [
+    assert [(node.end, tree.is_tail(node)) for node in nodes_of(tree)] == [
         (12, True),
         (20, True),
         (16, True),
@@ -389,4 +389,4 @@ def test_without_a_window_nothing_is_a_tail():
     tree = tree_of(FULL_ONLY)
     insert(tree, PAGES[:2])
 
-    assert [tree.is_tail(node) for node in tree.nodes()] == [False]
+    assert [tree.is_tail(node) for node in nodes_of(tree)] == [False]

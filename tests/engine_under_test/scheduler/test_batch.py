@@ -3,6 +3,7 @@
 import pytest
 
 from engine_under_test.ports import ForwardEntry, PageSpan
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.batch import Entry, forward_batch
 from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench
 
@@ -13,7 +14,7 @@ def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
     """A pass over [start, end) of KEY, with the pages of [0, end) in the order 1, 2, 3…"""
     bench = CacheBench(config)
     request = bench.start(KEY)
-    request.max_new_tokens = max_new_tokens
+    request.sampling = SamplingParams(max_new_tokens)
     bench.compute(request, end)
     entry = Entry(request, bench.custody.record(request), start, end, completes_input=end == len(KEY))
     return forward_batch(bench.memory, 7, [entry])
@@ -30,7 +31,7 @@ def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
 def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, samples):
     batch = a_pass(16, end, max_new_tokens=max_new_tokens)
 
-    assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, samples)]
+    assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, samples, sampling=SamplingParams(max_new_tokens))]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from engine_under_test.events import Admitted, Discarded, Preempted
 from engine_under_test.request import Request
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.preempt import Yield, victims
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, Serving, hold, let_go
 
@@ -14,7 +15,7 @@ ONE_ROW = replace(HYBRID, max_running_requests=1, preemption_threshold=0)
 
 
 def giving(request_id: int, priority: int = 0, **own: int) -> Yield:
-    return Yield(Request(request_id, 1, [1], 9, priority=priority), own, {"full": 1})
+    return Yield(Request(request_id, 1, [1], SamplingParams(9), priority=priority), own, {"full": 1})
 
 
 def ids(requests) -> list[int]:

@@ -3,6 +3,7 @@
 import pytest
 
 from engine_under_test.request import Request
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.queues import WaitingQueue
 
 
@@ -14,7 +15,7 @@ def queue_of(*ids: int) -> WaitingQueue:
 
 
 def request(request_id: int) -> Request:
-    return Request(request_id, 1, [request_id], 1)
+    return Request(request_id, 1, [request_id], SamplingParams(1))
 
 
 def ids(requests) -> list[int]:
@@ -55,7 +56,7 @@ def test_the_longest_match_goes_first_and_the_first_come_among_equals():
 def test_the_most_important_goes_first_then_the_longest_match_then_who_came_first():
     queue = WaitingQueue()
     for request_id, priority in ((1, 0), (2, 1), (3, 1), (4, 0), (5, 1)):
-        queue.add(Request(request_id, 1, [1], 1, priority=priority))
+        queue.add(Request(request_id, 1, [1], SamplingParams(1), priority=priority))
 
     by_arrival = queue.in_order()
     by_match = queue.in_order(lambda request: {3: 8, 4: 8}.get(request.id, 0))

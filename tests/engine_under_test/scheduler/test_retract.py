@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.request import Request
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 from tests.engine_under_test.builders import FULL_ONLY
 
@@ -15,7 +16,7 @@ def request(
     request_id: int, *, prompt_len: int = 4, num_outputs: int = 0, max_new_tokens: int = 100, priority: int = 0
 ) -> Request:
     tokens = [0] * (prompt_len + num_outputs)
-    return Request(request_id, prompt_len, tokens, max_new_tokens, priority=priority)
+    return Request(request_id, prompt_len, tokens, SamplingParams(max_new_tokens), priority=priority)
 
 
 @pytest.mark.parametrize(

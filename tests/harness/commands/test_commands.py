@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine_under_test.config import EngineConfig
+from harness.engines.models import MODELS
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Recipe, Step, Submit
 from harness.replay import log_of, run_log
@@ -17,13 +18,13 @@ CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
 
 
-def swarden(*arguments, cwd, stdout=subprocess.PIPE):
-    """Run the command as a process of its own."""
+def swarden(*arguments, cwd, stdout=subprocess.PIPE, **environment):
+    """Run the command as a process of its own; `environment` comes besides the little that it needs."""
     script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=cwd,
-        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1", "COLUMNS": "200"} | environment,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -94,6 +95,18 @@ def test_a_planted_bug_that_is_missed_is_red(tmp_path):
     assert run.stdout.startswith("red: mutant B18: missed by ")
 
 
+def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path):
+    """Nobody has to name it."""
+    found = swarden("fuzz", "--mutant", "S113", "--stop-on-first", "--workers", 1, "--seed", 1, "--json", cwd=tmp_path)
+    [finding] = json.loads(found.stdout)["findings"]
+
+    again = swarden("replay", finding["path"], cwd=tmp_path)
+
+    assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
+    assert "--model tiny-gemma3" in found.stderr
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nlogits_are_those_without_a_cache: ")
+
+
 def test_two_workers_share_a_campaign(tmp_path):
     """Each takes every second batch; the runs are those of the campaign, the counts of both."""
     run = swarden("fuzz", "--profile", "smoke", "--runs", 10, "--workers", 2, "--seed", 5, "--json", cwd=tmp_path)
@@ -152,6 +165,21 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
             ("fuzz", "--machine", "toaster"),
             "swarden: --machine: 'toaster' is not one of engine",
             id="unknown-machine",
+        ),
+        pytest.param(
+            ("fuzz", "--model", "huge-gemma3"),
+            f"swarden: --model: 'huge-gemma3' is not one of {', '.join(MODELS)}",
+            id="unknown-model",
+        ),
+        pytest.param(
+            ("fuzz", "--model", "tiny-gemma3", "--machine", "tree"),
+            "swarden: --model: machine tree runs no model; only engine does",
+            id="a-model-for-a-part",
+        ),
+        pytest.param(
+            ("fuzz", "--mutant", "S116"),
+            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py tells of it; want one of B1, ",
+            id="a-bug-for-the-oracle",
         ),
         pytest.param(
             ("fuzz", "--mutant", "B0"), "swarden: mutant B0: not in the catalogue; it has ", id="unknown-mutant"

@@ -8,7 +8,7 @@ from harness.sources import ROOT
 
 
 def mutation_of(one: Equivalent, line: int) -> Mutation:
-    path, place = one.place.split(" ")
+    path, place = one.place.split(" ", 1)
     diff = "\n".join(f"{text[0]}        {text[2:]}" for text in one.changed)
     return Mutation(path, place, "core/AddNot", line, diff, "")
 

@@ -5,6 +5,8 @@ from random import Random
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine
+from engine_under_test.ports import Ports
+from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel, SwardenEngine
@@ -99,16 +101,12 @@ class Watched:
     def __init__(self, level: str, config: EngineConfig | None = None, *, reports: bool = False) -> None:
         self.clock = FakeClock()
         self.checker = LEVELS[level](reports=reports)
-        self.engine = Engine(
-            config or some_config(),
-            forward=FakeForward(ReferenceModel()),
-            clock=self.clock,
-            observer=self.checker,
-        )
+        ports = Ports(FakeForward(ReferenceModel()), self.clock, self.checker)
+        self.engine = Engine(config or some_config(), ports)
         self.checker.attach(self.engine)
 
     def submit(self, *tokens: int, max_new_tokens: int = 4) -> int:
-        return self.engine.submit(tokens or range(12), max_new_tokens=max_new_tokens)
+        return self.engine.submit(tokens or range(12), SamplingParams(max_new_tokens))
 
     def serve(self) -> None:
         """Prompts of which each goes on where the one before it ends, one after the other."""

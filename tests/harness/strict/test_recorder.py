@@ -4,6 +4,7 @@ import pytest
 
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Refused
+from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE, Both
 from engine_under_test.units import request_owner
 from harness.engines.swarden import SwardenEngine
@@ -29,8 +30,8 @@ def test_what_was_asked_is_kept_literally():
     """Steps in a row are one op; whom an abort meant is said by its place among those alive."""
     watched = Watched("sums")
     engine = watched.engine
-    engine.submit(PROMPT, max_new_tokens=1, stop_token_ids=[7], namespace=2, priority=3)
-    engine.submit(range(9), max_new_tokens=9)
+    engine.submit(PROMPT, SamplingParams(1, [7]), namespace=2, priority=3)
+    engine.submit(range(9), SamplingParams(9))
     watched.step(2)
     engine.abort(2)
     engine.flush()

@@ -6,10 +6,12 @@ from dataclasses import replace
 from invariants.content import (
     clients_get_what_passes_computed,
     every_slot_read_holds_its_prefix,
+    logits_are_those_without_a_cache,
+    outputs_are_those_without_a_cache,
     outputs_equal_the_reference,
     reads_cover_the_window,
 )
-from invariants.events import Completed, Discarded, Late, Launched, Read, Retracted, Written
+from invariants.events import Compared, Completed, Discarded, Late, Launched, Read, Retracted, Written
 from invariants.reference import Reference
 from invariants.view import RequestView
 from tests.invariants.builders import FLYING, HEALTHY, broken, during, healthy, in_flight, reference, tags
@@ -26,6 +28,13 @@ def written(page, *earlier):
     return during(*earlier, Written(7, 1, "swa", 20, 21, (page,)))
 
 
+def compared(*later, **changes):
+    """A step in which position 20 was computed by a model, rightly but for these changes."""
+    token = reference(22).expectations[1].tokens[21]
+    healthy_one = Compared(7, 1, 20, 21, 20, 3e-15, 1e-9, token, token)
+    return during(LAUNCHED, healthy_one._replace(**changes), *later)
+
+
 def misheard():
     """The reference of a client to whom the engine sent another last token."""
     heard = reference(21)
@@ -35,6 +44,7 @@ def misheard():
 
 SAID, TRUE = misheard().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
 
+COMPARED = compared()
 UNFORETOLD = replace(HEALTHY, reference=Reference())
 
 CASES = [
@@ -89,6 +99,38 @@ CASES = [
         "by-a-pass-that-was-launched-before",
         in_flight(Read(7, 1, "full", 0, tags(0, 21)), Completed(7)),
         ("request r1", "read nothing of swa, want [15, 21)"),
+    ),
+    healthy(logits_are_those_without_a_cache, COMPARED),
+    healthy(logits_are_those_without_a_cache, compared(difference=1e-9), "as-far-off-as-may-be"),
+    healthy(logits_are_those_without_a_cache, compared(Discarded(7, 1), difference=float("nan")), "discarded"),
+    healthy(logits_are_those_without_a_cache, compared(difference=None), "not-asked-for"),
+    broken(
+        logits_are_those_without_a_cache,
+        "too-far-off",
+        compared(start=16, position=18, difference=0.25),
+        ("request r1", "computed [16, 21): the logits at position 18 are off by 0.25, want at most 1e-09"),
+    ),
+    broken(
+        logits_are_those_without_a_cache,
+        "not-a-number",
+        compared(difference=float("nan")),
+        ("request r1", "computed [20, 21): the logits at position 20 are off by nan, want at most 1e-09"),
+    ),
+    healthy(outputs_are_those_without_a_cache, COMPARED),
+    healthy(outputs_are_those_without_a_cache, compared(token=None, likeliest=None), "nothing-sampled"),
+    healthy(outputs_are_those_without_a_cache, compared(Discarded(7, 1), token=1, likeliest=2), "discarded"),
+    broken(
+        outputs_are_those_without_a_cache,
+        "another-sampled-and-another-streamed",
+        compared(token=1, likeliest=2),
+        ("request r1", "token 1 at position 21, the likeliest is 2"),
+        ("request r1", f"token {TRUE} at position 21, the likeliest is 2"),
+    ),
+    broken(
+        outputs_are_those_without_a_cache,
+        "another-streamed",
+        replace(COMPARED, reference=misheard()),
+        ("request r1", f"token {SAID} at position 21, the likeliest is {TRUE}"),
     ),
     healthy(clients_get_what_passes_computed),
     healthy(clients_get_what_passes_computed, FLYING, "one-step-later"),

@@ -63,6 +63,18 @@ CASES = [
     ),
     broken(
         a_paused_engine_stands_still,
+        "begun-without-a-word",
+        idle(before=AFTER, after=replace(AFTER, records=(), pools=NOTHING_OF_R1, receipts=(), is_paused=True)),
+        ("engine", "is in a pause, and told nobody"),
+    ),
+    broken(
+        a_paused_engine_stands_still,
+        "ended-without-a-word",
+        idle(before=replace(AFTER, is_paused=True), after=AFTER),
+        ("engine", "has left a pause, and told nobody"),
+    ),
+    broken(
+        a_paused_engine_stands_still,
         "launches",
         paused(Launched(8, ())),
         ("launch 8", "is launched in a pause"),

@@ -14,8 +14,9 @@ from invariants.events import (
     RanOut,
     Retracted,
 )
-from invariants.view import Owner
+from invariants.view import PRIORITY, Estimates, Owner
 from invariants.yielding import (
+    a_retraction_lets_the_others_go_on,
     failed_passes_are_retried_or_given_up,
     finished_requests_hold_nothing,
     only_who_cannot_go_on_runs_out_of_memory,
@@ -23,6 +24,7 @@ from invariants.yielding import (
     retracted_requests_hold_nothing,
     retraction_is_necessary,
     who_has_least_to_lose_is_retracted,
+    who_is_first_gets_the_place_of_the_less_important,
 )
 from tests.invariants.builders import (
     AFTER,
@@ -38,12 +40,14 @@ from tests.invariants.builders import (
     holding,
     idle,
     in_flight,
+    swapped,
 )
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 PREEMPTED = Preempted(1, 3, 2)
 LOST = Finished(1, "forward failed 1 times: lost")
 RETRACTED = Retracted(1, 4, (("swa", 1),))
+DECODED = Launched(7, ((1, 20, 21),))
 NOTHING_OF_R1 = {
     "records": (),
     "pools": tuple(
@@ -79,6 +83,23 @@ def preempting(*events, threshold=0, other_priority=2):
     limits = LIMITS._replace(preemption_threshold=threshold)
     before = replace(BEFORE, requests=ranks, records=(small, other), limits=limits)
     return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
+
+
+def rivalling(*events, priority=5, running=None, limits=None, **pools):
+    """r1 of priority 2 runs in the last row; r2 of priority 5 waits and has room for its pages."""
+    first, second = BEFORE.requests or ()
+    assert BEFORE.claims is not None, "the engine makes claims"
+    state = replace(
+        BEFORE,
+        requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority)),
+        limits=LIMITS._replace(
+            preemption_threshold=0, estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY,)
+        )._replace(**(limits or {})),
+        claims=BEFORE.claims._replace(exact_ratio=0.5),
+    )
+    for name, free in {"rows": (), **pools}.items():
+        state = replace(state, pools=swapped(state, name, free=free))
+    return idle(*events, before=state)
 
 
 def failing(*events, before=0, after=0):
@@ -147,6 +168,61 @@ CASES = [
             "request r1",
             "preempted for request r2, yet its priority is 2, that of the other 5, the threshold 3",
         ),
+    ),
+    healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), DECODED)),
+    healthy(a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"),
+    broken(
+        a_retraction_lets_the_others_go_on,
+        "nobody-is-decoded",
+        during(Retracted(9, 4, ())),
+        ("request r1", "runs on, yet no pass since the retraction computes anything for it"),
+    ),
+    broken(
+        a_retraction_lets_the_others_go_on,
+        "decoded-before-it",
+        during(DECODED, Retracted(9, 4, ())),
+        ("request r1", "runs on, yet no pass since the retraction computes anything for it"),
+    ),
+    healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(PREEMPTED)),
+    healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(priority=2), "as-important"),
+    healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(rows=(2,)), "a-row-is-free"),
+    healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(swa=(6,)), "a-page-is-lacking-too"),
+    healthy(
+        who_is_first_gets_the_place_of_the_less_important,
+        rivalling(limits={"preemption_threshold": 3}),
+        "not-by-more-than-the-threshold",
+    ),
+    healthy(
+        who_is_first_gets_the_place_of_the_less_important,
+        rivalling(running={"max_new_tokens": 3}),
+        "its-last-token-is-in-flight",
+    ),
+    healthy(
+        who_is_first_gets_the_place_of_the_less_important,
+        rivalling(limits={"mixes_batches": True, "chunk_len": 1}),
+        "no-token-to-prefill",
+    ),
+    healthy(
+        who_is_first_gets_the_place_of_the_less_important,
+        rivalling(running={"place": "chunked"}),
+        "a-prompt-has-begun",
+    ),
+    healthy(
+        who_is_first_gets_the_place_of_the_less_important,
+        rivalling(Completed(7), Launched(8, ())),
+        "results-were-waited-for",
+    ),
+    broken(
+        who_is_first_gets_the_place_of_the_less_important,
+        "nobody-gives-way",
+        rivalling(DECODED),
+        ("request r2", "waits for a row alone, yet request r1 of less importance goes on"),
+    ),
+    broken(
+        who_is_first_gets_the_place_of_the_less_important,
+        "nobody-gives-way-in-a-mixed-batch",
+        rivalling(DECODED, limits={"mixes_batches": True, "chunk_len": 5}),
+        ("request r2", "waits for a row alone, yet request r1 of less importance goes on"),
     ),
     healthy(retraction_is_necessary, short(RETRACTED, frontier=12)),
     broken(

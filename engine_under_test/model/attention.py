@@ -1,0 +1,73 @@
+"""Attention over keys and values that somebody gathered, and who sees whom."""
+
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from engine_under_test.model.layers import working_dtype
+
+
+class Scoring(NamedTuple):
+    """How a layer turns q and k into weights.
+
+    `softcap` c bounds scores by c tanh(score / c) before they are masked.  `sinks`, (heads,), are one more score of
+    each query in the sum that its weights are divided by, and weigh nothing.
+    """
+
+    scale: float
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+
+def visible(query_positions: torch.Tensor, key_positions: torch.Tensor, window: int | None) -> torch.Tensor:
+    """Who sees whom, bool (…, queries, keys): position p sees (p - window, p], or [0, p] where window is None.
+
+    Both are int64, (…, queries) and (…, keys).  `window` counts the position itself, as in Hugging Face configurations.
+    """
+    distance = query_positions.unsqueeze(-1) - key_positions.unsqueeze(-2)
+    seen = distance >= 0
+    return seen if window is None else seen & (distance < window)
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: torch.Tensor, scoring: Scoring
+) -> torch.Tensor:
+    """What each query reads: (batch, heads, queries, head_dim), in q's dtype.
+
+    q is (batch, heads, queries, head_dim); k and v are (batch, kv_heads, keys, head_dim), heads a multiple of kv_heads.
+    `mask` is bool, (batch, 1 or heads, queries, keys), True where seen; each query sees something.  What nobody sees
+    must be finite all the same: a NaN times a weight of nothing is a NaN.
+    """
+    if scoring.softcap is not None or scoring.sinks is not None:
+        return explicit_attention(q, k, v, mask=mask, scoring=scoring)
+    if q.shape[2] == 1 and mask.shape[1] == 1:
+        # With one query each, the heads that share a kv head are its queries: no head is repeated.
+        grouped = q.reshape(len(q), k.shape[1], -1, q.shape[3])
+        return functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scoring.scale).view(q.shape)
+    grouped_query = q.shape[1] != k.shape[1]
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=scoring.scale, enable_gqa=grouped_query
+    )
+
+
+def explicit_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: torch.Tensor, scoring: Scoring
+) -> torch.Tensor:
+    """As `attention`, step by step: what it is held against, and the way where there is a softcap or there are sinks.
+
+    Weights are computed in at least float32.
+    """
+    batch, heads, queries, head_dim = q.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    softcap = scoring.softcap
+    grouped = (q * (scoring.scale / (softcap or 1.0))).reshape(batch, kv_heads, -1, head_dim)
+    scores = torch.matmul(grouped, k.transpose(2, 3)).view(batch, heads, queries, keys).to(working_dtype(q.dtype))
+    if softcap is not None:
+        scores = scores.tanh_().mul_(softcap)
+    scores = torch.where(mask, scores, -torch.inf)
+    if scoring.sinks is not None:
+        sinks = scoring.sinks.to(scores.dtype).view(1, heads, 1, 1).expand(batch, heads, queries, 1)
+        scores = torch.cat((scores, sinks), dim=-1)
+    weights = scores.softmax(dim=-1)[..., :keys].to(v.dtype)
+    return torch.matmul(weights.reshape(batch, kv_heads, -1, keys), v).view(q.shape)

@@ -1,0 +1,97 @@
+"""Reads a checkpoint directory as Hugging Face lays it out: config.json, and safetensors in one file or in shards."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from engine_under_test.errors import CheckpointError
+from engine_under_test.model.decoder import Decoder
+from engine_under_test.model.families import spec_of
+from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.weights import HEAD, tensor_shapes
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+AGAIN = "download the checkpoint again"
+
+
+def read_spec(directory: Path) -> ModelSpec:
+    """What the directory's config.json describes; raises CheckpointError."""
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: no such directory; want one with {CONFIG} and {WEIGHTS}")
+    return spec_of(_read_json(directory / CONFIG), str(directory / CONFIG))
+
+
+def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -> Decoder:
+    """The checkpoint's decoder, its weights converted to `dtype` and held on `device`; raises CheckpointError."""
+    if dtype not in DTYPES:
+        raise CheckpointError(f"{directory}: dtype {dtype} is not supported; want one of {', '.join(map(str, DTYPES))}")
+    spec = read_spec(directory)
+    wanted = tensor_shapes(spec)
+    tensors: dict[str, torch.Tensor] = {}
+    for path, names in _files(directory).items():
+        for name, tensor in _read_tensors(path, names):
+            if name not in wanted:
+                _refuse_what_matters(path, name, spec)
+            elif tuple(tensor.shape) != wanted[name]:
+                raise CheckpointError(
+                    f"{path}: {name} has shape {tuple(tensor.shape)}; want {wanted[name]}, by {directory / CONFIG}"
+                )
+            elif not tensor.is_floating_point():
+                raise CheckpointError(f"{path}: {name} is {tensor.dtype}; want weights that are not quantized")
+            else:
+                tensors[name] = tensor.to(device=device, dtype=dtype)
+    if missing := [name for name in wanted if name not in tensors]:
+        raise CheckpointError(
+            f"{directory / WEIGHTS}: {missing[0]} is missing, one of {len(missing)} tensors; {AGAIN}, or mend {CONFIG}"
+        )
+    return Decoder(spec, tensors)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; {AGAIN}")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as torn:
+        raise CheckpointError(f"{path}: not JSON: {torn}; {AGAIN}") from torn
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: holds a {type(values).__name__}; want a JSON object")
+    return values
+
+
+def _files(directory: Path) -> Mapping[Path, list[str] | None]:
+    """Each file of tensors with the names to read there, None for all."""
+    if not (directory / INDEX).is_file():
+        return {directory / WEIGHTS: None}
+    weight_map = _read_json(directory / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise CheckpointError(f"{directory / INDEX}: weight_map is missing or torn; {AGAIN}")
+    shards = sorted(set(weight_map.values()))
+    return {directory / shard: [name for name, of in weight_map.items() if of == shard] for shard in shards}
+
+
+def _read_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, torch.Tensor]]:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; {AGAIN}, or convert it to safetensors")
+    try:
+        with safe_open(path, framework="pt") as file:
+            present = sorted(file.keys())
+            if absent := sorted(set(names or ()) - set(present)):
+                raise CheckpointError(f"{path}: {absent[0]} is missing, though {INDEX} names it; {AGAIN}")
+            yield from ((name, file.get_tensor(name)) for name in names or present)
+    except SafetensorError as torn:
+        raise CheckpointError(f"{path}: truncated or no safetensors file: {torn}; {AGAIN}") from torn
+
+
+def _refuse_what_matters(path: Path, name: str, spec: ModelSpec) -> None:
+    """A tensor that the model has no place for changes what it says, but for copies and for tables made anew here."""
+    is_copy = name == HEAD and spec.tied_embeddings
+    if not is_copy and not name.endswith("rotary_emb.inv_freq"):
+        raise CheckpointError(f"{path}: {name} is not expected of {spec.architecture}; mend {CONFIG}, or remove it")

@@ -1,0 +1,141 @@
+"""Attention over paged KV: where one pass writes, what it reads, and how its requests are batched.
+
+request's positions   0 ........ first_position ........ start ........ end
+its pages in a pool              |page|page|page|page|page|page|
+                                  ^ gathered, masked to what each query sees
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine_under_test.model.attention import Scoring, attention, visible
+from engine_under_test.model.spec import ModelSpec
+from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
+from engine_under_test.units import num_pages
+
+PADDING_PAGE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries with equally many queries each, as one call of attention: `batch` entries of `num_keys` slots.
+
+    `rows` are their tokens in the pass; `pages` (batch * pages) int64; `mask` (batch, 1, queries, keys) is true where
+    a query sees a key, `unseen` (1, batch, 1, keys, 1) where no query does.
+    """
+
+    rows: slice | torch.Tensor
+    batch: int
+    pages: torch.Tensor
+    mask: torch.Tensor
+    unseen: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPass:
+    """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and what is written.
+
+    `slots` (tokens,) int64 takes the keys and values of all tokens of the pass, in order.
+    """
+
+    kv: torch.Tensor
+    slots: torch.Tensor
+    groups: Sequence[Group]
+
+
+class PagedAttention:
+    """What the layers of one pass attend to: each writes its keys and values, then reads through the pages.
+
+    With `cleans`, slots that no query sees are read as zeros: they may hold NaN, which a mask lets through.
+    """
+
+    def __init__(self, spec: ModelSpec, batch: ForwardBatch, *, cleans: bool) -> None:
+        self._cleans = cleans
+        passes = {pool.window is not None: _pool_pass(batch, pool) for pool in batch.pools}
+        counts = {False: 0, True: 0}
+        self._layers: list[tuple[PoolPass, int]] = []
+        for layer in spec.layers:
+            self._layers.append((passes[layer.is_sliding], counts[layer.is_sliding]))
+            counts[layer.is_sliding] += 1
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+        """What each token sees, (tokens, heads, head_dim) as q is; k and v are (tokens, kv_heads, head_dim)."""
+        pool, index = self._layers[layer]
+        kv = pool.kv[index]
+        by_slot = kv.view(2, -1, *k.shape[1:])
+        by_slot[0].index_copy_(0, pool.slots, k)
+        by_slot[1].index_copy_(0, pool.slots, v)
+        if len(pool.groups) == 1:
+            return self._attend(q, kv, pool.groups[0], scoring)
+        seen = torch.empty_like(q)
+        for group in pool.groups:
+            seen[group.rows] = self._attend(q[group.rows], kv, group, scoring)
+        return seen
+
+    def _attend(self, q: torch.Tensor, kv: torch.Tensor, group: Group, scoring: Scoring) -> torch.Tensor:
+        """One group's queries (batch * queries, heads, head_dim), against its pages."""
+        heads, head_dim = q.shape[1:]
+        gathered = kv.index_select(1, group.pages).view(2, group.batch, -1, *kv.shape[3:]).transpose(2, 3)
+        if self._cleans:
+            gathered = gathered.masked_fill(group.unseen, 0.0)
+        keys, values = gathered.unbind()
+        queries = q.reshape(group.batch, -1, heads, head_dim).transpose(1, 2)
+        seen = attention(queries, keys, values, mask=group.mask, scoring=scoring)
+        return seen.transpose(1, 2).reshape(-1, heads, head_dim)
+
+
+def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
+    """Entries with one query each are one group, every other entry is a group of its own."""
+    page_size, device = batch.page_size, pool.kv.device
+    pages = pool.pages.tolist()
+    slots, rows = array("q"), 0
+    decodes: list[int] = []
+    members: list[tuple[list[int], slice | list[int]]] = []
+    first_rows = []
+    for index, (entry, span) in enumerate(zip(batch.entries, pool.spans, strict=True)):
+        slots.extend(_slots(pages, span, entry.start, entry.end, page_size))
+        first_rows.append(rows)
+        if entry.end - entry.start == 1:
+            decodes.append(index)
+        else:
+            members.append(([index], slice(rows, rows + entry.end - entry.start)))
+        rows += entry.end - entry.start
+    if decodes:
+        members.append((decodes, [first_rows[index] for index in decodes]))
+    groups = [_group(batch, pool, pages, indices, where) for indices, where in members]
+    return PoolPass(pool.kv, torch.frombuffer(slots, dtype=torch.int64).to(device), groups)
+
+
+def _group(
+    batch: ForwardBatch, pool: PoolPages, pages: Sequence[int], indices: Sequence[int], where: slice | list[int]
+) -> Group:
+    """Shorter entries are filled up with the padding page, which nobody sees."""
+    device, page_size = pool.kv.device, batch.page_size
+    entries, spans = [batch.entries[index] for index in indices], [pool.spans[index] for index in indices]
+    most = max(span.num_pages for span in spans)
+    padded = array("q")
+    for span in spans:
+        padded.extend(pages[span.begin : span.begin + span.num_pages])
+        padded.extend([PADDING_PAGE] * (most - span.num_pages))
+    num_queries = entries[0].end - entries[0].start
+    first = torch.tensor([span.first_position for span in spans], device=device)
+    starts = torch.tensor([entry.start for entry in entries], device=device)
+    keys = first[:, None] + torch.arange(most * page_size, device=device)
+    queries = starts[:, None] + torch.arange(num_queries, device=device)
+    mask = visible(queries, keys, pool.window)
+    rows = torch.tensor(where, device=device) if isinstance(where, list) else where
+    unseen = ~mask.any(1)[None, :, None, :, None]
+    return Group(rows, len(indices), torch.frombuffer(padded, dtype=torch.int64).to(device), mask[:, None], unseen)
+
+
+def _slots(pages: Sequence[int], span: PageSpan, start: int, end: int, page_size: int) -> Sequence[int]:
+    """The slots of a request's positions [start, end)."""
+    slots: list[int] = []
+    for page in range((start - span.first_position) // page_size, num_pages(end - span.first_position, page_size)):
+        begin = span.first_position + page * page_size
+        slot = pages[span.begin + page] * page_size - begin
+        slots.extend(range(slot + max(start, begin), slot + min(end, begin + page_size)))
+    return slots

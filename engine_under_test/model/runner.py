@@ -1,0 +1,172 @@
+"""A model as the engine's forward: batches in, tokens out, KV in the engine's pools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from engine_under_test.config import EngineConfig, PoolSpec, least_windowed_pages
+from engine_under_test.errors import ConfigError
+from engine_under_test.model.checkpoint import load_decoder
+from engine_under_test.model.decoder import Decoder
+from engine_under_test.model.paged import PagedAttention
+from engine_under_test.model.sampler import sample, uniform
+from engine_under_test.model.spec import ModelSpec
+from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One launched pass: the logits of the rows that were asked for, and what was sampled from the last of each entry.
+
+    `rows` are per entry its logits' [begin, end) in `logits`, `tokens` (entries,) int64 stay where they were computed.
+    """
+
+    entries: Sequence[ForwardEntry]
+    rows: Sequence[tuple[int, int]]
+    logits: torch.Tensor
+    tokens: torch.Tensor
+
+
+class ModelForward:
+    """Runs a decoder over the engine's pages.  What is launched on a GPU runs there until it is collected.
+
+    With `cleans` it reads what no token sees as zeros, as it must where freed pages are poisoned.
+    """
+
+    def __init__(self, decoder: Decoder, *, cleans: bool = False) -> None:
+        self.decoder = decoder
+        self._cleans = cleans
+        self._running: dict[int, Running] = {}
+        self._last: Running | None = None  # whose tokens the next pass may follow
+
+    def layout(self, pool: PoolSpec) -> SlotLayout:
+        """Keys and values of every layer of the pool."""
+        spec = self.decoder.spec
+        layers = sum(layer.is_sliding == (pool.window is not None) for layer in spec.layers)
+        return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), self.decoder.device)
+
+    def launch(self, batch: ForwardBatch) -> None:
+        with torch.inference_mode():
+            self._last = self._running[batch.launch] = self._run(batch)
+
+    def collect(self, launch: int) -> list[Computed]:
+        running = self._running.pop(launch)
+        computed = []
+        for entry, (begin, end), token in zip(running.entries, running.rows, running.tokens.tolist(), strict=True):
+            logits = LogitsSpan(entry.start, running.logits[begin:end]) if _returns(entry) else None
+            computed.append(Computed(token if entry.samples else None, logits))
+        return computed
+
+    def _run(self, batch: ForwardBatch) -> Running:
+        """One pass over the batch's tokens, in the order of its entries."""
+        decoder, device = self.decoder, self.decoder.device
+        positions: list[int] = []
+        wanted: list[int] = []  # rows of the pass whose logits are needed
+        rows: list[tuple[int, int]] = []
+        for entry in batch.entries:
+            positions.extend(range(entry.start, entry.end))
+            count = entry.end - entry.start if _returns(entry) else int(entry.samples)
+            rows.append((len(wanted), len(wanted) + count))
+            wanted.extend(range(len(positions) - count, len(positions)))
+        hidden = decoder.hidden(
+            self._token_ids(batch),
+            torch.tensor(positions, device=device),
+            PagedAttention(decoder.spec, batch, cleans=self._cleans),
+            None if len(wanted) == len(positions) else torch.tensor(wanted, dtype=torch.int64, device=device),
+        )
+        logits = decoder.logits(hidden)
+        return Running(batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
+
+    def _token_ids(self, batch: ForwardBatch) -> torch.Tensor:
+        """The tokens of all entries, (tokens,) int64; what a pass in flight samples is taken from there."""
+        known, following, sources = [], [], []
+        for entry in batch.entries:
+            known.extend(entry.tokens)
+            if entry.follows:
+                following.append(len(known))
+                sources.append(entry.request_id)
+                known.append(0)
+        token_ids = torch.tensor(known, device=self.decoder.device)
+        if following:
+            assert self._last is not None, "nothing was launched that could be followed"
+            rows = {entry.request_id: row for row, entry in enumerate(self._last.entries)}
+            token_ids[following] = self._last.tokens[[rows[request_id] for request_id in sources]]
+        return token_ids
+
+
+def model_forward(
+    config: EngineConfig, directory: Path, *, device: str, dtype: str
+) -> tuple[EngineConfig, ModelForward]:
+    """The model of a checkpoint, and the configuration with which an engine can run it.
+
+    Raises CheckpointError for a checkpoint that cannot be run, ConfigError where the two do not go together.
+    """
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype: {dtype!r} is not one of {', '.join(DTYPES)}")
+    decoder = load_decoder(directory, dtype=DTYPES[dtype], device=_usable(device))
+    fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
+    decoder.reserve(fitted_config.max_context_len)
+    return fitted_config, ModelForward(decoder, cleans=fitted_config.poison_freed_pages)
+
+
+def _usable(name: str) -> torch.device:
+    """The device of that name, which holds tensors."""
+    try:
+        return torch.empty(1, device=name).device
+    except (RuntimeError, AssertionError) as error:  # an assertion where torch was built without it
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"device: {name!r} cannot be used ({reason}); want cpu, or cuda where there is one"
+        ) from error
+
+
+def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfig:
+    """The configuration with the model's window, and with the pools that its layers need and no others.
+
+    What is left open is chosen: the window is the model's, SWA pages are as many as all requests that run at once
+    need at most.  Raises ConfigError, naming `source` and the key, where what is given does not suit.
+    """
+    kinds = {layer.is_sliding for layer in spec.layers}
+    context_len = min(config.max_context_len, spec.max_context_len)
+    config = replace(config, max_context_len=context_len)
+    if True not in kinds:
+        if config.swa_pages:
+            raise ConfigError(f"{source}: sliding_window: no layer has one; leave swa_pages and sliding_window out")
+        return config
+    window = spec.sliding_window
+    if config.sliding_window not in (None, window):
+        raise ConfigError(
+            f"{source}: sliding_window: {window}, and the configuration has {config.sliding_window}; leave it out"
+        )
+    if False in kinds and not config.full_pages:
+        raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; give full_pages")
+    assert window is not None, "a layer slides and the model has no window"
+    least = least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
+    return replace(
+        config,
+        full_pages=config.full_pages if False in kinds else 0,
+        swa_pages=config.swa_pages or least * config.max_running_requests,
+        sliding_window=window,
+    )
+
+
+def _returns(entry: ForwardEntry) -> bool:
+    return entry.sampling.return_logits
+
+
+def _sampled(entries: Sequence[ForwardEntry], rows: Sequence[tuple[int, int]], logits: torch.Tensor) -> torch.Tensor:
+    """The next token of each entry, (entries,) int64; 0 for those that have no logits."""
+    if not len(logits):
+        return torch.zeros(len(entries), dtype=torch.int64, device=logits.device)
+    last_rows = [max(0, end - 1) for _, end in rows]
+    last = logits if last_rows == [*range(len(logits))] else logits[last_rows]
+    tokens = last.argmax(-1)
+    for index, entry in enumerate(entries):
+        if entry.samples and not entry.sampling.is_greedy:
+            seed = entry.request_id if entry.sampling.seed is None else entry.sampling.seed
+            tokens[index] = sample(last[index], entry.sampling, draw=uniform(seed, entry.end))
+    return tokens

@@ -1,0 +1,221 @@
+"""Tokens per second of our engine against transformers' own continuous batching: one process, one checkpoint.
+
+Both serve the same requests on one thread of the CPU, greedily, each to its last token.  The baseline is taken at
+its best over `SWEEP`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any, NamedTuple
+
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.units import num_pages
+from harness.errors import UsageError
+
+REQUESTS = 32
+FAMILIES = 4  # of requests with a prefix in common
+SHARED_LEN = 96
+OWN_LENS = range(16, 48)
+NEW_TOKENS = 32
+ROUNDS = 3  # of which the median counts
+PAGE_SIZE = 16
+SHAPES: dict[str, dict[str, int]] = {  # of Gemma 3: tied embeddings, one layer in three reads the whole prefix
+    "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 1024},
+    "100m": {"hidden_size": 640, "intermediate_size": 2560, "num_hidden_layers": 12, "vocab_size": 32_768},
+}
+WINDOW = 64
+
+
+class Setting(NamedTuple):
+    """How the baseline is run: its attention, tokens a block, most tokens a batch."""
+
+    attention: str
+    page_size: int
+    max_batch_tokens: int
+
+
+SWEEP = [Setting(*values) for values in product(("sdpa", "paged|eager"), (16, 64, 256), (64, 256))]
+SWEPT_REQUESTS = 16  # of the load; the best setting then runs all of it
+
+
+class Speed(NamedTuple):
+    """Output tokens per second of CPU, and the outputs, request by request."""
+
+    tokens_per_second: float
+    outputs: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Both on one checkpoint and one load; `setting` is the baseline's best."""
+
+    checkpoint: str
+    is_shared: bool
+    ours: float
+    theirs: float
+    setting: Setting
+    equal_outputs: int
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs
+
+    def __str__(self) -> str:
+        load = "shared prefixes" if self.is_shared else "no shared prefixes"
+        return (
+            f"{self.checkpoint}, {load}: {self.ratio:.2f} ({self.ours:.1f} / {self.theirs:.1f} output tokens a second "
+            f"of CPU; {self.equal_outputs} of {REQUESTS} outputs equal; theirs best with {self.setting.attention}, "
+            f"blocks of {self.setting.page_size}, {self.setting.max_batch_tokens} tokens a batch)"
+        )
+
+
+def prompts(vocab_size: int, *, is_shared: bool, seed: int = 0) -> list[list[int]]:
+    """Prompts of the same lengths with and without common beginnings; token 0 and 1 are left to the model."""
+    random = Random(seed)
+
+    def some(count: int) -> list[int]:
+        return [random.randrange(2, vocab_size) for _ in range(count)]
+
+    prefixes = [some(SHARED_LEN) for _ in range(FAMILIES)]
+    return [
+        [*(prefixes[index % FAMILIES] if is_shared else some(SHARED_LEN)), *some(OWN_LENS[index % len(OWN_LENS)])]
+        for index in range(REQUESTS)
+    ]
+
+
+def race(checkpoint: str, directory: Path, *, is_shared: bool, rounds: int = ROUNDS) -> Race:
+    """Run both; each measurement is the median of some rounds that took turns."""
+    load = prompts(SHAPES[checkpoint]["vocab_size"], is_shared=is_shared)
+    models = {setting.attention: _baseline(directory, setting.attention) for setting in SWEEP}
+    sweep = {setting: _theirs(models[setting.attention], load[:SWEPT_REQUESTS], setting) for setting in SWEEP}
+    best = max(sweep, key=lambda setting: sweep[setting].tokens_per_second)
+    theirs, ours = [], []
+    for _ in range(rounds):
+        ours.append(_ours(directory, load))
+        theirs.append(_theirs(models[best.attention], load, best))
+    equal = sum(one == other for one, other in zip(ours[0].outputs, theirs[0].outputs, strict=True))
+    return Race(
+        checkpoint,
+        is_shared,
+        median(speed.tokens_per_second for speed in ours),
+        median(speed.tokens_per_second for speed in theirs),
+        best,
+        equal,
+    )
+
+
+def race_all(*, rounds: int = ROUNDS) -> list[Race]:
+    """Every checkpoint, without shared prefixes and with them."""
+    races = []
+    for checkpoint in SHAPES:
+        with made(checkpoint) as directory:
+            races += [race(checkpoint, directory, is_shared=is_shared, rounds=rounds) for is_shared in (False, True)]
+    return races
+
+
+@contextmanager
+def made(checkpoint: str) -> Iterator[Path]:
+    """A checkpoint with random weights, written by transformers, for as long as it is needed."""
+    transformers = _transformers()
+    config = transformers.Gemma3TextConfig(
+        **SHAPES[checkpoint],
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=SHAPES[checkpoint]["hidden_size"] // 8,
+        query_pre_attn_scalar=SHAPES[checkpoint]["hidden_size"] // 8,
+        sliding_window=WINDOW,
+        layer_types=[
+            "full_attention" if layer % 3 == 2 else "sliding_attention"
+            for layer in range(SHAPES[checkpoint]["num_hidden_layers"])
+        ],
+        max_position_embeddings=1024,
+    )
+    torch.manual_seed(0)
+    with TemporaryDirectory(prefix="swarden-") as folder:
+        transformers.Gemma3ForCausalLM(config).save_pretrained(folder)
+        yield Path(folder)
+
+
+def figures(races: Sequence[Race]) -> dict[str, Any]:
+    """What scripts read: the ratios without shared prefixes, and beside them those with."""
+    return {
+        "tokens_per_second_ratio": {one.checkpoint: round(one.ratio, 3) for one in races if not one.is_shared},
+        "tokens_per_second_ratio_shared": {one.checkpoint: round(one.ratio, 3) for one in races if one.is_shared},
+        "tokens_per_second": {
+            f"{one.checkpoint}{' shared' * one.is_shared}": [round(one.ours, 1), round(one.theirs, 1)] for one in races
+        },
+    }
+
+
+def text(races: Sequence[Race]) -> str:
+    return "\n".join(["our engine against the continuous batching of transformers:", *map(str, races)])
+
+
+def _ours(directory: Path, load: Sequence[Sequence[int]]) -> Speed:
+    pages = sum(num_pages(len(prompt) + NEW_TOKENS + 1, PAGE_SIZE) for prompt in load)
+    config = EngineConfig(page_size=PAGE_SIZE, full_pages=pages, max_running_requests=REQUESTS, max_context_len=1024)
+    engine = create_engine(config, checkpoint=directory)
+
+    def serve() -> list[list[int]]:
+        return [one.token_ids for one in engine.generate(load, SamplingParams(NEW_TOKENS))]
+
+    return _timed(serve)
+
+
+def _theirs(model: Any, load: Sequence[Sequence[int]], setting: Setting) -> Speed:
+    transformers = _transformers()
+    batching = transformers.ContinuousBatchingConfig(
+        page_size=setting.page_size,
+        num_blocks=2 * sum(num_pages(len(prompt) + NEW_TOKENS, setting.page_size) for prompt in load),
+        max_batch_tokens=setting.max_batch_tokens,
+        auto_switch_to_flash=False,
+    )
+    generation = transformers.GenerationConfig(max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=-1)
+
+    def serve() -> list[list[int]]:
+        answers = model.generate_batch(
+            [list(prompt) for prompt in load],
+            generation_config=generation,
+            continuous_batching_config=batching,
+            warmup=False,
+        )
+        return [list(answer.generated_tokens) for answer in answers.values()]
+
+    return _timed(serve)
+
+
+def _timed(serve: Callable[[], list[list[int]]]) -> Speed:
+    began = process_time()
+    outputs = serve()
+    seconds = process_time() - began
+    return Speed(sum(map(len, outputs)) / seconds, outputs)
+
+
+def _baseline(directory: Path, attention: str) -> Any:
+    model = _transformers().Gemma3ForCausalLM.from_pretrained(directory, attn_implementation=attention)
+    return model.eval()
+
+
+def _transformers() -> Any:
+    """The reference, where it is installed."""
+    try:
+        transformers = import_module("transformers")
+    except ImportError as error:
+        raise UsageError("transformers: not installed, and it is what is measured against; pip install it") from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it asks for psutil, and works without
+    return transformers

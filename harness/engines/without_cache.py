@@ -1,0 +1,101 @@
+"""What a model says of whole sequences when it keeps nothing: what a run with pages is held against."""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine_under_test.model.attention import Scoring
+from engine_under_test.model.decoder import Decoder
+
+MOST_REMEMBERED = 20_000  # prefixes, of which each has a vector of the vocabulary's size
+
+
+class WithoutCache:
+    """The logits of sequences, each computed from its first token on.
+
+    Who sees whom, and what attention makes of it, is written down here once more: it shares no code with the
+    engine's attention, but for the decoder around it.  What was computed is remembered by prefix, since runs
+    ask the same again.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.vocabulary = decoder.spec.vocab_size
+        self._decoder = decoder
+        self._longer: dict[tuple[int, int], int] = {}  # from a prefix, by its number, and a token to the next prefix
+        self._logits: list[torch.Tensor] = []  # by prefix, (vocab,)
+
+    def remember(self, sequences: Sequence[Sequence[int]]) -> None:
+        """Compute what is not known of these, all in one pass."""
+        unknown = [tokens for tokens in sequences if len(self._prefixes(tokens)) < len(tokens)]
+        if not unknown:
+            return
+        if len(self._logits) > MOST_REMEMBERED:
+            self._longer.clear()
+            self._logits.clear()
+        with torch.inference_mode():
+            for tokens, logits in zip(unknown, self._computed(unknown), strict=True):
+                self._keep(tokens, logits)
+
+    def logits(self, tokens: Sequence[int], start: int) -> torch.Tensor:
+        """The logits at positions from `start` to the end of a sequence, (n, vocab)."""
+        self.remember([tokens])
+        return torch.stack([self._logits[prefix] for prefix in self._prefixes(tokens)[start:]])
+
+    def _prefixes(self, tokens: Sequence[int]) -> list[int]:
+        """The numbers of the prefixes that are known, shortest first."""
+        prefix, found = -1, []
+        for token in tokens:
+            longer = self._longer.get((prefix, token))
+            if longer is None:
+                break
+            prefix = longer
+            found.append(prefix)
+        return found
+
+    def _keep(self, tokens: Sequence[int], logits: torch.Tensor) -> None:
+        prefix = -1
+        for token, row in zip(tokens, logits, strict=False):
+            longer = self._longer.setdefault((prefix, token), len(self._logits))
+            if longer == len(self._logits):
+                self._logits.append(row.clone())
+            prefix = longer
+
+    def _computed(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Side by side, (sequences, longest, vocab); nobody sees what fills up a shorter one behind its end."""
+        lines, longest = len(sequences), max(map(len, sequences))
+        token_ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in sequences])
+        positions = torch.arange(longest)
+        distance = positions[:, None] - positions[None, :]
+        spec = self._decoder.spec
+        window = longest if spec.sliding_window is None else spec.sliding_window
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+            is_hidden = (distance < 0) | (distance >= (window if spec.layers[layer].is_sliding else longest))
+            parts = [part.view(lines, longest, *part.shape[1:]) for part in (q, k, v)]
+            return _attended(*parts, is_hidden=is_hidden, scoring=scoring).flatten(0, 1)
+
+        logits = self._decoder.logits(self._decoder.hidden(token_ids.flatten(), positions.repeat(lines), attend))
+        return logits.view(lines, longest, -1)
+
+
+def _attended(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_hidden: torch.Tensor, scoring: Scoring
+) -> torch.Tensor:
+    """What each query reads, (sequences, tokens, heads, head_dim) as q is; k and v are of each group of heads.
+
+    `is_hidden` (tokens, tokens) says of each query which keys it does not see.
+    """
+    group = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+    scores = torch.einsum("bthd,bshd->bhts", q, k) * scoring.scale
+    if scoring.softcap is not None:
+        scores = torch.tanh(scores / scoring.softcap) * scoring.softcap
+    scores = scores.masked_fill(is_hidden, float("-inf"))
+    highest = scores.amax(-1, keepdim=True)
+    if scoring.sinks is not None:
+        highest = torch.maximum(highest, scoring.sinks[:, None, None])
+    weights = torch.exp(scores - highest)
+    total = weights.sum(-1, keepdim=True)
+    if scoring.sinks is not None:
+        total = total + torch.exp(scoring.sinks[:, None, None] - highest)
+    return torch.einsum("bhts,bshd->bthd", weights / total, v)

@@ -1,0 +1,124 @@
+"""Bugs of giving way: who is retracted, preempted or paused, for what, and what comes of it."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
+
+RETRACTED_KEEPS_ITS_KV = Mutant(
+    id="S52",
+    source="a retraction that queues the request again and releases nothing, so there is no more room than before",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._leave",
+            healthy="self.custody.release(request, cause=cause)",
+            broken='if cause != "retracted":\n        self.custody.release(request, cause=cause)',
+        ),
+    ),
+    caught_by=("retracted_requests_hold_nothing", "requests_are_in_one_place"),
+)
+
+ENDED_INSTEAD_OF_RETRACTED = Mutant(
+    id="S54",
+    source="a shortage that ends the first who runs, where retracting another would do",
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="and len(self.active) > 1:", broken="and len(self.active) > 99:"),),
+    caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
+)
+
+VICTIMS_BY_IMPORTANCE = Mutant(
+    id="S60",
+    source="a preemption that takes the most important of those who may be taken first",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.preempt:victims",
+            healthy="key=lambda one: (one.request.priority, -one.request.id)",
+            broken="key=lambda one: (-one.request.priority, -one.request.id)",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+EQUALS_ARE_PREEMPTED = Mutant(
+    id="S61",
+    source="a preemption that does not look who is less important: equals throw each other out",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._rivalry",
+            healthy="for one in running\n        if first.priority > one.request.priority + threshold",
+            broken="for one in running",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+PREEMPTED_IN_VAIN = Mutant(
+    id="S62",
+    source="a preemption that does not ask whether it helps: who gave way waits, and so does who pushed",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.preempt:victims",
+            healthy="if not _cover(chosen, lacking):",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
+    id="S65",
+    source="a retraction that takes the shortest of equal prompts, which gives back least",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.retract:retraction_order",
+            healthy="-request.prompt_len",
+            broken="request.prompt_len",
+        ),
+    ),
+    caught_by=("who_has_least_to_lose_is_retracted",),
+)
+
+NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
+    id="S120",
+    source="a retraction after which nobody is decoded: the step of those for whom it made room is lost",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._make_room",
+            healthy='for one more token")\n    return True',
+            broken='for one more token")\n    return False',
+        ),
+    ),
+    caught_by=("a_retraction_lets_the_others_go_on",),
+)
+
+NOBODY_IS_PREEMPTED_WHILE_ONE_IS_LESS_IMPORTANT = Mutant(
+    id="S121",
+    source="a preemption that is given up where somebody is less important, not where nobody is",
+    hunks=(Hunk(f"{SCHEDULER}._rivalry", healthy="if all(first.priority", broken="if not all(first.priority"),),
+    caught_by=("who_is_first_gets_the_place_of_the_less_important",),
+)
+
+LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
+    id="S122",
+    source="who gives way is counted on for pages that others have locked: too few are preempted, and in vain",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.prefix_cache:PrefixCache.pages_under",
+            healthy="if node.live[index] and node.locks[index] == 1",
+            broken="if node.live[index] or node.locks[index] == 1",
+        ),
+    ),
+    caught_by=("preemption_serves_the_more_important",),
+)
+
+PAUSE_WITHOUT_A_WORD = Mutant(
+    id="S123",
+    source="a pause of which whoever watches the engine is not told",
+    hunks=(Hunk(f"{SCHEDULER}.pause", healthy="if self._observer:", broken="if not self._observer:"),),
+    caught_by=("a_paused_engine_stands_still",),
+)
+
+RESUMED_WITHOUT_A_WORD = Mutant(
+    id="S124",
+    source="the end of a pause, of which whoever watches the engine is not told",
+    hunks=(Hunk(f"{SCHEDULER}.resume", healthy="if self._observer:", broken="if not self._observer:"),),
+    caught_by=("a_paused_engine_stands_still",),
+)

@@ -1,0 +1,242 @@
+"""The decoder against transformers, and against itself in other orders of work."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine_under_test.model.attention import attention, visible
+from engine_under_test.model.checkpoint import load_decoder
+from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from engine_under_test.model.families import FULL, SLIDING
+from engine_under_test.model.tiny import TINY, by_type, tiny_config, tiny_spec
+from engine_under_test.model.weights import random_tensors
+from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint
+
+FLOAT, DOUBLE = torch.float32, torch.float64
+YARN = {"rope_type": "yarn", "rope_theta": 500_000.0, "factor": 8.0, "original_max_position_embeddings": 1024}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LINEAR = by_type(sliding_theta=1e4, full_theta=1e6) | {FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
+
+
+@pytest.fixture(autouse=True)
+def _inference_mode():
+    with torch.inference_mode():
+        yield
+
+
+def distance_from(model, directory, token_ids):
+    """How far our logits of the checkpoint are from those of the oracle."""
+    logits = dense_logits(load_decoder(directory, dtype=FLOAT, device=CPU), token_ids)
+    return (logits - oracle_logits(model, token_ids)).abs().max().item()
+
+
+@pytest.mark.parametrize("window", [8, 13])
+@pytest.mark.parametrize("family", TINY)
+def test_prompt_logits_are_those_of_transformers(tmp_path, family, window):
+    """At each of 50 tokens, of which the last ones see a full window and more."""
+    model = write_checkpoint(tmp_path, family, sliding_window=window)
+
+    assert distance_from(model, tmp_path, some_tokens(50)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        pytest.param("gemma3", {"rope_parameters": LINEAR, "final_logit_softcapping": 2.0}, id="stretched-gemma3"),
+        pytest.param("gemma3", {"attention_bias": True, "tie_word_embeddings": False}, id="untied-gemma3"),
+        pytest.param("gemma2", {"attn_logit_softcapping": 0.5, "hidden_activation": "gelu"}, id="capped-gemma2"),
+        pytest.param("gpt-oss", {"rope_parameters": YARN, "num_local_experts": 8}, id="truncating-gpt-oss"),
+        pytest.param("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 4}, id="tied-qwen2"),
+        pytest.param("qwen3", {"attention_bias": True, "head_dim": 32}, id="biased-qwen3"),
+        pytest.param("mistral", {"rope_parameters": LLAMA3, "num_key_value_heads": 1}, id="llama3-mistral"),
+        pytest.param("mistral", {"sliding_window": None}, id="full-mistral"),
+        pytest.param("cohere2", {"attention_bias": True, "logit_scale": 0.0625}, id="biased-cohere2"),
+        pytest.param("olmo3", {"layer_types": [FULL, SLIDING, SLIDING]}, id="full-first-olmo3"),
+    ],
+)
+def test_what_a_config_can_change_changes_as_in_transformers(tmp_path, family, changes):
+    """Scalings, biases, ties, caps, and other numbers of heads."""
+    model = write_checkpoint(tmp_path, family, **changes)
+
+    assert distance_from(model, tmp_path, some_tokens(50)) < 1e-4
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "cohere2"])
+def test_prompts_beyond_the_reserved_context_agree_as_well(tmp_path, family):
+    """Rotations are made for positions that nobody asked for before."""
+    model = write_checkpoint(tmp_path, family)
+
+    assert distance_from(model, tmp_path, some_tokens(1100)) < 1e-4
+
+
+# --- what the comparison would find
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+@pytest.mark.parametrize("family", TINY)
+def test_a_window_off_by_one_is_seen(tmp_path, family, off_by):
+    """A planted bug: each sliding layer sees one token too many or too few."""
+    model = write_checkpoint(tmp_path, family)
+    edit_config(tmp_path, sliding_window=8 + off_by)
+
+    assert distance_from(model, tmp_path, some_tokens(50)) > 1e-3
+
+
+@pytest.mark.parametrize("family", ["gemma3", "olmo3"])
+def test_swapped_thetas_are_seen(tmp_path, family):
+    """A planted bug: sliding layers rotate as full ones should, and full ones as sliding ones."""
+    model = write_checkpoint(tmp_path, family)
+    parameters = tiny_config(family)["rope_parameters"]
+    edit_config(tmp_path, rope_parameters={SLIDING: parameters[FULL], FULL: parameters[SLIDING]})
+
+    assert distance_from(model, tmp_path, some_tokens(50)) > 1e-3
+
+
+def test_dropped_sinks_are_seen(tmp_path):
+    """A planted bug: sinks so low that they take no weight."""
+    model = write_checkpoint(tmp_path, "gpt-oss")
+    tensors = load_file(tmp_path / "model.safetensors")
+    dropped = {name: torch.full_like(tensor, -1e4) for name, tensor in tensors.items() if name.endswith("sinks")}
+    save_file(tensors | dropped, tmp_path / "model.safetensors")
+
+    assert len(dropped) == 3
+    assert distance_from(model, tmp_path, some_tokens(50)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        pytest.param("cohere2", {"rope_interleaved": False}, id="halves rotated for neighbours"),
+        pytest.param("gemma2", {"attention_softcap": None}, id="no softcap of scores"),
+        pytest.param("gemma3", {"embedding_scale": 1.0}, id="embeddings not scaled"),
+        pytest.param("qwen2", {"attention_scale": 0.5}, id="another scale"),
+    ],
+)
+def test_each_difference_of_a_family_is_seen(family, changes):
+    """The same weights with one field of the spec changed give other logits."""
+    spec = tiny_spec(family)
+    tensors = random_tensors(spec, 0, DOUBLE)
+
+    logits, changed = (dense_logits(Decoder(one, tensors), some_tokens(50)) for one in (spec, replace(spec, **changes)))
+
+    assert (logits - changed).abs().max() > 1e-3
+
+
+def edit_config(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# --- the decoder against itself
+
+
+class GrowingCache:
+    """Keeps each layer's keys and values of one sequence, and attends over all of them."""
+
+    def __init__(self, spec):
+        self._spec = spec
+        self._kept: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in spec.layers]
+
+    def __call__(self, layer, q, k, v, scoring):
+        self._kept[layer].append((k, v))
+        keys, values = (torch.cat(parts).transpose(0, 1)[None] for parts in zip(*self._kept[layer], strict=True))
+        window = self._spec.sliding_window if self._spec.layers[layer].is_sliding else None
+        positions = torch.arange(keys.shape[2])
+        mask = visible(positions[-len(q) :], positions, window)[None, None]
+        return attention(q.transpose(0, 1)[None], keys, values, mask=mask, scoring=scoring)[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize("chunk_len", [1, 7, 40])
+@pytest.mark.parametrize("family", TINY)
+def test_in_float64_chunks_do_not_change_logits(family, chunk_len):
+    """A prompt in pieces over a cache, or whole without one."""
+    decoder, token_ids = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(40)
+    cache = GrowingCache(decoder.spec)
+
+    hidden = [
+        decoder.hidden(token_ids[at : at + chunk_len], torch.arange(at, min(at + chunk_len, 40)), cache)
+        for at in range(0, 40, chunk_len)
+    ]
+
+    logits = decoder.logits(torch.cat(hidden))
+    torch.testing.assert_close(logits, dense_logits(decoder, token_ids), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_tokens_of_several_sequences_may_stand_side_by_side(family):
+    """One pass over two sequences, each with its own positions and its own cache."""
+    decoder, first, second = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(20), some_tokens(13, seed=1)
+    caches = [GrowingCache(decoder.spec), GrowingCache(decoder.spec)]
+
+    def attend(layer, q, k, v, scoring):
+        of_first = caches[0](layer, q[:20], k[:20], v[:20], scoring)
+        of_second = caches[1](layer, q[20:], k[20:], v[20:], scoring)
+        return torch.cat((of_first, of_second))
+
+    hidden = decoder.hidden(torch.cat((first, second)), torch.cat((torch.arange(20), torch.arange(13))), attend)
+
+    expected = torch.cat((dense_logits(decoder, first), dense_logits(decoder, second)))
+    torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=1e-11)
+
+
+def logits_in(dtype, family, *, rounded_to=None):
+    """Of a model computed in `dtype`, with weights that were rounded before."""
+    tensors = random_tensors(tiny_spec(family), 0, rounded_to or dtype)
+    decoder = Decoder(tiny_spec(family), {name: tensor.to(dtype) for name, tensor in tensors.items()})
+    return dense_logits(decoder, some_tokens(50))
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_float64_and_float32_agree_as_far_as_float32_goes(family):
+    """The same weights, so that what differs is rounding."""
+    single, double = logits_in(FLOAT, family), logits_in(DOUBLE, family, rounded_to=FLOAT)
+
+    assert double.dtype is DOUBLE
+    assert (single - double).abs().max() < 1e-4 * double.abs().max()
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_bfloat16_runs_and_stays_near(family):
+    """Rounding to 8 bits moves logits, but most of what they say stays."""
+    low, double = logits_in(torch.bfloat16, family), logits_in(DOUBLE, family, rounded_to=torch.bfloat16)
+
+    assert low.dtype is torch.bfloat16
+    assert torch.corrcoef(torch.stack((low.double().flatten(), double.flatten())))[0, 1] > 0.9
+
+
+def test_random_weights_are_the_same_for_the_same_seed():
+    spec, token_ids = tiny_spec("gemma3"), some_tokens(20)
+
+    first, again, other = (dense_logits(random_decoder(spec, seed, DOUBLE), token_ids) for seed in (3, 3, 4))
+
+    assert torch.equal(first, again)
+    assert (first - other).abs().max() > 0.1
+
+
+def test_random_weights_do_not_repeat_one_token():
+    """Greedy tokens of a random model depend on what came before: a wrong page would show."""
+    best = dense_logits(random_decoder(tiny_spec("gemma3"), 0, FLOAT), some_tokens(200)).argmax(dim=-1)
+
+    assert len(best.unique()) > 20
+
+
+def test_a_position_without_rotations_is_refused():
+    """Until they are reserved."""
+    decoder = random_decoder(tiny_spec("gemma3"), 0, FLOAT)
+    token_ids, positions = torch.tensor([5]), torch.tensor([1024])
+    with pytest.raises(IndexError):
+        decoder.hidden(token_ids, positions, GrowingCache(decoder.spec))
+
+    decoder.reserve(1025)
+
+    assert decoder.hidden(token_ids, positions, GrowingCache(decoder.spec)).shape == (1, 64)

@@ -1,0 +1,115 @@
+"""In float64 nothing that the engine decides shows in what a request gets: not chunks, neighbours, pages or luck."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine
+from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from engine_under_test.model.runner import ModelForward, fitted
+from engine_under_test.model.tiny import TINY, tiny_spec
+from engine_under_test.ports import Ports
+from engine_under_test.request import Generation
+from engine_under_test.sampling import SamplingParams
+from tests.engine_under_test.model.checkpoints import some_tokens
+
+CLOSE = 1e-10
+NEW_TOKENS = 10
+SHARED = some_tokens(21, seed=1).tolist()
+PROMPTS = [SHARED + some_tokens(3 + 5 * number, seed=10 + number).tolist() for number in range(4)]
+ALONE = EngineConfig(
+    page_size=1,
+    full_pages=400,
+    max_running_requests=1,
+    chunk_len=None,
+    max_context_len=128,
+    prefix_sharing=False,
+    poison_freed_pages=True,
+)
+WAYS: Mapping[str, dict[str, Any]] = {
+    "chunks": {"chunk_len": 5},
+    "pages": {"page_size": 4},
+    "large pages": {"page_size": 16},
+    "batches": {"max_running_requests": 4},
+    "prefix hits": {"prefix_sharing": True, "page_size": 4},
+    "mixed batches": {"max_running_requests": 4, "mixed_batches": True, "chunk_len": 7},
+    "overlap": {"max_running_requests": 4, "overlap": True},
+    "all at once": {
+        "page_size": 4,
+        "chunk_len": 6,
+        "max_running_requests": 3,
+        "prefix_sharing": True,
+        "mixed_batches": True,
+        "overlap": True,
+    },
+}
+DRAWN = SamplingParams(NEW_TOKENS, temperature=0.8, top_p=0.9, top_k=40, seed=3, return_logits=True)
+GREEDY = SamplingParams(NEW_TOKENS, return_logits=True)
+
+
+@pytest.fixture(scope="module", params=TINY)
+def decoder(request) -> Decoder:
+    return random_decoder(tiny_spec(request.param), 1, torch.float64)
+
+
+def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
+    return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder, cleans=True)))
+
+
+def alone(decoder: Decoder, prompt: list[int], sampling: SamplingParams) -> Generation:
+    return engine_of(decoder, ALONE).generate([prompt], sampling)[0]
+
+
+def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sampling: SamplingParams) -> None:
+    """The tokens are those that the prompt gets alone, and each logit is that of a run without any cache."""
+    assert generation.token_ids == alone(decoder, prompt, sampling).token_ids
+    with torch.inference_mode():
+        dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1]))
+    logits = generation.logits
+    assert set(logits) >= set(range(len(prompt) - 1, len(dense)))
+    for position in range(max(generation.cached_tokens, 0), len(dense)):
+        torch.testing.assert_close(logits[position], dense[position], atol=CLOSE, rtol=0)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("way", WAYS)
+def test_tokens_and_logits_do_not_depend_on_the_way(decoder, way, sampling):
+    engine = engine_of(decoder, replace(ALONE, **WAYS[way]))
+
+    generations = engine.generate(PROMPTS, sampling)
+
+    for prompt, generation in zip(PROMPTS, generations, strict=True):
+        expect_same(decoder, prompt, generation, sampling)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_what_was_retracted_comes_out_the_same(decoder, sampling):
+    engine = engine_of(decoder, replace(ALONE, **WAYS["all at once"]))
+    generations = {engine.submit(prompt, sampling): Generation() for prompt in PROMPTS}
+    steps = 0
+
+    while engine.has_work:
+        for output in engine.step():
+            generations[output.request_id].add(output)
+        steps += 1
+        pause = {9: engine.pause, 11: engine.resume, 20: engine.pause, 21: engine.resume}
+        pause.get(steps, lambda: None)()
+
+    assert steps > 21
+    for prompt, generation in zip(PROMPTS, generations.values(), strict=True):
+        expect_same(decoder, prompt, generation, sampling)
+
+
+def test_a_prefix_that_is_cached_is_not_computed_again(decoder):
+    engine = engine_of(decoder, replace(ALONE, **WAYS["prefix hits"]))
+
+    [first] = engine.generate([PROMPTS[0]], GREEDY)
+    longer = PROMPTS[0] + first.token_ids + SHARED[:5]
+    [second] = engine.generate([longer], GREEDY)
+
+    assert second.cached_tokens == min(second.logits) > len(PROMPTS[0])
+    expect_same(decoder, longer, second, GREEDY)

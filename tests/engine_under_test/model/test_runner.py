@@ -1,0 +1,165 @@
+"""A checkpoint in the engine: what is fitted into the configuration, what is refused, and what outputs carry."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.errors import ConfigError
+from engine_under_test.model.runner import fitted
+from engine_under_test.model.tiny import tiny_spec
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.strict import VARIABLE
+from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+
+BARE = EngineConfig(page_size=4, full_pages=40, max_running_requests=3, max_context_len=128)
+PROMPT = some_tokens(17).tolist()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("gemma3")
+    write_checkpoint(directory, "gemma3")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "pools"),
+    [
+        pytest.param("gemma3", {}, [("full", 40, None), ("swa", 12, 8)], id="window and pages are chosen"),
+        pytest.param(
+            "gemma3",
+            {"swa_pages": 7, "sliding_window": 8},
+            [("full", 40, None), ("swa", 7, 8)],
+            id="what is given stays",
+        ),
+        pytest.param("mistral", {}, [("swa", 12, 8)], id="no layer reads the whole prefix"),
+    ],
+)
+def test_a_configuration_gets_the_pools_that_the_layers_need(family, given, pools):
+    config = fitted(replace(BARE, **given), tiny_spec(family), source="config.json")
+
+    assert [tuple(pool) for pool in config.pools] == pools
+
+
+def test_where_no_layer_slides_there_is_one_pool():
+    spec = tiny_spec("qwen3", layer_types=["full_attention"] * 3)
+
+    assert fitted(BARE, spec, source="config.json").pools == BARE.pools
+
+
+def test_no_context_is_longer_than_the_model_has_positions():
+    spec = tiny_spec("gemma3", max_position_embeddings=96)
+
+    assert fitted(BARE, spec, source="config.json").max_context_len == 96
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "line"),
+    [
+        pytest.param(
+            "gemma3",
+            {"swa_pages": 9, "sliding_window": 9},
+            "there/config.json: sliding_window: 8, and the configuration has 9; leave it out",
+            id="another window",
+        ),
+        pytest.param(
+            "gemma3",
+            {"full_pages": 0, "swa_pages": 9, "sliding_window": 8},
+            "there/config.json: layer_types: some layers read the whole prefix; give full_pages",
+            id="no pages for full attention",
+        ),
+        pytest.param(
+            "qwen3",
+            {"swa_pages": 9, "sliding_window": 8},
+            "there/config.json: sliding_window: no layer has one; leave swa_pages and sliding_window out",
+            id="a window that no layer has",
+        ),
+    ],
+)
+def test_what_does_not_go_together_names_the_key(family, given, line):
+    types = {"qwen3": {"layer_types": ["full_attention"] * 3}}.get(family, {})
+
+    with pytest.raises(ConfigError) as raised:
+        fitted(replace(BARE, **given), tiny_spec(family, **types), source="there/config.json")
+
+    assert str(raised.value) == line
+
+
+def test_an_engine_is_made_from_a_checkpoint_in_a_line(checkpoint):
+    engine = create_engine(BARE, checkpoint=str(checkpoint))
+
+    answers = engine.generate([PROMPT, PROMPT[:5]], SamplingParams(max_new_tokens=6))
+
+    assert [len(answer.token_ids) for answer in answers] == [6, 6]
+    assert [answer.finish_reason for answer in answers] == ["length", "length"]
+
+
+@pytest.mark.parametrize("chunk_len", [None, 5])
+def test_outputs_carry_the_logits_of_every_computed_position(checkpoint, chunk_len):
+    engine = create_engine(replace(BARE, chunk_len=chunk_len), checkpoint=checkpoint)
+
+    [answer, plain] = engine.generate([PROMPT], SamplingParams(4, return_logits=True)) + engine.generate(
+        [PROMPT], SamplingParams(4)
+    )
+
+    assert list(answer.logits) == list(range(len(PROMPT) + 3))
+    assert {row.shape for row in answer.logits.values()} == {(128,)}
+    assert [int(answer.logits[len(PROMPT) - 1 + index].argmax()) for index in range(4)] == answer.token_ids
+    assert (plain.logits, plain.token_ids) == ({}, answer.token_ids)
+
+
+def test_a_stop_token_ends_a_request(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+    drawn = SamplingParams(8, temperature=3.0, seed=1)
+    [answer] = engine.generate([PROMPT], drawn)
+
+    [stopped] = engine.generate([PROMPT], replace(drawn, stop_token_ids=[answer.token_ids[2]]))
+
+    assert (stopped.finish_reason, stopped.token_ids) == ("stop", answer.token_ids[:3])
+
+
+def test_without_a_seed_each_request_draws_for_itself(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+
+    drawn = engine.generate([PROMPT] * 3, SamplingParams(12, temperature=3.0))
+    seeded = engine.generate([PROMPT] * 3, SamplingParams(12, temperature=3.0, seed=5))
+
+    assert len({tuple(answer.token_ids) for answer in drawn}) == 3
+    assert len({tuple(answer.token_ids) for answer in seeded}) == 1
+
+
+def test_at_level_census_freed_pages_are_poisoned(checkpoint, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "census")
+    engine = create_engine(BARE, checkpoint=checkpoint)
+
+    engine.generate([PROMPT], SamplingParams(4))
+    engine.flush()
+
+    assert engine.memory.store.kv("full")[:, :, 1:].isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        pytest.param({}, "checkpoint: not given, and neither is a forward", id="nothing to run"),
+        pytest.param({"dtype": "int4"}, "dtype: 'int4' is not one of float32, float64, bfloat16", id="dtype"),
+        pytest.param({"device": "abacus"}, "device: 'abacus' cannot be used", id="device"),
+    ],
+)
+def test_what_cannot_be_made_names_the_argument(checkpoint, given, line):
+    arguments = given and {"checkpoint": checkpoint, **given}
+
+    with pytest.raises(ConfigError, match=line):
+        create_engine(BARE, **arguments)
+
+
+def test_bfloat16_runs_where_the_device_has_it(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint, dtype="bfloat16")
+
+    [answer] = engine.generate([PROMPT], SamplingParams(4, return_logits=True))
+
+    assert (engine.memory.store.kv("swa").dtype, len(answer.token_ids)) == (torch.bfloat16, 4)

@@ -1,0 +1,51 @@
+"""Text goes to ids and back, and a stream never cuts a character."""
+
+import pytest
+
+from engine_under_test.errors import CheckpointError
+from engine_under_test.model.tokenizer import TextStream, Tokenizer
+from tests.engine_under_test.model.tokenizers import write_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    write_tokenizer(directory)
+    return Tokenizer(directory)
+
+
+def test_a_text_comes_back(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("two pools, é and 漢")) == "two pools, é and 漢"
+
+
+def test_a_stream_tells_whole_characters(tokenizer):
+    stream = TextStream(tokenizer)
+
+    pieces = [stream.add([token]) for token in tokenizer.encode("aé漢b")]
+
+    assert pieces == ["a", "", "é", "", "", "漢", "b"]
+    assert stream.end() == ""
+
+
+def test_a_stream_that_ends_inside_a_character_tells_what_there_is(tokenizer):
+    stream = TextStream(tokenizer)
+    cut = tokenizer.encode("a漢")[:-1]
+
+    assert stream.add(cut) == ""
+    assert stream.end() == "a�"
+
+
+def test_a_directory_without_a_tokenizer_is_told_so(tmp_path):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file; prompts that are text need"):
+        Tokenizer(tmp_path)
+
+
+def test_a_torn_tokenizer_is_one_line(tmp_path):
+    write_tokenizer(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(path.read_text()[:100])
+
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: not a tokenizer: .*; copy it again") as raised:
+        Tokenizer(tmp_path)
+
+    assert "\n" not in str(raised.value)

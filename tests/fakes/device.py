@@ -1,0 +1,56 @@
+"""A device with one pool, and passes over it whose tags can be read."""
+
+import torch
+
+from engine_under_test.config import PoolSpec
+from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from fakes.faults import FaultPlan, faults_of
+from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.unsteady import UnsteadyForward
+
+PAGE = 4
+
+
+class Letters:
+    """A model whose tags can be read: a tag is the tokens so far as decimal digits behind the namespace."""
+
+    def namespace_tag(self, namespace: int) -> int:
+        return namespace
+
+    def next_tag(self, previous: int, token: int) -> int:
+        return previous * 10 + token
+
+    def sampled_token(self, sums) -> int:
+        return sum(sums)
+
+
+class Device:
+    """One pool of six pages, and passes over it."""
+
+    def __init__(self, *, window: int | None = None) -> None:
+        self.kv = torch.zeros((7, PAGE), dtype=torch.int64)
+        self.window = window
+        self.noted: list[TagRead | TagWritten] = []
+        self.plan = FaultPlan(faults_of(UnsteadyForward))
+        self.forward = UnsteadyForward(FakeForward(Letters(), note=self.noted.append), self.plan)
+        self.forward.layout(PoolSpec("pool", 6, window))
+
+    def run(self, entries, pages, spans) -> list[int | None] | None:
+        pool = PoolPages("pool", self.window, self.kv, torch.tensor(pages), spans)
+        self.forward.launch(ForwardBatch(1, PAGE, entries, [pool]))
+        return self.collect(1)
+
+    def collect(self, launch: int) -> list[int | None] | None:
+        """The next token of each entry."""
+        computed = self.forward.collect(launch)
+        return None if computed is None else [one.token for one in computed]
+
+
+def passed(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -> None:
+    """Launch a pass of one entry whose pages begin at position 0."""
+    pool = PoolPages("pool", device.window, device.kv, torch.tensor(pages), [PageSpan(0, 0, len(pages))])
+    device.forward.launch(ForwardBatch(launch, PAGE, [entry], [pool]))
+
+
+FIRST = ForwardEntry(1, 0, [1, 2], 0, 2, samples=True)
+NEXT = ForwardEntry(1, 0, [], 2, 3, samples=True, follows=1)

@@ -1,0 +1,107 @@
+"""`swarden generate`: text in, text out, the pools' figures beside it, and one line for what cannot be run."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine_under_test.model.tokenizer import Tokenizer
+from tests.engine_under_test.model.checkpoints import write_checkpoint
+from tests.engine_under_test.model.tokenizers import write_tokenizer
+from tests.harness.commands.test_commands import swarden
+
+PROMPT = "Two pools with two lifetimes: é."
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("checkpoint")
+    vocab_size = write_tokenizer(directory)
+    write_checkpoint(directory, "gemma3", vocab_size=vocab_size)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def answer(checkpoint) -> str:
+    """What transformers makes of the prompt."""
+    tokenizer = Tokenizer(checkpoint)
+    prompt = tokenizer.encode(PROMPT)
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint)
+    generated = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0]
+    return tokenizer.decode([token for token in generated[len(prompt) :].tolist() if token != 2])
+
+
+def generate(checkpoint: Path, *arguments, **environment):
+    given = ("--checkpoint", checkpoint, "--prompt", PROMPT, "--max-new-tokens", 24)
+    return swarden("generate", *given, *arguments, cwd=checkpoint.parent, **environment)
+
+
+def test_the_text_is_that_of_transformers_and_the_figures_stand_beside_it(checkpoint, answer):
+    run = generate(checkpoint, "--page-size", 4)
+
+    assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
+    assert re.search(r"pool +pages +most in use +cached +MiB", run.stderr)
+    assert re.search(r"^ *full +\d+ +\d+ +\d+ ", run.stderr, re.MULTILINE)
+    assert re.search(r"^ *swa +\d+ +\d+ +\d+ ", run.stderr, re.MULTILINE)
+
+
+def test_json_has_the_text_the_tokens_and_the_pools(checkpoint, answer):
+    run = generate(checkpoint, "--page-size", 4, "--json")
+
+    told = json.loads(run.stdout)
+    assert told["text"] == answer
+    assert set(told) == {"prompt_tokens", "token_ids", "text", "finish_reason", "steps", "pools"}
+    assert 0 < told["pools"]["swa"]["peak"] <= told["pools"]["swa"]["pages"]
+
+
+def test_a_prompt_can_come_from_a_file(checkpoint, answer):
+    file = checkpoint / "prompt.txt"
+    file.write_text(PROMPT, encoding="utf-8")
+
+    run = swarden("generate", "--checkpoint", checkpoint, "--prompt-file", file, "--max-new-tokens", 24, cwd=checkpoint)
+
+    assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
+
+
+def test_the_strict_level_applies(checkpoint, answer):
+    run = generate(checkpoint, SWARDEN_STRICT_MEM_CHECK="census")
+
+    assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        pytest.param(
+            ["--swa-pages", 3, "--page-size", 2],
+            r"swarden: \S+/config\.json: swa_pages: 3 cannot hold one request with sliding_window 8 and page_size 2; "
+            r"want at least 6",
+            id="a window larger than its pool",
+        ),
+        pytest.param(
+            ["--full-pages", 2, "--page-size", 4],
+            r"swarden: the prompt of 33 tokens cannot be answered: rejected: the prompt needs 9 full pages of 2",
+            id="a prompt larger than its pool",
+        ),
+        pytest.param(["--dtype", "int8"], r"swarden: dtype: 'int8' is not one of .*", id="no such dtype"),
+        pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a share above 0, at most 1", id="no share"),
+        pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
+        pytest.param(["--prompt-file", "x"], r"swarden: prompt: give --prompt TEXT or .*", id="two prompts"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(checkpoint, arguments, line):
+    run = generate(checkpoint, *arguments)
+
+    assert (run.returncode, run.stdout) == (2, ""), run.stderr
+    assert re.fullmatch(rf"{line}\n", run.stderr), run.stderr
+
+
+def test_a_directory_that_is_none_is_one_line(tmp_path):
+    run = generate(tmp_path / "nowhere")
+
+    assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
+    assert "nowhere" in run.stderr

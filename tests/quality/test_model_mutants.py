@@ -1,0 +1,48 @@
+"""Does a comparison with transformers tell of a bug in the model, also of one that our own reference would share?"""
+
+from operator import attrgetter
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.sampling import SamplingParams
+from harness.mutants.catalog import ROWS
+from harness.mutants.model import SINKS_ARE_DROPPED, THETAS_ARE_SWAPPED, WINDOW_ONE_TOO_NARROW, WINDOW_ONE_TOO_WIDE
+from harness.mutants.unplanted import ForTheOracle
+from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
+
+TOKENS = some_tokens(50)
+CONFIG = EngineConfig(page_size=4, full_pages=32, chunk_len=7)
+FAMILIES = {SINKS_ARE_DROPPED: "gpt-oss"}
+PLANTED = (WINDOW_ONE_TOO_WIDE, WINDOW_ONE_TOO_NARROW, SINKS_ARE_DROPPED, THETAS_ARE_SWAPPED)
+
+
+def distance_from_the_oracle(directory, family):
+    """How far the engine's logits of a prompt, computed in chunks over pages, are from those of transformers."""
+    model = write_checkpoint(directory, family)
+    engine = create_engine(CONFIG, checkpoint=directory)
+    [generation] = engine.generate([TOKENS.tolist()], SamplingParams(1, return_logits=True))
+    expected = oracle_logits(model, TOKENS)
+    return max(float((generation.logits[position] - expected[position]).abs().max()) for position in range(len(TOKENS)))
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt-oss"])
+def test_the_healthy_model_agrees_with_the_oracle(tmp_path, family):
+    assert distance_from_the_oracle(tmp_path, family) < 1e-4
+
+
+@pytest.mark.parametrize("mutant", PLANTED, ids=attrgetter("id"))
+def test_the_oracle_tells_of_a_bug_in_the_model(tmp_path, mutant):
+    """With a single one planted nothing but the model is wrong."""
+    with mutant.planted():
+        distance = distance_from_the_oracle(tmp_path, FAMILIES.get(mutant, "gemma3"))
+
+    assert distance > 1e-3
+
+
+def test_the_oracle_is_asked_of_each_bug_that_is_left_to_it():
+    left = [row for row in ROWS if isinstance(row, ForTheOracle)]
+
+    assert [row for row in left if row not in PLANTED] == []
+    assert {row.told_by for row in left} == {"tests/quality/test_model_mutants.py"}
