@@ -170,7 +170,9 @@ CASES = [
         ),
     ),
     healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), DECODED)),
-    healthy(a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"),
+    healthy(
+        a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"
+    ),
     broken(
         a_retraction_lets_the_others_go_on,
         "nobody-is-decoded",
