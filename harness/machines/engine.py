@@ -124,9 +124,14 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Some who run, and one who is more important than most of them; now and then than all who came before, too."""
+    """Some who run and may all ask the same, and one who is more important than most of them.
+
+    Now and then it is more important than all who came before, too.
+    """
     least = draw(st.sampled_from(CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
+    if draw(st.integers(0, 2)) == 2:
+        many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
     late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
     return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
