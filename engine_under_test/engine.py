@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
-from engine_under_test.errors import ConfigError
+from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
@@ -31,6 +31,7 @@ class Engine:
     def __init__(self, config: EngineConfig, ports: Ports) -> None:
         forward, observer = ports.forward, ports.observer
         assert forward is not None, "an engine has a forward, its own or a given one"
+        self._vocab_size = forward.vocab_size
         self.config = config
         self.memory = KVMemory.for_config(config, observer, ports.backing, layout=forward.layout)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
@@ -38,12 +39,13 @@ class Engine:
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
+        self._unheard: list[Output] = []
         self._num_requests = 0
 
     @property
     def has_work(self) -> bool:
         """Is there a request that has not ended, or an end that no client has heard of?"""
-        return self.scheduler.has_work
+        return bool(self._unheard) or self.scheduler.has_work
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
@@ -82,6 +84,10 @@ class Engine:
 
     def step(self) -> list[Output]:
         """One step; new tokens and ends, by request.  A shortage never raises."""
+        unheard, self._unheard = self._unheard, []
+        return [*unheard, *self._step()]
+
+    def _step(self) -> list[Output]:
         now_ms = self._clock.now_ms()
         self._notice(StepBegan(now_ms))
         outputs = self.scheduler.step(now_ms)
@@ -92,13 +98,20 @@ class Engine:
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended; what came of each, in order.  Whatever else waits is served too."""
+        """Serve prompts until the last has ended; what came of each, in order.
+
+        What others get meanwhile comes with the next step.  Raises EngineError while the engine is paused.
+        """
+        if self.scheduler.is_paused:
+            raise EngineError("paused: nothing would ever be generated; call resume first")
         generations = [Generation() for _ in prompts]
         awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
         while any(one.finish_reason is None for one in generations):
-            for output in self.step():
+            for output in self._step():
                 if output.request_id in awaited:
                     awaited[output.request_id].add(output)
+                else:
+                    self._unheard.append(output)
         return generations
 
     def flush(self) -> None:
@@ -122,6 +135,10 @@ class Engine:
         config = self.config
         if not request.prompt_len:
             return "the prompt is empty"
+        if self._vocab_size is not None:
+            for position, token in enumerate(request.tokens):
+                if not 0 <= token < self._vocab_size:
+                    return f"token {token} at position {position}; the vocabulary has {self._vocab_size}"
         if request.sampling.max_new_tokens < 0:
             return f"max_new_tokens {request.sampling.max_new_tokens} is below 0"
         most = request.prompt_len + request.sampling.max_new_tokens + config.lookahead_tokens
@@ -153,6 +170,8 @@ def create_engine(
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
     if setting is not None and setting.level == CENSUS:
         config = replace(config, poison_freed_pages=True)
+    if ports.forward is not None and checkpoint is not None:
+        raise ConfigError(f"checkpoint: {checkpoint} and a forward are given; give one of them")
     if ports.forward is None:
         if checkpoint is None:
             raise ConfigError("checkpoint: not given, and neither is a forward; give the directory of a checkpoint")

@@ -117,6 +117,10 @@ class ForwardFailed(EngineError):
 class Forward(Protocol):
     """Runs batches in the order of their launches, and is asked for their results in that order."""
 
+    @property
+    def vocab_size(self) -> int | None:
+        """Token ids are below it; None where any number is one."""
+
     def layout(self, pool: PoolSpec) -> SlotLayout:
         """What the layers that read and write `pool` keep in its slots."""
 

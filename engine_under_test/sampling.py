@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from engine_under_test.errors import ConfigError
+
+LEAST_TEMPERATURE = 1e-4  # below it logits would have to be stretched beyond what a float64 keeps apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,16 @@ class SamplingParams:
     return_logits: bool = False
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ConfigError(f"temperature: {self.temperature} is below 0; want 0 for the likeliest token, or more")
+        if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < inf):
+            raise ConfigError(
+                f"temperature: {self.temperature}; want 0 for the likeliest token, or at least {LEAST_TEMPERATURE}"
+            )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"top_p: {self.top_p}; want a share above 0, at most 1")
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"top_k: {self.top_k}; want at least 1 token, or None for all")
+        if self.top_k is not None and (type(self.top_k) is not int or self.top_k < 1):
+            raise ConfigError(f"top_k: {self.top_k}; want a whole number of at least 1 token, or None for all")
+        if self.seed is not None and type(self.seed) is not int:
+            raise ConfigError(f"seed: {self.seed!r}; want a whole number, or None for the request's id")
 
     @property
     def is_greedy(self) -> bool:

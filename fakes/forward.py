@@ -55,6 +55,10 @@ class FakeForward:
         self._batches: dict[int, ForwardBatch] = {}
         self._sampled: dict[int, int] = {}  # the newest token by request, of the pass that ran last
 
+    @property
+    def vocab_size(self) -> None:
+        """Any number is a token."""
+
     def layout(self, _pool: PoolSpec) -> SlotLayout:
         """A tag."""
         return SlotLayout(torch.int64)

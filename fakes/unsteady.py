@@ -26,6 +26,10 @@ class UnsteadyForward:
         self._batches: dict[int, ForwardBatch] = {}
         self._lost: dict[int, set[int]] = {}  # by launch, the entries that would read what a failed pass left
 
+    @property
+    def vocab_size(self) -> int | None:
+        return self._steady.vocab_size
+
     def layout(self, pool: PoolSpec) -> SlotLayout:
         return self._layouts.setdefault(pool.name, self._steady.layout(pool))
 

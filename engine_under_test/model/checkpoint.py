@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine_under_test.errors import CheckpointError
+from engine_under_test.model.config_file import ConfigFile
 from engine_under_test.model.decoder import Decoder
 from engine_under_test.model.families import spec_of
 from engine_under_test.model.spec import ModelSpec
 from engine_under_test.model.weights import HEAD, tensor_shapes
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -22,10 +25,18 @@ AGAIN = "download the checkpoint again"
 
 
 def read_spec(directory: Path) -> ModelSpec:
-    """What the directory's config.json describes; raises CheckpointError."""
+    """What the directory's config.json describes, with the end tokens of its generation_config.json, if there is one.
+
+    Raises CheckpointError.
+    """
     if not directory.is_dir():
         raise CheckpointError(f"{directory}: no such directory; want one with {CONFIG} and {WEIGHTS}")
-    return spec_of(_read_json(directory / CONFIG), str(directory / CONFIG))
+    spec = spec_of(_read_json(directory / CONFIG), str(directory / CONFIG))
+    generation = directory / GENERATION
+    if not generation.is_file():
+        return spec
+    ends = ConfigFile(_read_json(generation), str(generation)).token_ids("eos_token_id")
+    return replace(spec, eos_token_ids=tuple(dict.fromkeys((*spec.eos_token_ids, *ends))))
 
 
 def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -> Decoder:

@@ -24,7 +24,7 @@ class Group:
     """Entries with equally many queries each, as one call of attention: `batch` entries of `num_keys` slots.
 
     `rows` are their tokens in the pass; `pages` (batch * pages) int64; `mask` (batch, 1, queries, keys) is true where
-    a query sees a key, `unseen` (1, batch, 1, keys, 1) where no query does.
+    a query sees a key, `unseen` (1, batch, keys, 1, 1) where no query does.
     """
 
     rows: slice | torch.Tensor
@@ -49,11 +49,10 @@ class PoolPass:
 class PagedAttention:
     """What the layers of one pass attend to: each writes its keys and values, then reads through the pages.
 
-    With `cleans`, slots that no query sees are read as zeros: they may hold NaN, which a mask lets through.
+    Slots that no query sees are read as zeros: they may hold anything, and a mask lets NaN through.
     """
 
-    def __init__(self, spec: ModelSpec, batch: ForwardBatch, *, cleans: bool) -> None:
-        self._cleans = cleans
+    def __init__(self, spec: ModelSpec, batch: ForwardBatch) -> None:
         passes = {pool.window is not None: _pool_pass(batch, pool) for pool in batch.pools}
         counts = {False: 0, True: 0}
         self._layers: list[tuple[PoolPass, int]] = []
@@ -78,10 +77,8 @@ class PagedAttention:
     def _attend(self, q: torch.Tensor, kv: torch.Tensor, group: Group, scoring: Scoring) -> torch.Tensor:
         """One group's queries (batch * queries, heads, head_dim), against its pages."""
         heads, head_dim = q.shape[1:]
-        gathered = kv.index_select(1, group.pages).view(2, group.batch, -1, *kv.shape[3:]).transpose(2, 3)
-        if self._cleans:
-            gathered = gathered.masked_fill(group.unseen, 0.0)
-        keys, values = gathered.unbind()
+        gathered = kv.index_select(1, group.pages).view(2, group.batch, -1, *kv.shape[3:])
+        keys, values = gathered.masked_fill_(group.unseen, 0.0).transpose(2, 3).unbind()
         queries = q.reshape(group.batch, -1, heads, head_dim).transpose(1, 2)
         seen = attention(queries, keys, values, mask=group.mask, scoring=scoring)
         return seen.transpose(1, 2).reshape(-1, heads, head_dim)
@@ -127,7 +124,7 @@ def _group(
     queries = starts[:, None] + torch.arange(num_queries, device=device)
     mask = visible(queries, keys, pool.window)
     rows = torch.tensor(where, device=device) if isinstance(where, list) else where
-    unseen = ~mask.any(1)[None, :, None, :, None]
+    unseen = ~mask.any(1)[None, :, :, None, None]
     return Group(rows, len(indices), torch.frombuffer(padded, dtype=torch.int64).to(device), mask[:, None], unseen)
 
 

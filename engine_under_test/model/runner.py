@@ -13,7 +13,8 @@ from engine_under_test.model.decoder import Decoder
 from engine_under_test.model.paged import PagedAttention
 from engine_under_test.model.sampler import sample, uniform
 from engine_under_test.model.spec import ModelSpec
-from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
+from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
+from engine_under_test.units import num_pages
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
@@ -25,6 +26,7 @@ class Running:
     `rows` are per entry its logits' [begin, end) in `logits`, `tokens` (entries,) int64 stay where they were computed.
     """
 
+    launch: int
     entries: Sequence[ForwardEntry]
     rows: Sequence[tuple[int, int]]
     logits: torch.Tensor
@@ -32,16 +34,17 @@ class Running:
 
 
 class ModelForward:
-    """Runs a decoder over the engine's pages.  What is launched on a GPU runs there until it is collected.
+    """Runs a decoder over the engine's pages, each pass when it is launched."""
 
-    With `cleans` it reads what no token sees as zeros, as it must where freed pages are poisoned.
-    """
-
-    def __init__(self, decoder: Decoder, *, cleans: bool = False) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self._cleans = cleans
         self._running: dict[int, Running] = {}
+        self._failed: dict[int, str] = {}  # by launch, the reason
         self._last: Running | None = None  # whose tokens the next pass may follow
+
+    @property
+    def vocab_size(self) -> int:
+        return self.decoder.spec.vocab_size
 
     def layout(self, pool: PoolSpec) -> SlotLayout:
         """Keys and values of every layer of the pool."""
@@ -50,14 +53,24 @@ class ModelForward:
         return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), self.decoder.device)
 
     def launch(self, batch: ForwardBatch) -> None:
-        with torch.inference_mode():
-            self._last = self._running[batch.launch] = self._run(batch)
+        """Run a pass; one for which the device has no memory fails, and so does one that follows it."""
+        if any(entry.follows in self._failed for entry in batch.entries):
+            self._failed[batch.launch] = "it follows a pass that failed"
+            return
+        try:
+            with torch.inference_mode():
+                self._last = self._running[batch.launch] = self._run(batch)
+        except torch.OutOfMemoryError as error:
+            self._failed[batch.launch] = str(error).partition("\n")[0]
 
     def collect(self, launch: int) -> list[Computed]:
+        if launch in self._failed:
+            raise ForwardFailed(f"launch {launch}: {self._failed.pop(launch)}")
         running = self._running.pop(launch)
         computed = []
         for entry, (begin, end), token in zip(running.entries, running.rows, running.tokens.tolist(), strict=True):
-            logits = LogitsSpan(entry.start, running.logits[begin:end]) if _returns(entry) else None
+            # A copy: a client may keep it, and would keep the logits of the whole pass with it.
+            logits = LogitsSpan(entry.start, running.logits[begin:end].clone()) if _returns(entry) else None
             computed.append(Computed(token if entry.samples else None, logits))
         return computed
 
@@ -75,24 +88,26 @@ class ModelForward:
         hidden = decoder.hidden(
             self._token_ids(batch),
             torch.tensor(positions, device=device),
-            PagedAttention(decoder.spec, batch, cleans=self._cleans),
+            PagedAttention(decoder.spec, batch),
             None if len(wanted) == len(positions) else torch.tensor(wanted, dtype=torch.int64, device=device),
         )
         logits = decoder.logits(hidden)
-        return Running(batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
+        return Running(batch.launch, batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
 
     def _token_ids(self, batch: ForwardBatch) -> torch.Tensor:
         """The tokens of all entries, (tokens,) int64; what a pass in flight samples is taken from there."""
         known, following, sources = [], [], []
+        last_launch = self._last.launch if self._last else 0
         for entry in batch.entries:
             known.extend(entry.tokens)
             if entry.follows:
+                assert last_launch == entry.follows, f"launch {entry.follows} is followed, the last is {last_launch}"
                 following.append(len(known))
                 sources.append(entry.request_id)
                 known.append(0)
         token_ids = torch.tensor(known, device=self.decoder.device)
         if following:
-            assert self._last is not None, "nothing was launched that could be followed"
+            assert self._last, "nothing was launched that could be followed"
             rows = {entry.request_id: row for row, entry in enumerate(self._last.entries)}
             token_ids[following] = self._last.tokens[[rows[request_id] for request_id in sources]]
         return token_ids
@@ -110,7 +125,7 @@ def model_forward(
     decoder = load_decoder(directory, dtype=DTYPES[dtype], device=_usable(device))
     fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
     decoder.reserve(fitted_config.max_context_len)
-    return fitted_config, ModelForward(decoder, cleans=fitted_config.poison_freed_pages)
+    return fitted_config, ModelForward(decoder)
 
 
 def _usable(name: str) -> torch.device:
@@ -128,7 +143,8 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     """The configuration with the model's window, and with the pools that its layers need and no others.
 
     What is left open is chosen: the window is the model's, SWA pages are as many as all requests that run at once
-    need at most.  Raises ConfigError, naming `source` and the key, where what is given does not suit.
+    need at most, and a chunk of a prompt beside them.  Raises ConfigError, naming `source` and the key, where what is
+    given does not suit.
     """
     kinds = {layer.is_sliding for layer in spec.layers}
     context_len = min(config.max_context_len, spec.max_context_len)
@@ -145,13 +161,18 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     if False in kinds and not config.full_pages:
         raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; give full_pages")
     assert window is not None, "a layer slides and the model has no window"
+    chunk_len = min(config.chunk_len or context_len, context_len)
     least = least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
-    return replace(
-        config,
-        full_pages=config.full_pages if False in kinds else 0,
-        swa_pages=config.swa_pages or least * config.max_running_requests,
-        sliding_window=window,
-    )
+    most_swa_pages = least * config.max_running_requests + num_pages(chunk_len, config.page_size)
+    try:
+        return replace(
+            config,
+            full_pages=config.full_pages if False in kinds else 0,
+            swa_pages=config.swa_pages or most_swa_pages,
+            sliding_window=window,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
 
 
 def _returns(entry: ForwardEntry) -> bool:

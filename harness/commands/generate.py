@@ -64,7 +64,8 @@ def generate(
     """
     spec, tokenizer = read_spec(checkpoint), Tokenizer(checkpoint)
     token_ids = tokenizer.encode(_prompt(prompt, prompt_file))
-    most_pages = num_pages(len(token_ids) + max_new_tokens + 1, page_size)
+    most = len(token_ids) + max_new_tokens
+    most_pages = num_pages(most + 1, page_size)
     try:
         config = EngineConfig(
             page_size=page_size,
@@ -72,7 +73,7 @@ def generate(
             swa_pages=swa_pages or 0,
             sliding_window=spec.sliding_window if swa_pages else None,
             max_running_requests=1,
-            max_context_len=spec.max_context_len,
+            max_context_len=max(2, min(most, spec.max_context_len)),
             chunk_len=chunk_len,
         )
     except ConfigError as error:
@@ -118,12 +119,12 @@ def _answer(
                 piece += stream.end()
             answer.text += piece
             if is_told:
-                OUT.out(piece, end="", highlight=False)
+                OUT.file.write(piece)  # as it is: a console would mend tabs and control characters
                 OUT.file.flush()
     if answer.finish_reason not in ("stop", "length"):
         raise UsageError(f"the prompt of {len(token_ids)} tokens cannot be answered: {answer.finish_reason}")
     if is_told:
-        OUT.out("")
+        OUT.file.write("\n")
     answer.pools = _figures(engine, peaks)
     return answer
 

@@ -38,6 +38,10 @@ class ComparedForward:
         """Whatever is still computed for a request is compared with nothing."""
         self._tokens.pop(request_id, None)
 
+    @property
+    def vocab_size(self) -> None:
+        """Any number is a token: the model reads it modulo its own vocabulary."""
+
     def layout(self, pool: PoolSpec) -> SlotLayout:
         return self._steady.layout(pool)
 

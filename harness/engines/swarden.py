@@ -168,5 +168,5 @@ class SwardenEngine:
 
     def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:
         model = tiny_model(name, config)
-        forward = ModelForward(model.decoder, cleans=True)
+        forward = ModelForward(model.decoder)
         return ComparedForward(forward, model.without_cache, self._events.notice)

@@ -57,7 +57,7 @@ def decoder(request) -> Decoder:
 
 
 def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
-    return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder, cleans=True)))
+    return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder)))
 
 
 def alone(decoder: Decoder, prompt: list[int], sampling: SamplingParams) -> Generation:

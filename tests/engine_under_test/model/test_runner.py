@@ -2,17 +2,25 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.errors import ConfigError
-from engine_under_test.model.runner import fitted
+from engine_under_test.engine import Engine, create_engine
+from engine_under_test.errors import ConfigError, EngineError
+from engine_under_test.events import Launched
+from engine_under_test.model.checkpoint import read_spec
+from engine_under_test.model.decoder import Decoder, random_decoder
+from engine_under_test.model.runner import ModelForward, fitted
 from engine_under_test.model.tiny import tiny_spec
+from engine_under_test.model.weights import random_tensors
+from engine_under_test.ports import Ports
+from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE
+from tests.engine_under_test.builders import Heard
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 
 BARE = EngineConfig(page_size=4, full_pages=40, max_running_requests=3, max_context_len=128)
@@ -29,14 +37,14 @@ def checkpoint(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("family", "given", "pools"),
     [
-        pytest.param("gemma3", {}, [("full", 40, None), ("swa", 12, 8)], id="window and pages are chosen"),
+        pytest.param("gemma3", {}, [("full", 40, None), ("swa", 44, 8)], id="window and pages are chosen"),
         pytest.param(
             "gemma3",
             {"swa_pages": 7, "sliding_window": 8},
             [("full", 40, None), ("swa", 7, 8)],
             id="what is given stays",
         ),
-        pytest.param("mistral", {}, [("swa", 12, 8)], id="no layer reads the whole prefix"),
+        pytest.param("mistral", {}, [("swa", 44, 8)], id="no layer reads the whole prefix"),
     ],
 )
 def test_a_configuration_gets_the_pools_that_the_layers_need(family, given, pools):
@@ -163,3 +171,106 @@ def test_bfloat16_runs_where_the_device_has_it(checkpoint):
     [answer] = engine.generate([PROMPT], SamplingParams(4, return_logits=True))
 
     assert (engine.memory.store.kv("swa").dtype, len(answer.token_ids)) == (torch.bfloat16, 4)
+
+
+@pytest.mark.parametrize("token", [128, -1])
+def test_a_token_that_the_vocabulary_does_not_have_is_rejected(checkpoint, token):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+
+    rejected, served = engine.generate([[5, token], PROMPT], SamplingParams(2))
+
+    assert rejected.finish_reason == f"rejected: token {token} at position 1; the vocabulary has 128"
+    assert served.finish_reason == "length"
+
+
+def test_a_page_of_nan_that_was_freed_reaches_nobody():
+    """Whoever takes it next fills a part of it only."""
+    decoder = random_decoder(tiny_spec("gemma3"), 1, torch.float64)
+    config = fitted(replace(BARE, page_size=16, full_pages=4, max_context_len=40), decoder.spec, source="tiny")
+    expected = Engine(config, Ports(ModelForward(decoder))).generate([PROMPT], SamplingParams(4))[0].token_ids
+    engine = Engine(config, Ports(ModelForward(decoder)))
+    for pool in engine.memory.store.pools:
+        engine.memory.store.kv(pool).fill_(float("nan"))
+
+    [answer] = engine.generate([PROMPT], SamplingParams(4))
+
+    assert answer.token_ids == expected
+
+
+@pytest.mark.parametrize("chunk_len", [8, 32])
+def test_with_the_pool_that_is_chosen_a_chunk_is_as_long_as_it_may_be(checkpoint, chunk_len):
+    heard = Heard()
+    config = replace(BARE, max_running_requests=1, chunk_len=chunk_len)
+    engine = create_engine(config, checkpoint=checkpoint, ports=Ports(observer=heard))
+
+    engine.generate([some_tokens(64).tolist()], SamplingParams(1))
+
+    assert [end - start for launched in heard.of(Launched) for _, start, end in launched.entries] == [chunk_len] * (
+        64 // chunk_len
+    )
+
+
+def test_what_others_get_while_prompts_are_served_comes_with_the_next_step(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+    other = engine.submit(PROMPT, SamplingParams(3))
+
+    engine.generate([PROMPT[:6]], SamplingParams(6))
+    heard = [output for output in engine.step() if output.request_id == other]
+
+    assert [len(output.token_ids) for output in heard] == [1, 1, 1]
+    assert heard[-1].finish_reason == "length"
+    assert not engine.has_work
+
+
+def test_a_paused_engine_generates_nothing_and_says_so(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine.pause()
+
+    with pytest.raises(EngineError, match="paused: nothing would ever be generated; call resume first"):
+        engine.generate([PROMPT], SamplingParams(1))
+
+
+def test_logits_hold_nothing_but_what_was_asked_for(checkpoint):
+    engine = create_engine(BARE, checkpoint=checkpoint)
+
+    [answer] = engine.generate([PROMPT], SamplingParams(2, return_logits=True))
+
+    assert answer.logits[len(PROMPT)].untyped_storage().nbytes() == 128 * 4
+
+
+class Breaking(Decoder):
+    """A decoder on a device whose memory is short in its second pass."""
+
+    passes = 0
+
+    def hidden(self, *arguments: Any) -> torch.Tensor:
+        self.passes += 1
+        if self.passes == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+        return super().hidden(*arguments)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_pass_without_memory_fails_and_is_retried(overlap):
+    spec = tiny_spec("gemma3")
+    config = replace(BARE, overlap=overlap)
+
+    def answers(kind: type[Decoder]) -> list[Generation]:
+        decoder = kind(spec, random_tensors(spec, 1, torch.float64))
+        engine = Engine(fitted(config, spec, source="tiny"), Ports(ModelForward(decoder)))
+        return engine.generate([PROMPT, PROMPT[:9]], SamplingParams(6))
+
+    assert [answer.token_ids for answer in answers(Breaking)] == [answer.token_ids for answer in answers(Decoder)]
+
+
+def test_a_checkpoint_and_a_forward_are_one_too_many(checkpoint):
+    decoder = random_decoder(tiny_spec("gemma3"), 1, torch.float64)
+
+    with pytest.raises(ConfigError, match="and a forward are given; give one of them"):
+        create_engine(BARE, checkpoint=checkpoint, ports=Ports(ModelForward(decoder)))
+
+
+def test_end_tokens_of_the_generation_config_count_too(checkpoint):
+    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [7, 2]}', encoding="utf-8")
+
+    assert read_spec(checkpoint).eos_token_ids == (2, 7)

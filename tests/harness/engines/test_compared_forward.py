@@ -22,6 +22,8 @@ NAN = math.nan
 class Told:
     """A forward that computes what it is told to."""
 
+    vocab_size = None
+
     def __init__(self) -> None:
         self.asked: list[ForwardEntry] = []
         self.computed: list[Computed] | None = []
