@@ -59,8 +59,9 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
             else:
                 tensors[name] = tensor.to(device=device, dtype=dtype)
     if missing := [name for name in wanted if name not in tensors]:
+        file = next(name for name in (INDEX, WEIGHTS) if (directory / name).is_file())
         raise CheckpointError(
-            f"{directory / WEIGHTS}: {missing[0]} is missing, one of {len(missing)} tensors; {AGAIN}, or mend {CONFIG}"
+            f"{directory / file}: {missing[0]} is missing, one of {len(missing)} tensors; {AGAIN}, or mend {CONFIG}"
         )
     return Decoder(spec, tensors)
 
@@ -70,6 +71,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: no such file; {AGAIN}")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as torn:
         raise CheckpointError(f"{path}: not JSON: {torn}; {AGAIN}") from torn
     if not isinstance(values, dict):

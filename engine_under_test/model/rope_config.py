@@ -37,9 +37,12 @@ def _scaled(config: ConfigFile, parameters: ConfigFile, theta: float) -> RopeSpe
         return rope
     rope = rope._replace(original_len=_original_len(config, parameters))
     if rope.rope_type == "llama3":
-        return rope._replace(
-            low_freq_factor=parameters.number("low_freq_factor"), high_freq_factor=parameters.number("high_freq_factor")
-        )
+        low, high = parameters.number("low_freq_factor"), parameters.number("high_freq_factor")
+        if low >= high:
+            raise parameters.refusal("low_freq_factor", f"is {low}; want less than high_freq_factor, {high}")
+        return rope._replace(low_freq_factor=low, high_freq_factor=high)
+    if theta <= 1:
+        raise parameters.refusal("rope_theta", f"is {theta}; want more than 1")
     return rope._replace(
         attention_factor=_attention_factor(parameters, rope.factor),
         beta_fast=parameters.number("beta_fast") if "beta_fast" in parameters else rope.beta_fast,

@@ -77,9 +77,10 @@ def generate(
             chunk_len=chunk_len,
         )
     except ConfigError as error:
-        raise UsageError(f"{checkpoint / 'config.json'}: {error}") from error
-    engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype)
+        is_of_the_window = "sliding_window" in str(error)
+        raise UsageError(f"{checkpoint / 'config.json'}: {error}" if is_of_the_window else str(error)) from error
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
+    engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype)
     answer = _answer(engine, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
     if as_json:
         print_json(asdict(answer))

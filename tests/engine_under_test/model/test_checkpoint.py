@@ -219,6 +219,24 @@ def test_several_end_tokens_may_be_listed():
         ),
         (
             "qwen2",
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 2.0}},
+            "rope_parameters.rope_theta is 1.0; want more than 1",
+        ),
+        (
+            "qwen2",
+            {
+                "rope_parameters": {
+                    "rope_type": "llama3",
+                    "rope_theta": 1e4,
+                    "factor": 2.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0,
+                }
+            },
+            "rope_parameters.low_freq_factor is 4.0; want less than high_freq_factor, 4.0",
+        ),
+        (
+            "qwen2",
             {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
             "rope_parameters.partial_rotary_factor is not understood",
         ),
@@ -333,6 +351,15 @@ def test_a_tensor_that_is_not_in_the_shard_that_the_index_names_is_named(shards)
     path.write_text(json.dumps(index))
 
     assert said_of(shards).startswith(f"{shards / shard}: lm_head.weight is missing, though model.safetensors.index")
+
+
+def test_a_tensor_that_no_shard_has_is_named_by_the_index(shards):
+    path = shards / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    del index["weight_map"]["model.norm.weight"]
+    path.write_text(json.dumps(index))
+
+    assert said_of(shards).startswith(f"{path}: model.norm.weight is missing, one of 1 tensors")
 
 
 @pytest.mark.parametrize("text", ["{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
