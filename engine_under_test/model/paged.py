@@ -17,6 +17,7 @@ from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
 PADDING_PAGE = 0
+MOST_PADDING = 4  # a call more for each layer costs less than to read so much that nobody sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class PagedAttention:
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
-    """Entries with one query each are one group, every other entry is a group of its own."""
+    """Entries with one query each and about as many pages are one group, every other entry is a group of its own."""
     page_size, device = batch.page_size, pool.kv.device
     pages = pool.pages.tolist()
     slots, rows = array("q"), 0
@@ -100,10 +101,20 @@ def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
         else:
             members.append(([index], slice(rows, rows + entry.end - entry.start)))
         rows += entry.end - entry.start
-    if decodes:
-        members.append((decodes, [first_rows[index] for index in decodes]))
+    for alike in _alike(decodes, pool.spans):
+        members.append((alike, [first_rows[index] for index in alike]))
     groups = [_group(batch, pool, pages, indices, where) for indices, where in members]
     return PoolPass(pool.kv, torch.frombuffer(slots, dtype=torch.int64).to(device), groups)
+
+
+def _alike(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[list[int]]:
+    """Entries in groups in which nobody has more than `MOST_PADDING` times the pages of another, each in order."""
+    groups: list[list[int]] = []
+    for index in sorted(indices, key=lambda index: spans[index].num_pages):
+        if not groups or spans[index].num_pages > MOST_PADDING * spans[groups[-1][0]].num_pages:
+            groups.append([])
+        groups[-1].append(index)
+    return [sorted(group) for group in groups]
 
 
 def _group(

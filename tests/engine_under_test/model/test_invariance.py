@@ -113,3 +113,13 @@ def test_a_prefix_that_is_cached_is_not_computed_again(decoder):
 
     assert second.cached_tokens == min(second.logits) > len(PROMPTS[0])
     expect_same(decoder, longer, second, GREEDY)
+
+
+def test_a_long_and_a_short_sequence_decode_side_by_side(decoder):
+    prompts = [some_tokens(100, seed=5).tolist(), PROMPTS[0][:5], PROMPTS[1][:7]]
+    engine = engine_of(decoder, replace(ALONE, max_running_requests=3, page_size=4))
+
+    generations = engine.generate(prompts, GREEDY)
+
+    for prompt, generation in zip(prompts, generations, strict=True):
+        expect_same(decoder, prompt, generation, GREEDY)
