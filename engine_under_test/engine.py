@@ -45,7 +45,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Is there a request that has not ended, or an end that no client has heard of?"""
-        return bool(self._unheard) or self.scheduler.has_work
+        return self.scheduler.has_work or bool(self._unheard)
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
