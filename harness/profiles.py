@@ -36,5 +36,4 @@ PROFILES = {
 }
 
 MAX_NOOP_SHARE = 0.5
-LEAST_OPS = 20  # of one kind, before their share of no-ops says anything
 SHRINK_CPU_SECONDS = 60.0

@@ -48,7 +48,7 @@ def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "pressure":
             return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
         case "fence":
-            return (Complete(),)
+            return Take(owner=owner), Free(owner=owner, fenced=True), Complete()
         case _:
             return (Drain() if draw(st.integers(0, 3)) == 3 else Take(owner=owner),)
 
