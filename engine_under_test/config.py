@@ -11,6 +11,7 @@ PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
 MAX_POOL_TOKENS = 1 << 26
 WAITING_ORDERS = ("fcfs", "lpm")
+HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
 class PoolSpec(NamedTuple):
@@ -31,8 +32,13 @@ class EngineConfig:
     decode makes room for `lookahead_tokens` more than the next token.  Whose priority is higher by more
     than `preemption_threshold` may take the place of who runs (None: nobody may).  A checker keeps
     up to `max_recorded_ops` of what was asked.  With `poison_freed_pages` a page is overwritten when it is freed, so
-    that whoever still reads it shows it.  Raises ConfigError with the field, the value and what
-    would be right.
+    that whoever still reads it shows it.
+
+    Each pool may have one on the host, of `host_full_pages` and `host_swa_pages`, where `host_policy` keeps copies of
+    what is cached: at once, when it was found a second time, or when it is evicted.  They are loaded where that
+    saves `load_back_threshold` tokens, or where the window alone is missing.
+
+    Raises ConfigError with the field, the value and what would be right.
     """
 
     page_size: int = 16
@@ -54,6 +60,10 @@ class EngineConfig:
     window_eviction_interval: int = 1
     max_recorded_ops: int = 10_000
     poison_freed_pages: bool = False
+    host_full_pages: int = 0
+    host_swa_pages: int = 0
+    host_policy: str = "write_through"
+    load_back_threshold: int = 10
     new_token_ratio: float = 0.7
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
@@ -63,6 +73,7 @@ class EngineConfig:
         self._check_choices()
         self._check_counts()
         self._check_window()
+        self._check_host()
 
     @property
     def pools(self) -> tuple[PoolSpec, ...]:
@@ -71,6 +82,13 @@ class EngineConfig:
             PoolSpec("full", self.full_pages, None),
             PoolSpec("swa", self.swa_pages, self.sliding_window),
         )
+        return tuple(spec for spec in specs if spec.num_pages)
+
+    @property
+    def host_pools(self) -> tuple[PoolSpec, ...]:
+        """The pools of the host tier, one for each of `pools` and in their order; () where there is no such tier."""
+        sizes = {"full": self.host_full_pages, "swa": self.host_swa_pages}
+        specs = [PoolSpec(f"host {spec.name}", sizes[spec.name], spec.window) for spec in self.pools]
         return tuple(spec for spec in specs if spec.num_pages)
 
     @property
@@ -100,6 +118,7 @@ class EngineConfig:
         for name, choices in (
             ("page_size", PAGE_SIZES),
             ("page_reuse", PAGE_REUSES),
+            ("host_policy", HOST_POLICIES),
             ("waiting_order", WAITING_ORDERS),
         ):
             value = getattr(self, name)
@@ -113,6 +132,9 @@ class EngineConfig:
         for name, least in (
             ("full_pages", 0),
             ("swa_pages", 0),
+            ("host_full_pages", 0),
+            ("host_swa_pages", 0),
+            ("load_back_threshold", 1),
             ("max_running_requests", 1),
             ("max_context_len", 2),
             ("window_eviction_interval", 1),
@@ -126,7 +148,7 @@ class EngineConfig:
         for name, least in (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0)):
             if (count := getattr(self, name)) is not None:
                 _check_count(name, count, least)
-        for name in ("full_pages", "swa_pages"):
+        for name in ("full_pages", "swa_pages", "host_full_pages", "host_swa_pages"):
             if (pages := getattr(self, name)) * self.page_size > MAX_POOL_TOKENS:
                 raise ConfigError(
                     f"{name}: {pages} pages of {self.page_size} tokens; want at most {MAX_POOL_TOKENS} tokens"
@@ -154,6 +176,27 @@ class EngineConfig:
                 f"swa_pages: {self.swa_pages} cannot hold one request with sliding_window {self.sliding_window} "
                 f"and page_size {self.page_size}; want at least {self.least_swa_pages}"
             )
+
+    def _check_host(self) -> None:
+        if not self.host_full_pages and not self.host_swa_pages:
+            return
+        for name, pages, host_pages in (
+            ("full_pages", self.full_pages, self.host_full_pages),
+            ("swa_pages", self.swa_pages, self.host_swa_pages),
+        ):
+            if bool(pages) != bool(host_pages):
+                raise ConfigError(
+                    f"host_{name}: {host_pages} with {name} {pages}; give every pool one on the host, or none"
+                )
+        if not self.prefix_sharing:
+            raise ConfigError("prefix_sharing: false with pools on the host, which hold what is shared; leave one out")
+        if self.sliding_window is not None:
+            least = num_pages(lookback(self.sliding_window), self.page_size)
+            if self.host_swa_pages < least:
+                raise ConfigError(
+                    f"host_swa_pages: {self.host_swa_pages} cannot hold one window of {self.sliding_window} tokens "
+                    f"with page_size {self.page_size}; want at least {least}"
+                )
 
 
 def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) -> int:

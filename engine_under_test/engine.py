@@ -9,6 +9,7 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
+from engine_under_test.host.tier import HostTier
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Ports
@@ -24,7 +25,7 @@ NOBODY = Ports()  # a forward of the engine's own, the clock of the machine, no 
 class Engine:
     """A hybrid-SWA serving engine over its ports.
 
-    `memory`, `cache` and `scheduler` are open to whoever wants to look; they are changed by calls
+    `memory`, `cache`, `host` and `scheduler` are open to whoever wants to look; they are changed by calls
     of this class only.
     """
 
@@ -35,7 +36,8 @@ class Engine:
         self.config = config
         self.memory = KVMemory.for_config(config, observer, ports.backing, layout=forward.layout)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
-        self.scheduler = Scheduler(config, self.memory, self.cache, forward, observer)
+        self.host = HostTier.for_config(config, self.memory, self.cache, ports) if self.memory.host else None
+        self.scheduler = Scheduler(config, self.memory, self.cache, self.host, ports)
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
@@ -115,9 +117,11 @@ class Engine:
         return generations
 
     def flush(self) -> None:
-        """Drop everything cached that nobody has locked."""
+        """Drop everything cached that nobody has locked, and its copies on the host."""
         self._notice(Flushed())
         self.cache.flush()
+        if self.host is not None:
+            self.host.flush()
 
     def pause(self) -> None:
         """Launch nothing more; all that run give their KV back at once, and compute it again after `resume`."""

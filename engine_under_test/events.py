@@ -111,8 +111,87 @@ class Removed(NamedTuple):
     in_tail: bool
 
 
+class Stored(NamedTuple):
+    """A node has its pages of one component now, on the device or `on_host`; `key` are its tokens from `start` on."""
+
+    node: int
+    parent: int
+    namespace: int
+    start: int
+    key: Sequence[int]
+    component: str
+    on_host: bool
+
+
+class Dropped(NamedTuple):
+    """A node has its pages of one component no more, on the device or `on_host`; it has `length` tokens."""
+
+    node: int
+    length: int
+    component: str
+    on_host: bool
+
+
+class Uprooted(NamedTuple):
+    """A node is in the tree no more."""
+
+    node: int
+
+
+class Demoted(NamedTuple):
+    """A node gave up all its pages on the device, for want of pages of `component`, and goes on on the host alone."""
+
+    node: int
+    component: str
+    in_tail: bool
+
+
+class CopyDropped(NamedTuple):
+    """The host gave up pages of its copy of a node, which were the `pools`'."""
+
+    node: int
+    pools: tuple[str, ...]
+
+
+class TransferBegan(NamedTuple):
+    """Pages are being copied to the host, or from there: per pool on the device which, and from or to which there."""
+
+    transfer: int
+    to_host: bool
+    pages: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+
+
+class TransferEnded(NamedTuple):
+    """A copy is done, or came to nothing for the reason `failure`."""
+
+    transfer: int
+    failure: str | None
+
+
+class LoadPlanned(NamedTuple):
+    """A request was admitted and waits for `transfer`, which brings what it lacks of [0, length): `firm` pages at once,
+    0 where others wait for it already; `demand` with all that may follow.
+
+    Where a pool refused them there is no transfer (0), and it goes on from the device alone.
+    """
+
+    request_id: int
+    length: int
+    transfer: int
+    firm: PoolCounts
+    demand: PoolCounts
+
+
+class Loaded(NamedTuple):
+    """What a request waited for has been loaded, or not: it goes on from [0, length), on `pages`."""
+
+    request_id: int
+    length: int
+    pages: tuple[int, ...]
+
+
 class Evicted(NamedTuple):
-    """An eviction ended: what was needed, what came free, what could still be evicted."""
+    """An eviction ended: what was needed, less what was spared; what came free, what could still be evicted."""
 
     need: PoolCounts
     freed: PoolCounts
@@ -185,6 +264,13 @@ class Preempted(NamedTuple):
 
     request_id: int
     num_outputs: int
+    by: int
+
+
+class GaveWay(NamedTuple):
+    """A request that had loaded and computed nothing gave back everything and waits again, so that `by` can go on."""
+
+    request_id: int
     by: int
 
 
@@ -276,6 +362,15 @@ Event = (
     | Recovered
     | Tombstoned
     | Removed
+    | Stored
+    | Dropped
+    | Uprooted
+    | Demoted
+    | CopyDropped
+    | TransferBegan
+    | TransferEnded
+    | LoadPlanned
+    | Loaded
     | Evicted
     | Locked
     | Unlocked
@@ -286,6 +381,7 @@ Event = (
     | Retracted
     | RanOut
     | Preempted
+    | GaveWay
     | Finished
     | Launched
     | Late

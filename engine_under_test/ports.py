@@ -1,9 +1,10 @@
 """The ports: what the engine needs from outside, and the one that listens.
 
-Behind Forward stands a GPU, behind Clock the time of day.  The observer is absent by default and
+Behind Forward and HostStore stands a GPU, behind Clock the time of day.  The observer is absent by default and
 decides nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -110,6 +111,39 @@ class Computed(NamedTuple):
     logits: LogitsSpan | None = None
 
 
+class PageCopy(NamedTuple):
+    """Pages of one pool to be copied, index by index, from one storage to another of the same layout.
+
+    `page_dim` is the dimension of both that counts pages.
+    """
+
+    source: torch.Tensor
+    source_pages: Sequence[int]
+    target: torch.Tensor
+    target_pages: Sequence[int]
+    page_dim: int
+
+
+class Acknowledgement(NamedTuple):
+    """A transfer has ended: all is where it should be, or it came to nothing and what it wrote is undefined."""
+
+    transfer: int
+    failure: str | None = None
+
+
+class HostStore(Protocol):
+    """Copies pages between the device and the host, several transfers at a time, in any order."""
+
+    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
+        """Start to copy; what is read and written stays in use until the transfer is acknowledged."""
+
+    def acknowledged(self) -> list[Acknowledgement]:
+        """The transfers that have ended since this was asked last."""
+
+    def wait(self) -> None:
+        """Come back when everything that was begun has ended, or when that takes too long."""
+
+
 class ForwardFailed(EngineError):
     """A forward pass that came to nothing; what it should have written is undefined."""
 
@@ -141,10 +175,11 @@ MACHINE_CLOCK = MonotonicClock()
 class Ports:
     """What an engine is connected to; nobody listens and memory is never short unless somebody is given.
 
-    An engine without a forward makes its own from a checkpoint.
+    An engine without a forward makes its own from a checkpoint, one without a host store copies by itself.
     """
 
     forward: Forward | None = None
     clock: Clock = MACHINE_CLOCK
     observer: Observer | None = None
     backing: Backing | None = None
+    host: HostStore | None = None

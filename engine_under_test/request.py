@@ -13,9 +13,9 @@ from engine_under_test.units import Owner, request_owner
 class Output(NamedTuple):
     """What one step has for one client: new token ids and, once, why the request ended.
 
-    `cached_tokens` of the prompt were not computed when the request was first admitted.  `logits` are those
-    computed since the last output, for who asked for them: of the prompt's positions behind the cached ones,
-    then of each output's; what was computed again after a retraction comes again.
+    `cached_tokens` of the prompt were not computed when the request first began, but found, or loaded.  `logits`
+    are those computed since the last output, for who asked for them: of the prompt's positions behind the cached
+    ones, then of each output's; what was computed again after a retraction comes again.
     """
 
     request_id: int
@@ -86,6 +86,11 @@ class Request:
     def tokens_left(self) -> int:
         """Output tokens that may still come."""
         return max(0, self.sampling.max_new_tokens - self.num_outputs)
+
+    def begin(self, cached_len: int) -> None:
+        """Computing begins behind what was cached; only the first time counts."""
+        if self.cached_tokens is None:
+            self.cached_tokens = cached_len
 
     def append(self, token: int) -> None:
         """Take a sampled token in; sets the finish reason when it is the last."""

@@ -5,7 +5,8 @@ from fakes.client import FakeClient
 from fakes.clock import FakeClock
 from fakes.faults import faults_of
 from fakes.forward import FakeForward
+from fakes.host import UnsteadyHostStore
 from fakes.unsteady import UnsteadyForward
 
-FAKES = (FakeBacking, FakeClient, FakeClock, FakeForward, UnsteadyForward)
+FAKES = (FakeBacking, FakeClient, FakeClock, FakeForward, UnsteadyForward, UnsteadyHostStore)
 FAULTS: dict[str, str] = {name: effect for fake in FAKES for name, effect in faults_of(fake).items()}  # with its effect

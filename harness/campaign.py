@@ -19,6 +19,7 @@ from harness.engines.registry import RUN_MODELS
 from harness.fingerprint import slug
 from harness.machines.base import Machine
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
+from harness.machines.host import HostTraffic
 from harness.machines.ledger import LedgerTraffic
 from harness.machines.tree import TreeTraffic
 from harness.oplog import Header, OpLog
@@ -39,6 +40,9 @@ ROTATION: tuple[type[Machine], ...] = (
     EngineTraffic,
     WeightedEngineTraffic,
     TreeTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    HostTraffic,
 )
 
 

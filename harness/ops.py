@@ -168,6 +168,17 @@ class Slide(Op, frozen=True, tag="slide"):
     page: Natural = 0
 
 
+class Fetch(Op, frozen=True, tag="fetch"):
+    """Match a recipe and begin to load what the host has of it."""
+
+    recipe: Recipe = Recipe()
+    namespace: Natural = 0
+
+
+class Ack(Op, frozen=True, tag="ack"):
+    """Take in the transfers that have ended, and begin the backups that are due."""
+
+
 class Evict(Op, frozen=True, tag="evict"):
     """Ask for pages of each pool, in the order of the pools."""
 
@@ -196,6 +207,8 @@ AnyOp = (
     | Unlock
     | Slide
     | Evict
+    | Fetch
+    | Ack
 )
 
 
@@ -204,6 +217,7 @@ OPS_OF: dict[str, tuple[type[Op], ...]] = {
     "engine": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain),
     "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
     "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),
+    "host": (Insert, Fetch, Ack, Lock, Unlock, Evict, Flush, Pressure, Inject, Heal, Drain),
 }
 
 

@@ -52,6 +52,8 @@ class Watch:
         self.seen.add("retracted")
         if any(request.place == "chunked" for request in change.before.requests or ()):
             self.seen.add("retracted_with_an_unfinished_chunk")
+        if any(not view.to_host for view in change.before.transfers or ()):
+            self.seen.add("retracted_while_something_loads")
 
     def _on_preempted(self, change: Transition, event: seen.Preempted) -> None:
         self.seen.add("preempted")
@@ -75,12 +77,36 @@ class Watch:
         node = change.before.node_by_id.get(event.node)
         if node is not None and any(node.locks):
             self.seen.add("node_split_under_lock")
+        copied = {view.receipt for view in change.before.transfers or ()}
+        if any(event.node in one.covers[0] for one in change.before.receipts or () if one.id in copied):
+            self.seen.add("node_split_while_it_is_copied")
 
     def _on_slid(self, change: Transition, event: seen.Slid) -> None:
         for component in change.after.components:
             if component.window is not None:
                 wider = component.window > change.after.limits.page_size
                 self.seen.add("slid_with_window_above_page" if wider else "slid_with_page_at_least_window")
+
+    def _on_transfer_began(self, change: Transition, event: seen.TransferBegan) -> None:
+        brought = {pool for pool, _, _ in event.pages}
+        whole = {component.pool for component in change.after.components if component.window is None}
+        if not event.to_host and whole and whole.isdisjoint(brought):
+            self.seen.add("window_alone_loaded")
+        if sum(not view.to_host for view in change.after.transfers or ()) > 1:
+            self.seen.add("several_loads_under_way")
+
+    def _on_transfer_ended(self, change: Transition, event: seen.TransferEnded) -> None:
+        view = next((view for view in change.before.transfers or () if view.id == event.transfer), None)
+        if event.failure is not None and view is not None:
+            self.seen.add("backup_failed" if view.to_host else "load_failed")
+
+    def _on_copy_dropped(self, change: Transition, event: seen.CopyDropped) -> None:
+        if any(not view.to_host for view in change.before.transfers or ()):
+            self.seen.add("copy_dropped_while_something_loads")
+
+    def _on_load_planned(self, change: Transition, event: seen.LoadPlanned) -> None:
+        if event.transfer in {view.id for view in change.before.transfers or ()}:
+            self.seen.add("load_under_way_joined")
 
     def _on_finished(self, change: Transition, event: seen.Finished) -> None:
         if event.reason in ("abort", "timeout"):
@@ -176,6 +202,10 @@ LOOKS: dict[type, Callable[..., None]] = {
     seen.RanOut: Watch._on_ran_out,
     seen.Recovered: Watch._on_recovered,
     seen.Matched: Watch._on_matched,
+    seen.TransferBegan: Watch._on_transfer_began,
+    seen.TransferEnded: Watch._on_transfer_ended,
+    seen.CopyDropped: Watch._on_copy_dropped,
+    seen.LoadPlanned: Watch._on_load_planned,
     seen.Evicted: Watch._on_evicted,
     seen.Split: Watch._on_split,
     seen.Slid: Watch._on_slid,
@@ -209,6 +239,7 @@ ENGINE_PROBES = {
     "slid_with_page_at_least_window": "a window no wider than a page gave up pages",
     "abort_while_waiting": "a client gave up on a request that had no pages",
     "abort_while_chunked": "a client gave up on a request whose prompt was half computed",
+    "abort_while_loading": "a client gave up on a request that waited for the host",
     "abort_while_running": "a client gave up on a request that decoded",
     "aborted_with_a_pass_in_flight": "a client gave up on a request that a launched pass still computed",
     "timeout_while_waiting": "a request without pages waited too long",
@@ -228,5 +259,13 @@ ENGINE_PROBES = {
     "a_pass_failed": "a pass came to nothing",
     "a_pass_failed_with_another_behind_it": "the same with a further pass launched already",
     "request_ended_by_failures": "the passes of a request failed too often",
+    "window_alone_loaded": "of a prefix that was on the device the host brought the window alone",
+    "several_loads_under_way": "the host brought several prefixes at once",
+    "load_under_way_joined": "a request waited for what the host was bringing for another",
+    "load_failed": "what was to be loaded did not come",
+    "backup_failed": "what was to be backed up was not copied",
+    "copy_dropped_while_something_loads": "the host gave up a copy while it brought another",
+    "retracted_while_something_loads": "who ran gave back everything while the host was bringing something",
+    "node_split_while_it_is_copied": "a node was split while it was copied to the host or from there",
     "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
 }

@@ -33,7 +33,10 @@ from harness.simpler import (
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
 STEPS_OF_A_DRAIN = 1000  # more than a Step op has, for it takes as many as it needs
-COUPLED_SETTINGS = (("swa_pages", "sliding_window"),)  # one without the other is no configuration
+COUPLED_SETTINGS = (
+    ("host_full_pages", "host_swa_pages"),
+    ("swa_pages", "sliding_window", "host_swa_pages"),
+)  # one without the other is no configuration
 DEFAULTS = EngineConfig().to_mapping()
 
 Mapping = dict[str, Any]

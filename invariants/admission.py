@@ -9,16 +9,20 @@ from invariants.events import (
     Finished,
     Freed,
     Launched,
+    LoadPlanned,
     Parked,
     Preempted,
     RanOut,
+    Refused,
     Rejected,
     Retracted,
     Taken,
+    TransferBegan,
 )
+from invariants.limits import ARRIVAL, PRIORITY
 from invariants.moves import ROLLED_BACK
 from invariants.planning import Stretch
-from invariants.view import ARRIVAL, PRIORITY, REQUEST_KIND, RequestView, Snapshot
+from invariants.view import LOAD_KIND, REQUEST_KIND, RequestView, Snapshot
 from invariants.wording import request_name
 
 WAITING = "waiting"
@@ -58,15 +62,23 @@ def reservations_cover_what_is_taken(change: Transition) -> Evidence:
                 book[event.pool] = book.get(event.pool, 0) + len(event.units)
 
 
-@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, RanOut))
+@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, LoadPlanned, RanOut))
 def admitted_work_never_runs_out(change: Transition) -> Evidence:
-    """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault."""
+    """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault.
+
+    So is a host that does not answer when what was to be evicted is being backed up.
+    """
+    stuck = {view.id for view in change.after.transfers or () if view.to_host}
+    is_stuck = any(event.transfer in stuck for event in change.events_of(TransferBegan))
+    for refused in change.events_of(Refused):
+        if refused.owner.kind == LOAD_KIND and refused.want > refused.free and not is_stuck:
+            yield str(refused.owner), f"promised {refused.want} of {refused.pool}, {refused.free} were free"
     for event in change.events_of(RanOut):
-        if event.want > event.free:
+        if event.want > event.free and not is_stuck:
             yield request_name(event.request_id), f"promised {event.want} of {event.pool}, {event.free} were free"
 
 
-@invariant(When.OP, covers=("ORDER",), needs=("requests",), on=(Admitted,), given=order_is_known)
+@invariant(When.OP, covers=("ORDER",), needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)
 def nobody_is_passed_over(change: Transition) -> Evidence:
     """Whoever is admitted from the queue was first of those who waited in it: who does not fit holds up the others.
 
@@ -75,9 +87,9 @@ def nobody_is_passed_over(change: Transition) -> Evidence:
     waits_by = change.after.limits.waits_by
     waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
     for event in change.events:
-        if isinstance(event, (Admitted, Finished)):
+        if isinstance(event, (Admitted, LoadPlanned, Finished)):
             one = waiting.pop(event.request_id, None)
-            if one is not None and isinstance(event, Admitted):
+            if one is not None and not isinstance(event, Finished):
                 ahead = min(waiting.values(), key=lambda other: _turn(other, waits_by), default=one)
                 if _turn(ahead, waits_by) < _turn(one, waits_by):
                     passed = f"{request_name(ahead.id)} of priority {ahead.priority}"
@@ -111,7 +123,7 @@ def free_places_are_filled(change: Transition) -> Evidence:
     """
     waiting = [request for request in change.before.requests or () if request.place == WAITING]
     still = [request for request in waiting if _waits_still(change, request)] if waiting else []
-    if still and _has_tokens_to_spare(change) and _has_a_place(change) and _has_room_for_all(change.before):
+    if still and _has_tokens_to_spare(change) and _has_a_place(change) and has_room_for_all(change.before):
         running = [request for request in change.before.requests or () if request.place != WAITING]
         beside = f"{len(running) + len(waiting) - len(still)} of {change.after.limits.max_running_requests} places"
         yield request_name(still[0].id), f"waits, yet it fits, and {beside} are taken"
@@ -174,7 +186,7 @@ def _has_a_place(change: Transition) -> bool:
     return all(num_new < count for count in [*rows, before.limits.max_running_requests - num_held])
 
 
-def _has_room_for_all(before: Snapshot) -> bool:
+def has_room_for_all(before: Snapshot) -> bool:
     """Is more free than everybody who is there would take on the way to its longest?"""
     page_size, num_pages = before.limits.page_size, 0
     for request in before.requests or ():

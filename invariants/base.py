@@ -18,7 +18,18 @@ from invariants.shadow import Choice, choices
 from invariants.view import Snapshot
 
 BESIDE_THE_TREE = frozenset(
-    {seen.Launched, seen.Completed, seen.Read, seen.Written, seen.Compared, seen.Taken, seen.Given, seen.Paired}
+    {
+        seen.Stored,
+        seen.Dropped,
+        seen.Launched,
+        seen.Completed,
+        seen.Read,
+        seen.Written,
+        seen.Compared,
+        seen.Taken,
+        seen.Given,
+        seen.Paired,
+    }
 )
 
 Evidence = Iterator[tuple[str, str]]

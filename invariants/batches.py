@@ -1,7 +1,7 @@
 """What is computed in one forward pass, and what of it counts."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Paused
+from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused
 from invariants.wording import request_name
 
 
@@ -55,6 +55,8 @@ def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
                     reached.pop(landing.request_id, None)
         elif isinstance(event, Paused):
             reached.clear()
+        elif isinstance(event, Loaded):
+            reached[event.request_id] = event.length
         elif isinstance(event, Admitted):
             promised[event.request_id] = (event.start, event.end)
         elif isinstance(event, Launched):
@@ -72,6 +74,8 @@ def what_is_committed_has_landed(change: Transition) -> Evidence:
     for event in change.pass_events:
         if isinstance(event, LEAVINGS):
             reached.pop(event.request_id, None)
+        elif isinstance(event, Loaded):
+            reached[event.request_id] = event.length
         elif isinstance(event, Admitted):
             reached.setdefault(event.request_id, event.start)
         elif isinstance(event, Completed):

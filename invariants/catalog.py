@@ -21,6 +21,7 @@ CAUSES_FIRST = (
     "ratio",
     "places",
     "tree",
+    "host",
     "locks",
     "cursors",
     "peers",

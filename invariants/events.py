@@ -9,9 +9,17 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from invariants.host_events import Copied as Copied
+from invariants.host_events import CopyDropped as CopyDropped
+from invariants.host_events import Demoted as Demoted
+from invariants.host_events import Dropped as Dropped
+from invariants.host_events import Loaded as Loaded
+from invariants.host_events import LoadPlanned as LoadPlanned
+from invariants.host_events import PoolCounts as PoolCounts
+from invariants.host_events import Stored as Stored
+from invariants.host_events import TransferBegan as TransferBegan
+from invariants.host_events import TransferEnded as TransferEnded
 from invariants.view import Owner
-
-PoolCounts = tuple[tuple[str, int], ...]
 
 
 class Taken(NamedTuple):
@@ -190,6 +198,13 @@ class Preempted(NamedTuple):
     by: int
 
 
+class GaveWay(NamedTuple):
+    """A request that had loaded and computed nothing gave up its record and waits again, so that `by` can go on."""
+
+    request_id: int
+    by: int
+
+
 class Finished(NamedTuple):
     request_id: int
     reason: str
@@ -289,7 +304,13 @@ class Modelled(NamedTuple):
     found: object
 
 
-LEAVINGS = (Finished, Retracted, RanOut, Preempted)  # a request gives up its record; so do all whose pass Failed
+LEAVINGS = (
+    Finished,
+    Retracted,
+    RanOut,
+    Preempted,
+    GaveWay,
+)  # a request gives up its record; so do all whose pass Failed
 
 Event = (
     Taken
@@ -303,6 +324,15 @@ Event = (
     | Recovered
     | Tombstoned
     | Removed
+    | Stored
+    | Dropped
+    | Demoted
+    | CopyDropped
+    | TransferBegan
+    | TransferEnded
+    | Copied
+    | LoadPlanned
+    | Loaded
     | Evicted
     | Locked
     | Unlocked
@@ -313,6 +343,7 @@ Event = (
     | Retracted
     | RanOut
     | Preempted
+    | GaveWay
     | Finished
     | Launched
     | Late

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
+from invariants.events import Demoted, Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
 from invariants.prefixes import longest_prefix
 from invariants.shadow import Shadow
 from invariants.view import TREE_KIND, NodeView, Snapshot
@@ -29,7 +29,7 @@ def evictions_meet_their_need(change: Transition) -> Evidence:
             freed = {}
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes", "windowed"), on=(Removed, Tombstoned))
+@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
     """A windowed pool first gives up what no branch reads through its window any more.
 
@@ -41,7 +41,7 @@ def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
             yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes",), on=(Removed, Tombstoned))
+@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes",), on=(Removed, Demoted, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
     """Of the nodes that may go, the least recently used goes first."""
     for choice in change.choices:
@@ -51,7 +51,7 @@ def eviction_is_least_recently_used(change: Transition) -> Evidence:
             yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "B26"), needs=("nodes", "windowed"), on=(Removed, Tombstoned))
+@invariant(When.OP, covers=("EVICT-EFFECT", "B26"), needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def idle_branches_keep_their_window(change: Transition) -> Evidence:
     """A branch that matched to its end still does after others were evicted, while a window has pages that none reads.
 
@@ -70,7 +70,7 @@ def _victims(change: Transition, pool: str) -> set[int]:
     """The nodes that gave up pages of one pool; none where something came into the tree before the last of them."""
     victims, found = set[int](), set[int]()
     for event in reversed(change.tree_events):
-        if isinstance(event, (Removed, Tombstoned)) and event.component == pool:
+        if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool:
             victims.add(event.node)
         elif isinstance(event, (Inserted, Recovered)) and victims:
             return found
@@ -80,7 +80,8 @@ def _victims(change: Transition, pool: str) -> set[int]:
 def _dead_interior(change: Transition, component: int) -> NodeView | None:
     """A node that had pages which no branch reads and nobody had locked, before the step and after it; the first."""
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
-    touched.update(node.id for event in change.events_of(Removed) for node in change.before.path(event.node))
+    gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
+    touched.update(node.id for event in gone for node in change.before.path(event.node))
     both = set.intersection(*({node.id for node in _dead(one, component)} for one in (change.before, change.after)))
     return min((change.after.node_by_id[one] for one in both - touched), key=lambda node: node.id, default=None)
 
@@ -100,7 +101,8 @@ def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView
     """
     before, after = change.before, change.after
     windowed = {component.pool for component in after.components if component.window is not None}
-    lost = {event.node for event in change.events_of(Removed) if event.component not in windowed}
+    gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
+    lost = {event.node for event in gone if event.component not in windowed}
     for leaf in before.nodes or ():
         path = before.path(leaf.id)
         ids = {node.id for node in path}

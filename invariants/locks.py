@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant, state_invariant
-from invariants.view import NodeView, RecordView, Snapshot
+from invariants.view import TRANSFER_KINDS, NodeView, RecordView, Snapshot
 from invariants.windows import lookback, tail_len
 from invariants.wording import node_name, unit_of
 
@@ -94,14 +94,21 @@ def receipts_belong_to_holders(change: Transition) -> Evidence:
 
 
 @state_invariant(
-    covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"), needs=("nodes", "receipts", "windowed"), reads=("nodes",)
+    covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"),
+    needs=("nodes", "receipts", "windowed"),
+    reads=("nodes", "receipts"),
 )
 def locked_windows_are_live(change: Transition) -> Evidence:
-    """What a lock covers in a component with a window is there."""
+    """What a lock covers in a component with a window is there.
+
+    A transfer's lock also covers what it brings, and what lay dead between that which it takes.
+    """
+    has_same_receipts = change.after.receipts is change.before.receipts
+    nodes = change.changes.nodes if has_same_receipts or not change.after.transfers else change.after.nodes or ()
     for index, component in enumerate(change.after.components):
         if component.window is not None:
-            for node in change.changes.nodes:
-                if node.locks[index] and not node.live[index]:
+            for node in nodes:
+                if node.locks[index] and not node.live[index] and _has_readers(change.after, node, index):
                     yield node_name(node.id), f"is a {component.pool} tombstone under {node.locks[index]} locks"
 
 
@@ -132,6 +139,12 @@ def locks_cover_what_is_read(change: Transition) -> Evidence:
                 if covered_len > most:
                     pool = after.components[index].pool
                     yield str(record.owner), f"locks {covered_len} tokens of {pool}, at most {most} are read"
+
+
+def _has_readers(snapshot: Snapshot, node: NodeView, component: int) -> bool:
+    """Does anybody but a transfer have a node locked?"""
+    receipts = [receipt for receipt in snapshot.receipts or () if receipt.holder.kind in TRANSFER_KINDS]
+    return node.locks[component] > sum(node.id in receipt.covers[component] for receipt in receipts)
 
 
 def _nests(snapshot: Snapshot, node: NodeView, whole: Sequence[int]) -> bool:

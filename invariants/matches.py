@@ -1,12 +1,12 @@
 """What the prefix cache finds."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Evicted, Inserted, Matched, Recovered, Removed, Tombstoned
+from invariants.events import Demoted, Evicted, Inserted, Matched, Recovered, Removed, Tombstoned, TransferEnded
 from invariants.prefixes import longest_prefix
 from invariants.windows import first_needed_page
 from invariants.wording import request_name
 
-CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Evicted)
+CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, TransferEnded)
 
 
 @invariant(When.OP, covers=("MATCH-VALID", "IDEMPOTENT-MATCH"), needs=("nodes",), on=(Matched,))

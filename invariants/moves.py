@@ -1,7 +1,7 @@
 """Who may move what inside a step: units between their owners, nodes out of the tree, writes into pages."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
+from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
 from invariants.shadow import Victim
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, ReceiptView, Snapshot
 from invariants.wording import deed_of, node_name, request_name, standing, unit_of, units_of
@@ -52,7 +52,10 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
 
 
 @invariant(
-    When.OP, covers=("EVICT-EFFECT", "LOCK-RECEIPT", "NO-UAF"), needs=("nodes", "receipts"), on=(Removed, Tombstoned)
+    When.OP,
+    covers=("EVICT-EFFECT", "LOCK-RECEIPT", "NO-UAF"),
+    needs=("nodes", "receipts"),
+    on=(Removed, Demoted, Tombstoned),
 )
 def eviction_spares_locked_nodes(change: Transition) -> Evidence:
     """Nothing leaves the tree while a receipt covers it.
@@ -69,7 +72,7 @@ def eviction_spares_locked_nodes(change: Transition) -> Evidence:
             slid.add(event.request_id)
         elif isinstance(event, Split):
             origin[event.upper] = origin.get(event.node, event.node)
-        elif isinstance(event, (Removed, Tombstoned)):
+        elif isinstance(event, (Removed, Demoted, Tombstoned)):
             node = origin.get(event.node, event.node)
             for receipt in change.before.receipts or () if node in change.before.covered else ():
                 if receipt.id not in returned and _covers(change.before, receipt, node, event, slid):
@@ -119,5 +122,5 @@ def _covers(before: Snapshot, receipt: ReceiptView, node: int, victim: Victim, s
     return any(
         node in receipt.covers[index] and not (component.window is not None and has_slid)
         for index, component in enumerate(before.components)
-        if isinstance(victim, Removed) or component.pool == victim.component
+        if not isinstance(victim, Tombstoned) or component.pool == victim.component
     )

@@ -12,6 +12,7 @@ from invariants.events import (
     Freed,
     Late,
     Launched,
+    Loaded,
     Paused,
     Resumed,
     Taken,
@@ -19,7 +20,7 @@ from invariants.events import (
 from invariants.view import Snapshot
 
 OF_PASSES = frozenset(
-    {Admitted, Launched, Late, Failed, Completed, Discarded, Paused, Resumed, *LEAVINGS}
+    {Admitted, Loaded, Launched, Late, Failed, Completed, Discarded, Paused, Resumed, *LEAVINGS}
 )  # what they can be told by
 
 

@@ -5,7 +5,7 @@ from itertools import chain, compress
 from operator import eq
 
 from invariants.base import Evidence, Transition, state_invariant
-from invariants.view import OUTSIDE_KIND, PeerMap, PoolView, Snapshot
+from invariants.view import LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
 from invariants.wording import standing, unit_of
 
 
@@ -40,13 +40,16 @@ def a_free_unit_has_no_peer(change: Transition) -> Evidence:
 
 @state_invariant(covers=("MAP-CENSUS",), needs=("peer_maps",), reads=("peer_maps", "pools"))
 def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
-    """Every unit of a follower pool that somebody owns is the peer of a unit, or nobody can reach it."""
+    """Every unit of a follower pool that somebody owns is the peer of a unit, or nobody can reach it.
+
+    What a load brings nobody is to reach before it has ended.
+    """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
         unreachable = set(to_pool.held).difference(peers.by_unit())
         for unit in sorted(unreachable):
             owner = to_pool.owner_of[unit]
-            if owner.kind != OUTSIDE_KIND:
+            if owner.kind not in (OUTSIDE_KIND, LOAD_KIND):
                 yield unit_of(to_pool, unit), f"owned by {owner}, yet the peer of no {peers.from_pool} {to_pool.unit}"
 
 

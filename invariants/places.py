@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Launched, Paused, Resumed
-from invariants.view import FENCE_KIND, OUTSIDE_KIND, Snapshot
+from invariants.view import FENCE_KIND, OUTSIDE_KIND, TRANSFER_KINDS, Snapshot
 from invariants.wording import request_name, units_of
 
 CHUNKED = "chunked"
-WITH_RECORD = frozenset({"running", CHUNKED})
+WITH_RECORD = frozenset({"running", "loading", CHUNKED})
 WITHOUT_RECORD = frozenset({"waiting"})
 
 
@@ -36,6 +36,8 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
 def a_paused_engine_stands_still(change: Transition) -> Evidence:
     """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits.
 
+    What is being copied goes on.
+
     An engine tells when it begins and when it ends one.
     """
     after, is_paused = change.after, change.before.is_paused
@@ -48,11 +50,11 @@ def a_paused_engine_stands_still(change: Transition) -> Evidence:
     for record in after.records or () if after.is_paused else ():
         yield str(record.owner), f"has row {record.row} in a pause"
     for receipt in after.receipts or () if after.is_paused else ():
-        if receipt.holder.kind != FENCE_KIND:
+        if receipt.holder.kind != FENCE_KIND and receipt.holder.kind not in TRANSFER_KINDS:
             yield f"receipt {receipt.id}", f"is out in a pause, held by {receipt.holder}"
     for pool in after.pools if after.is_paused else ():
         for holding in pool.holdings:
-            if holding.units and not holding.cached and holding.owner.kind != OUTSIDE_KIND:
+            if holding.units and not holding.cached and holding.owner.kind not in (OUTSIDE_KIND, *TRANSFER_KINDS):
                 yield units_of(pool, holding.units), f"owned by {holding.owner} in a pause"
 
 

@@ -32,14 +32,15 @@ from invariants.events import (
     Tombstoned,
     Written,
 )
+from invariants.limits import LONGEST_MATCH
 from invariants.passes import Stock
-from invariants.prefixes import cached_pages, longest_prefix
-from invariants.view import LONGEST_MATCH, RequestView, Snapshot
+from invariants.prefixes import cached_pages, longest_prefix, reachable_len
+from invariants.view import RequestView, Snapshot
 from invariants.windows import tail_len
 
 MOST_WAITING = 32  # who are looked at in a step
 RESERVE_PAGES = 1  # that the next chunk leaves in a windowed pool, unless its request is alone (sglang pull 23174)
-CHUNKED, RUNNING, WAITING = "chunked", "running", "waiting"
+CHUNKED, RUNNING, WAITING, LOADING = "chunked", "running", "waiting", "loading"
 SLID = "slid"  # why a window gave pages up
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
 BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
@@ -114,7 +115,7 @@ class Planner:
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
         assert before.claims is not None, "claims are needed"
-        if before.claims.exact_ratio is None:
+        if before.claims.exact_ratio is None or before.transfers or _some_load(before):
             raise Vague
         self.before = before
         self.pager = Pager(limits.page_size, before.components)
@@ -200,9 +201,11 @@ class Planner:
     def match_len(self, request: RequestView, tokens: Sequence[int]) -> int:
         """How much of its input is cached; the last token is computed in any case."""
         page_size = self.before.limits.page_size
-        return longest_prefix(
-            self.before, request.namespace, tokens[: (len(tokens) - 1) // page_size * page_size]
-        ).length
+        usable = tokens[: (len(tokens) - 1) // page_size * page_size]
+        length = longest_prefix(self.before, request.namespace, usable).length
+        if self.before.transfers is not None and reachable_len(self.before, request.namespace, usable) != length:
+            raise Vague  # what a load would bring
+        return length
 
     def _goes_on(self, request: RequestView) -> bool:
         """Has it a token to compute that no pass in flight computes, and that is not its last?"""
@@ -264,6 +267,10 @@ class Planner:
         for pool, count in need.firm.items():
             self.promised[pool] += count
             self.foreseen[pool] += need.demand[pool] - count
+
+
+def _some_load(before: Snapshot) -> bool:
+    return any(request.place == LOADING for request in before.requests or ())
 
 
 def _turns(planner: Planner, events: Sequence[NamedTuple], tokens_of: Tokens) -> Iterator[Verdict]:

@@ -32,6 +32,26 @@ def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) ->
     return Prefix(0, [])
 
 
+def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> int:
+    """How long a prefix could be used if all came back of which the host has a copy."""
+    page_size = snapshot.limits.page_size
+    pages = list(cached_pages(snapshot, namespace, tokens))
+    for count in range(len(pages), 0, -1):
+        if all(
+            _is_usable(
+                [_is_somewhere(node, place, index) for node, place in pages[:count]], component.window, page_size
+            )
+            for index, component in enumerate(snapshot.components)
+        ):
+            return count * page_size
+    return 0
+
+
+def _is_somewhere(node: NodeView, place: int, component: int) -> int:
+    """Is there a page of it on the device, or on the host?"""
+    return node.units[component][place] or bool(node.copies and node.copies[component])
+
+
 def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:
     """The node of each whole page of `tokens` that the tree knows, and which of its pages it is."""
     parent, position, page_size = 0, 0, snapshot.limits.page_size

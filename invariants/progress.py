@@ -10,9 +10,10 @@ MILLION = 1_000_000
 
 
 def nobody_presses(change: Transition) -> bool:
-    """Is nothing paused, and does no neighbour hold the pages for want of which everything may stand still?"""
+    """Is nothing paused or being copied, and does no neighbour hold the pages for want of which all may stand still?"""
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
+        or change.after.transfers
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
 
@@ -36,7 +37,7 @@ def work_makes_progress(change: Transition) -> Evidence:
 
 @invariant(When.QUIESCENT, covers=("CONS-F", "CONS-S", "ROW-POOL", "LOCK-RECEIPT"))
 def drained_pools_are_full(change: Transition) -> Evidence:
-    """After a drain every unit is free, nobody holds a request, a record or a lock, and nothing is in flight."""
+    """After a drain every unit is free, nobody holds a request, a record or a lock, and nothing is under way."""
     after = change.after
     for pool in after.pools:
         if len(pool.free) != pool.capacity:
@@ -51,3 +52,5 @@ def drained_pools_are_full(change: Transition) -> Evidence:
         yield node_name(node.id), f"still in the tree, with locks {list(node.locks)}"
     for view in after.launches or ():
         yield f"launch {view.launch}", "still in flight"
+    for transfer in after.transfers or ():
+        yield f"transfer {transfer.id}", "still under way"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
+from invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
 from invariants.prefixes import longest_prefix
 from invariants.view import RecordView
 from invariants.wording import request_name
@@ -32,7 +32,7 @@ def inserted_prefixes_match(change: Transition) -> Evidence:
 def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
     """Did the tree lose something afterwards, or the request publish again or start anew?"""
     return any(
-        isinstance(event, (Tombstoned, Removed))
+        isinstance(event, (Tombstoned, Demoted, Removed))
         or (isinstance(event, (Inserted, Retracted, RanOut, Preempted)) and event.request_id == request_id)
         for event in later
     )

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Evicted, Finished, Launched, RanOut, Retracted
+from invariants.limits import Estimates
 from invariants.passes import Standing
-from invariants.view import Estimates, RequestView
+from invariants.view import RequestView
 
 ABORTED = "abort"
 MILLION = 1_000_000

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from invariants.events import Inserted, Locked, Recovered, Removed, Split, Tombstoned
+from invariants.events import Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
 from invariants.view import NodeView, Snapshot
 from invariants.windows import tail_len
 
-Victim = Removed | Tombstoned
+Victim = Removed | Demoted | Tombstoned
 
 
 class Choice(NamedTuple):
@@ -38,7 +38,7 @@ def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
             shadow.split(event)
         elif isinstance(event, Locked):
             shadow.touch(event.node)
-        elif isinstance(event, (Removed, Tombstoned)):
+        elif isinstance(event, (Removed, Demoted, Tombstoned)):
             node, component = shadow.nodes.get(event.node), components.get(event.component)
             if node is not None and component is not None and not shadow.is_left_over(node):
                 yield shadow.choice(event, node, component)
@@ -61,6 +61,7 @@ class Shadow:
     def __init__(self, before: Snapshot) -> None:
         self.nodes = dict(before.node_by_id)
         self._components = before.components
+        self._writes_back = before.limits.writes_back
         self._page_size = before.limits.page_size
         self._children: dict[int, list[int]] = {}
         for node in self.nodes.values():
@@ -102,6 +103,9 @@ class Shadow:
             del self.nodes[node.id]
             self._children[node.parent].remove(node.id)
             self._bereft.add(node.parent)
+            self._offer_above(node)
+        elif node is not None and isinstance(event, Demoted):
+            self.nodes[node.id] = node._replace(live=[False] * len(node.live))
             self._offer_above(node)
         elif node is not None and component is not None:
             live = list(node.live)
@@ -163,10 +167,16 @@ class Shadow:
             above = self.nodes.get(above.parent)
 
     def _may_go(self, node: NodeView, component: int) -> bool:
-        """Has nobody locked or used it, and is it live in a component with a window, a leaf in one without?"""
+        """Has nobody locked or used it, and is it live in a component with a window, a leaf in one without?
+
+        With write-back one that has no copy may be passed over.
+        """
         if node.locks[component] or not node.live[component] or node.id in self._touched:
             return False
-        return self._components[component].window is not None or not self._children.get(node.id)
+        if self._writes_back and any(live and not copy for live, copy in zip(node.live, node.copies, strict=True)):
+            return False
+        children = map(self.nodes.__getitem__, self._children.get(node.id, ()))
+        return self._components[component].window is not None or not any(child.live[component] for child in children)
 
     def _tail_limit(self, component: int) -> int:
         """The tail of a branch ends less than a window, in whole pages, before its end; 0 without a window."""

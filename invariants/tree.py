@@ -28,7 +28,7 @@ def tree_is_well_formed(change: Transition) -> Evidence:
 def live_nodes_hold_live_pages(change: Transition) -> Evidence:
     """A node has all of its pages in a component that is live in it, none where it is a tombstone.
 
-    Only a component with a window may be a tombstone.
+    Only a component with a window may be a tombstone, or one of which the host has a copy.
     """
     windows = [component.window for component in change.after.components]
     if not all(_is_as_live_as_it_says(node, windows) for node in change.changes.reshaped):
@@ -57,9 +57,14 @@ def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
 
 def _is_as_live_as_it_says(node: NodeView, windows: Sequence[int | None]) -> bool:
     return all(
-        all(units) if live else window is not None and not any(units)
-        for units, live, window in zip(node.units, node.live, windows, strict=True)
+        all(units) if live else (window is not None or _is_copied(node, index)) and not any(units)
+        for index, (units, live, window) in enumerate(zip(node.units, node.live, windows, strict=True))
     )
+
+
+def _is_copied(node: NodeView, component: int) -> bool:
+    """Has the host a copy of it?"""
+    return bool(node.copies and node.copies[component])
 
 
 def _malformed(snapshot: Snapshot) -> Evidence:
@@ -91,7 +96,7 @@ def _wrongly_live(snapshot: Snapshot, index: int) -> Evidence:
     pool, window = snapshot.components[index]
     for node in snapshot.nodes or ():
         units, live = node.units[index], node.live[index]
-        if not live and window is None:
+        if not live and window is None and not _is_copied(node, index):
             yield node_name(node.id), f"is a tombstone in {pool}, which has no window"
         elif live and not all(units):
             yield node_name(node.id), f"is live in {pool}, yet has the pages {list(units)}"

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from invariants.derived import Derived
+from invariants.limits import Limits
 
 
 class Owner(NamedTuple):
@@ -29,6 +30,9 @@ class Owner(NamedTuple):
 
 REQUEST_KIND = "request"
 TREE_KIND = "tree"
+BACKUP_KIND = "backup"  # a transfer to the host
+LOAD_KIND = "load"  # a transfer from there
+TRANSFER_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
 FENCE_KIND = "fence"  # its units and locks wait for a launch
 NODE_LETTER = "n"
 OUTSIDE_KIND = "pressure"  # a neighbour who takes units of one pool alone
@@ -147,7 +151,8 @@ class NodeView(NamedTuple):
     """A node of the prefix tree; `parent` is 0 under a root.
 
     Per component: `units` (one per page of the key, 0 for none), whether the engine calls the
-    node `live` in it (a tombstone is not), and how many `locks` it counts.
+    node `live` in it (a tombstone is not), and how many `locks` it counts.  `copies` are its units on the host, none or
+    one per page, and `pins` counts the loads that read them; () without a host tier.
     """
 
     id: int
@@ -159,6 +164,8 @@ class NodeView(NamedTuple):
     live: Sequence[bool]
     locks: Sequence[int]
     last_used: int = 0
+    copies: tuple[Sequence[int], ...] = ()
+    pins: Sequence[int] = ()
 
     @property
     def end(self) -> int:
@@ -207,6 +214,7 @@ class RequestView(NamedTuple):
     priority: int = 0
     num_failures: int = 0  # passes with it that failed
     age_ms: int | None = None  # since it arrived; None: not known
+    awaits: int = 0  # the transfer that it waits for
 
 
 class LaunchView(NamedTuple):
@@ -222,6 +230,19 @@ class LaunchView(NamedTuple):
     given_up: Sequence[int] = ()
 
 
+class TransferView(NamedTuple):
+    """A copy under way between the device and the host: per component the units here, and those there, pair by pair.
+
+    What it writes is its own, under an owner of the kind BACKUP_KIND or LOAD_KIND and its id; `receipt` is its lock.
+    """
+
+    id: int
+    to_host: bool
+    receipt: int
+    here: tuple[Sequence[int], ...]
+    there: tuple[Sequence[int], ...]
+
+
 class Claims(NamedTuple):
     """What the engine says of itself; pages by pool.  The ratio is in millionths."""
 
@@ -233,46 +254,22 @@ class Claims(NamedTuple):
     exact_ratio: float | None = None  # the one that is computed with; None: it is not told
 
 
-class Estimates(NamedTuple):
-    """By what admission counts on tokens that are still to come: so many of a request at most, and the new-token
-    ratio, which begins at `initial_ratio` (in millionths) and is at its floor after `decay_steps` decode steps."""
-
-    most_new_len: int
-    initial_ratio: int
-    decay_steps: int
-
-
-class Limits(NamedTuple):
-    """What the engine was built for."""
-
-    page_size: int
-    max_running_requests: int
-    max_context_len: int
-    chunk_len: int | None
-    window_slack: int  # tokens by which a window's frontier may lag
-    ratio_floor: int  # of the new-token ratio, in millionths
-    lookahead_len: int = 0  # tokens beyond the next for which a decode makes room
-    most_launches: int = 1  # passes in flight at once
-    preemption_threshold: int | None = None  # a priority must be higher by more than this; None: nobody is preempted
-    max_forward_retries: int | None = None  # so many failed passes a request survives; None: any number
-    waits_by: Sequence[str] = ()  # what of those who wait decides who is next, PRIORITY before ARRIVAL; () is not known
-    reuses_in_launch_order: bool = False  # a freed unit may be taken at once: a pass in flight is done with it before
-    estimates: Estimates | None = None  # None: how admission foresees is not known
-    retracts_least_done: bool = False  # who has least to lose gives way first; False: in an order that is not known
-    mixes_batches: bool = False  # who decodes goes on beside a prefill, and its tokens count against chunk_len
-    timeout_ms: int | None = None  # the age at which a request ends; None: it never does, or it is not known
-
-
-PRIORITY = "priority"  # the higher is the more important
-LONGEST_MATCH = "longest match"  # who finds most of its tokens cached
-ARRIVAL = "arrival"  # who came first has the lower id
-
-OPTIONAL_PARTS = ("nodes", "receipts", "records", "requests", "claims", "launches", "windowed", "slot_maps")
+OPTIONAL_PARTS = (
+    "nodes",
+    "receipts",
+    "records",
+    "requests",
+    "claims",
+    "launches",
+    "windowed",
+    "slot_maps",
+    "transfers",
+)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One engine between two steps."""
+    """One engine between two steps; `host_pools` are, by component, the names of those in which it keeps copies."""
 
     step: int
     limits: Limits
@@ -286,6 +283,8 @@ class Snapshot:
     claims: Claims | None
     launches: tuple[LaunchView, ...] | None = None
     is_paused: bool = False
+    transfers: tuple[TransferView, ...] | None = None
+    host_pools: Sequence[str] = ()
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
@@ -293,6 +292,11 @@ class Snapshot:
     @Derived
     def pool_by_name(self) -> dict[str, PoolView]:
         return {pool.name: pool for pool in self.pools}
+
+    @Derived
+    def host_pool_of(self) -> dict[str, str]:
+        """The name of the pool on the host by that of the pool here."""
+        return {component.pool: name for component, name in zip(self.components, self.host_pools, strict=False)}
 
     @Derived
     def has_fences(self) -> bool:
@@ -321,6 +325,7 @@ class Snapshot:
             self.launches,
             self.windowed,
             self.slot_maps,
+            self.transfers,
         )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
         return frozenset(missing if self.peer_maps else [*missing, "peer_maps"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from invariants.events import Removed, Tombstoned
+from invariants.events import Demoted, Removed, Tombstoned
 from invariants.view import FENCE, FREE, NODE_LETTER, Owner, PoolView
 
 
@@ -23,9 +23,11 @@ def node_name(node_id: int) -> str:
     return f"node {NODE_LETTER}{node_id}"
 
 
-def deed_of(event: Removed | Tombstoned) -> str:
+def deed_of(event: Removed | Demoted | Tombstoned) -> str:
     """What an eviction did to a node."""
-    return f"removed for {event.component}" if isinstance(event, Removed) else f"gave up its {event.component} pages"
+    if isinstance(event, Tombstoned):
+        return f"gave up its {event.component} pages"
+    return f"{'removed' if isinstance(event, Removed) else 'left to the host'} for {event.component}"
 
 
 def standing(owner: Owner | None) -> str:

@@ -9,7 +9,9 @@ from invariants.events import (
     Admitted,
     Failed,
     Finished,
+    GaveWay,
     Launched,
+    LoadPlanned,
     Locked,
     Preempted,
     RanOut,
@@ -23,7 +25,7 @@ from invariants.wording import node_name, request_name
 
 OUT_OF_MEMORY = "out of memory"
 FORWARD_FAILED = "forward failed"
-PUT_BACK = {Retracted: "retracted", Preempted: "preempted", RanOut: "put back", Failed: "put back"}
+PUT_BACK = {Retracted: "retracted", Preempted: "preempted"}  # in the words for it; anybody else was put back
 
 
 def least_done_first(change: Transition) -> bool:
@@ -100,7 +102,7 @@ def preemption_serves_the_more_important(change: Transition) -> Evidence:
     threshold = change.after.limits.preemption_threshold
     admitted: set[int] = set()
     for event in reversed(change.events):
-        if isinstance(event, Admitted):
+        if isinstance(event, (Admitted, LoadPlanned)):
             admitted.add(event.request_id)
         elif isinstance(event, Preempted):
             why = _why_not_preempted(change, event, threshold, admitted)
@@ -108,7 +110,9 @@ def preemption_serves_the_more_important(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"preempted for {request_name(event.by)}, yet {why}"
 
 
-@invariant(When.OP, covers=("RETRACT-STATE", "CURSOR"), needs=("records",), on=(Retracted, Preempted, RanOut, Failed))
+@invariant(
+    When.OP, covers=("RETRACT-STATE", "CURSOR"), needs=("records",), on=(Retracted, Preempted, RanOut, GaveWay, Failed)
+)
 def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     """Who was put back has no record, no row and no page, until it is admitted again.
 
@@ -116,12 +120,12 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     """
     left: dict[int, str] = {}
     for event in change.events:
-        if isinstance(event, (Retracted, Preempted, RanOut)):
-            left[event.request_id] = PUT_BACK[type(event)]
+        if isinstance(event, (Retracted, Preempted, RanOut, GaveWay)):
+            left[event.request_id] = PUT_BACK.get(type(event), "put back")
         elif isinstance(event, Failed):
             failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
-            left |= dict.fromkeys(failed, PUT_BACK[Failed])
-        elif isinstance(event, Admitted):
+            left |= dict.fromkeys(failed, "put back")
+        elif isinstance(event, (Admitted, LoadPlanned)):
             left.pop(event.request_id, None)
     for request, how in left.items():
         yield from _remains(change.after, request, how)

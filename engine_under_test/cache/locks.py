@@ -48,12 +48,16 @@ class LockDesk:
         self._num_receipts = 0
         self._out: dict[int, LockReceipt] = {}
 
-    def lock(self, node: Node) -> LockReceipt:
-        """Protect what a reader of the prefix that ends with `node` needs."""
+    def lock(self, node: Node, windowed_len: int | None = None) -> LockReceipt:
+        """Protect what a reader of the prefix that ends with `node` needs; in a window, or `windowed_len` tokens."""
         self._num_receipts += 1
-        receipt = self._out[self._num_receipts] = LockReceipt(
-            self._num_receipts, node, self._tree.covered_lens(node.end)
-        )
+        lens = self._tree.covered_lens(node.end)
+        if windowed_len is not None:
+            windows = [component.window for component in self._tree.components]
+            lens = tuple(
+                length if window is None else windowed_len for length, window in zip(lens, windows, strict=True)
+            )
+        receipt = self._out[self._num_receipts] = LockReceipt(self._num_receipts, node, lens)
         for length in receipt.lens:
             self._cut(node, node.end - length)
         for component in range(len(receipt.lens)):

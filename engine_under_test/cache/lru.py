@@ -56,7 +56,8 @@ class Candidates:
     """The nodes that may be evicted, by kind: unlocked leaves, and unlocked live nodes of the windowed component.
 
     A windowed node is offered as `interior`; whoever takes it from there looks whether it still is
-    within the tail of a branch, and then moves it to `tails`.
+    within the tail of a branch, and then moves it to `tails`.  On the host `copies` may go whole, and
+    `copied_windows` in the windowed component.
     """
 
     def __init__(self, windowed: int | None) -> None:
@@ -64,16 +65,36 @@ class Candidates:
         self.leaves = LruQueue(self._is_unlocked_leaf)
         self.interior = LruQueue(self._is_unlocked_and_live)
         self.tails = LruQueue(self._is_unlocked_and_live)
+        self.copies = LruQueue(self._is_idle_copy)
+        self.copied_windows = LruQueue(self._is_idle_copied_window)
 
     def offer(self, node: Node) -> None:
         """Take note of a node whose use, locks, pages or children have changed."""
         self.leaves.push(node)
         if self._windowed is not None:
             self.interior.push(node)
+        if node.host.pages[0]:
+            self.copies.push(node)
+            if self._windowed:
+                self.copied_windows.push(node)
 
     def _is_unlocked_leaf(self, node: Node) -> bool:
-        return node.in_tree and node.is_leaf and not node.locks[0]
+        return node.in_tree and node.live[0] and not node.locks[0] and node.is_device_leaf
 
     def _is_unlocked_and_live(self, node: Node) -> bool:
         index = self._windowed
         return index is not None and node.in_tree and node.live[index] and not node.locks[index]
+
+    def _is_idle_copy(self, node: Node) -> bool:
+        """No load reads it, nothing below goes on from it, and the node does not need it to stay."""
+        return (
+            node.in_tree
+            and bool(node.host.pages[0])
+            and not any(node.host.pins)
+            and (node.live[0] or not any(node.locks))
+            and (self._windowed == 0 or not any(child.host.pages[0] for child in node.children.values()))
+        )
+
+    def _is_idle_copied_window(self, node: Node) -> bool:
+        index = self._windowed
+        return index is not None and node.in_tree and bool(node.host.pages[index]) and not node.host.pins[index]

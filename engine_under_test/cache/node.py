@@ -14,13 +14,37 @@ class Component(NamedTuple):
     window: int | None
 
 
+@dataclass(slots=True)
+class HostSide:
+    """What the host tier has of a node: per component its pages there, one per page of the key or none, and `pins`, how
+    many loads read them.
+
+    `num_hits` counts its publishing and each time that it was found; `is_filling` while a backup of it is under way.
+    """
+
+    pages: list[list[int]]
+    pins: list[int]
+    num_hits: int = 1
+    is_filling: bool = False
+
+    @classmethod
+    def of_nothing(cls, num_components: int) -> "HostSide":
+        return cls([[] for _ in range(num_components)], [0] * num_components)
+
+    def split(self, num_pages: int) -> "HostSide":
+        """Keep what lies behind the first `num_pages`; what those have."""
+        first = [pages[:num_pages] for pages in self.pages]
+        self.pages = [pages[num_pages:] for pages in self.pages]
+        return HostSide(first, list(self.pins), self.num_hits, self.is_filling)
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """Tokens [start, end) of every prefix that passes here.
 
     `handles` name one page per `page_size` tokens.  Per component, `live` says whether its pages
     are there (a node that is not live in a windowed component is a tombstone) and `locks` how many
-    receipts cover the node.
+    receipts cover the node.  One that is not live where the whole prefix is kept is on the host alone.
     """
 
     id: int
@@ -31,6 +55,7 @@ class Node:
     handles: list[int]
     live: list[bool]
     locks: list[int]
+    host: HostSide
     last_used: int = 0
     children: dict[PageKey, "Node"] = field(default_factory=dict)
 
@@ -45,6 +70,11 @@ class Node:
     @property
     def is_leaf(self) -> bool:
         return not self.children
+
+    @property
+    def is_device_leaf(self) -> bool:
+        """Has it children on the host at most?"""
+        return not any(child.live[0] for child in self.children.values())
 
     @property
     def in_tree(self) -> bool:

@@ -1,29 +1,18 @@
 """The prefix cache: executes on the pools what the tree decides."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
-from engine_under_test.cache.evict import evict
+from engine_under_test.cache.evict import evict, spare_nobody
 from engine_under_test.cache.locks import LockDesk, LockReceipt
+from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either
 from engine_under_test.cache.node import Component, Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import Insertion, RadixTree
-from engine_under_test.events import Evicted, Inserted
+from engine_under_test.events import Evicted, Inserted, Loaded
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import NO_PAGE
 from engine_under_test.ports import Observer
 from engine_under_test.units import TREE, align_down
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The longest usable cached prefix: `length` tokens, which end inside or at the end of `node`.
-
-    Good until the tree changes.
-    """
-
-    node: Node
-    length: int
-    handles: list[int]
 
 
 class PrefixCache:
@@ -42,6 +31,7 @@ class PrefixCache:
         self._desk = LockDesk(self.tree)
         self._observer = observer
         self._index = {component.name: index for index, component in enumerate(components)}
+        self._has_host = memory.host is not None
 
     def match(self, tokens: Sequence[int], namespace: int) -> Match:
         """The largest whole-page prefix, a token shorter than `tokens`, that a request can start from.
@@ -49,25 +39,22 @@ class PrefixCache:
         It is resident wherever the whole prefix is read, and either no page of it is a tombstone
         or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
         """
-        best, best_len = self.tree.nowhere, 0
-        if self._sharing:
-            usable = align_down(max(0, len(tokens) - 1), self._page_size)
-            windowed, dead_until = self.tree.windowed, 0
-            for node, length in self.tree.walk(list(tokens[:usable]), namespace):
-                end = node.start + length
-                if windowed is not None and not node.live[windowed]:
-                    dead_until = end
-                elif not dead_until or end - dead_until >= self.tree.tail_len:
-                    best, best_len = node, end
-        return Match(best, best_len, self._handles(best, best_len))
+        if not self._sharing:
+            return Match(self.tree.nowhere, 0, [])
+        usable = align_down(max(0, len(tokens) - 1), self._page_size)
+        path = list(self.tree.walk(list(tokens[:usable]), namespace))
+        node, length = longest(self.tree, path, on_device)
+        reach = longest(self.tree, path, on_either) if self._has_host else None
+        farther = reach if reach and reach.length > length else None
+        return Match(node, length, self._handles(node, length), farther)
 
-    def pages_to_lock(self, match: Match) -> dict[str, int]:
-        """Evictable pages that a lock on `match` would take from every pool; changes nothing."""
+    def pages_to_lock(self, boundary: Boundary | Match) -> dict[str, int]:
+        """Evictable pages that a lock up to `boundary` would take from every pool; changes nothing."""
         wanted = {}
-        lens = self.tree.covered_lens(match.length)
+        lens = self.tree.covered_lens(boundary.length)
         for index, (component, length) in enumerate(zip(self.tree.components, lens, strict=True)):
-            pages, end, top = 0, match.length, match.length - length
-            for node in match.node.upward():
+            pages, end, top = 0, boundary.length, boundary.length - length
+            for node in boundary.node.upward():
                 if end <= top:
                     break
                 if node.live[index] and not node.locks[index]:
@@ -78,7 +65,7 @@ class PrefixCache:
 
     def pages_under(self, receipt: LockReceipt, *, but: Match) -> dict[str, int]:
         """Pages of every pool that only `receipt` protects and `but` does not read: evictable once it is back."""
-        read = {node.id for node in but.node.upward()}
+        read = {node.id for node in but.farthest.node.upward()}
         return {
             component.name: sum(
                 node.num_pages
@@ -88,13 +75,17 @@ class PrefixCache:
             for index, component in enumerate(self.tree.components)
         }
 
-    def lock(self, match: Match) -> LockReceipt:
-        """Protect a match; the receipt is given back once, with `unlock`."""
-        node, below = match.node, match.length - match.node.start
+    def lock(self, boundary: Boundary | Match) -> LockReceipt:
+        """Protect a prefix that was found; the receipt is given back once, with `unlock`."""
+        node, below = boundary.node, boundary.length - boundary.node.start
         if node.in_tree and below < len(node.key):
             node = self.tree.split(node, below)
         self.tree.touch(list(node.upward()))
         return self._desk.lock(node)
+
+    def lock_from(self, start: int, node: Node) -> LockReceipt:
+        """Protect all that the tree has of [start, node.end), and what it goes on from."""
+        return self._desk.lock(node, node.end - start)
 
     def unlock(self, receipt: LockReceipt) -> None:
         self._desk.unlock(receipt)
@@ -126,22 +117,40 @@ class PrefixCache:
         self._desk.unlock(old)
         record.protected_len = end
 
-    def evict(self, need: Mapping[str, int]) -> None:
-        """Free up to `need` pages per pool from what nobody has locked; the caller looks at what came of it."""
+    def extend(self, record: KVRecord, match: Match) -> None:
+        """Let a record that has computed nothing yet go on from a longer match, which was loaded since."""
+        assert record.allocated_len == record.protected_len, (
+            f"{record.owner} has computed beyond {record.protected_len}"
+        )
+        if match.length > record.protected_len:
+            old, record.receipt = record.receipt, self.lock(match)
+            self._desk.unlock(old)
+            record.write(self._table, 0, match.handles)
+            record.protected_len = record.committed_len = record.launched_len = record.allocated_len = match.length
+        if self._observer:
+            self._observer.notice(Loaded(record.owner.id, record.protected_len, tuple(record.handles)))
+
+    def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_nobody) -> list[Node]:
+        """Free up to `need` pages per pool from what nobody has locked; the caller looks at what came of it.
+
+        Returns those that would have come next, were they not spared.
+        """
         wanted = [need.get(component.name, 0) for component in self.tree.components]
         if not any(count > 0 for count in wanted):
-            return
-        eviction = evict(self.tree, wanted)
+            return []
+        eviction = evict(self.tree, wanted, spares)
         for node in eviction.tombstoned:
             node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause="evicted")
         self._ledgers.free(_handles_of(eviction.whole), owner=TREE, cause="evicted")
         self._ledgers.free_rest(_handles_of(eviction.dead), owner=TREE, cause="evicted")
+        for node in (*eviction.whole, *eviction.dead):
+            node.handles = [NO_PAGE] * node.num_pages
         if self._observer:
             left = zip(need, (self.evictable(pool) for pool in need), strict=True)
             names = [component.name for component in self.tree.components]
-            self._observer.notice(
-                Evicted(tuple(need.items()), tuple(zip(names, eviction.freed, strict=True)), tuple(left))
-            )
+            to_free = [(pool, eviction.due(self._index[pool], count)) for pool, count in need.items()]
+            self._observer.notice(Evicted(tuple(to_free), tuple(zip(names, eviction.freed, strict=True)), tuple(left)))
+        return eviction.spared
 
     def evictable(self, pool: str) -> int:
         """Pages of `pool` that evictions could free now."""

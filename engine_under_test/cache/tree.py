@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from engine_under_test.cache.lru import Candidates
-from engine_under_test.cache.node import Component, Node, ends_within
+from engine_under_test.cache.node import Component, HostSide, Node, ends_within
 from engine_under_test.cache.window import tail_len
-from engine_under_test.events import Recovered, Split
+from engine_under_test.events import Dropped, Recovered, Split, Stored, Uprooted
 from engine_under_test.ports import Observer
 
 
@@ -53,8 +53,7 @@ class RadixTree:
         self.windowed = next((index for index, window in enumerate(windows) if window is not None), None)
         self.tail_len = max(tail_len(window=window, page_size=page_size) if window else 0 for window in windows)
         self.roots: dict[int, Node] = {}
-        width = len(components)
-        self.nowhere = Node(0, 0, None, 0, [], [], [True] * width, [0] * width)  # where no prefix is cached
+        self.nowhere = self._root_node(0, 0)  # where no prefix is cached
         self.evictable = [0] * len(components)
         self.protected = [0] * len(components)
         self.candidates = Candidates(self.windowed)
@@ -64,9 +63,8 @@ class RadixTree:
     def root(self, namespace: int) -> Node:
         """The root of a namespace that is about to hold something."""
         if namespace not in self.roots:
-            width = len(self.components)
             self._num_nodes += 1
-            self.roots[namespace] = Node(self._num_nodes, namespace, None, 0, [], [], [True] * width, [0] * width)
+            self.roots[namespace] = self._root_node(self._num_nodes, namespace)
         return self.roots[namespace]
 
     def walk(self, tokens: Sequence[int], namespace: int) -> Iterator[tuple[Node, int]]:
@@ -98,6 +96,7 @@ class RadixTree:
         pages = length // self.page_size
         upper = self._new_node(node.parent, node.start, node.key[:length], node.handles[:pages])
         upper.live, upper.locks, upper.last_used = list(node.live), list(node.locks), node.last_used
+        upper.host = node.host.split(pages)
         node.key, node.handles = node.key[length:], node.handles[pages:]
         node.start, node.parent = upper.end, upper
         upper.children[self._page_key(node)] = node
@@ -138,6 +137,46 @@ class RadixTree:
         node.live[component] = live
         counts = self.protected if node.locks[component] else self.evictable
         counts[component] += node.num_pages if live else -node.num_pages
+        if self.observer:
+            self._tell(node, component, is_there=live, on_host=False)
+
+    def set_copy(self, node: Node, component: int, pages: list[int]) -> None:
+        """The host has `pages` of a node now, or none."""
+        node.host.pages[component] = pages
+        if self.observer:
+            self._tell(node, component, is_there=bool(pages), on_host=True)
+
+    def demote(self, node: Node) -> None:
+        """An unlocked node, of which the host has a copy, gives up its pages on the device."""
+        assert node.host.pages[0], f"node {node.id} has no copy on the host"
+        assert not any(node.locks), f"node {node.id} has locks {node.locks}"
+        for component, live in enumerate(node.live):
+            if live:
+                self.set_live(node, component, live=False)
+        if node.parent is not None:
+            self._offer_above(node.parent)
+
+    def drop_copy(self, node: Node, component: int) -> list[list[int]]:
+        """Give up what the host has of a node: all, or in a windowed component that alone; the pages by component.
+
+        A node that has nothing left then leaves the tree, and so do those above it that stood for it alone.
+        """
+        dropped = [pages if not component or index == component else [] for index, pages in enumerate(node.host.pages)]
+        for index, pages in enumerate(dropped):
+            if pages:
+                self.set_copy(node, index, [])
+        above = node.parent
+        self._prune(node)
+        if above is not None and above.in_tree:
+            self.candidates.offer(above)
+        return dropped
+
+    def _prune(self, node: Node) -> None:
+        while node.in_tree and node.is_leaf and not any(node.live) and not any(node.locks) and not node.host.pages[0]:
+            assert node.parent is not None, f"node {node.id} is not in the tree"
+            above = node.parent
+            self.remove(node)
+            node = above
 
     def remove(self, leaf: Node) -> None:
         """Take an unlocked leaf out of the tree."""
@@ -146,12 +185,14 @@ class RadixTree:
         assert leaf.parent is not None, f"node {leaf.id} is not in the tree"
         for component, live in enumerate(leaf.live):
             if live:
-                self.evictable[component] -= leaf.num_pages
+                self.set_live(leaf, component, live=False)
         parent, leaf.parent = leaf.parent, None
         del parent.children[self._page_key(leaf)]
         if not parent.children and not parent.in_tree:
             del self.roots[parent.namespace]
         self._offer_above(parent)
+        if self.observer:
+            self.observer.notice(Uprooted(leaf.id))
 
     def covered_lens(self, end: int) -> tuple[int, ...]:
         """How many tokens before `end` a reader of a prefix that ends there needs, by component."""
@@ -165,6 +206,7 @@ class RadixTree:
         """Meet the incoming pages of [node.start, node.end) with a node that holds these tokens.
 
             node live                          all incoming are duplicates
+            node on the host alone             |full pages come back |all come back  |   split at the frontier
             tombstone, frontier at or before   |node recovers                |
             tombstone, frontier inside         |stays dead |node recovers    |   split at the frontier
             tombstone, frontier at or behind   |stays dead, incoming are dead duplicates|
@@ -173,6 +215,8 @@ class RadixTree:
         """
         windowed = self.windowed
         above: list[Node] = []
+        if windowed != 0 and not node.live[0]:
+            return self._come_back(node, handles, frontier, result)
         if windowed is not None and not node.live[windowed] and node.start < frontier < node.end:
             upper = self.split(node, frontier - node.start)
             self._give_back(upper, handles, frontier, result)
@@ -181,6 +225,21 @@ class RadixTree:
             self._give_back(node, handles, frontier, result)
         else:
             self._recover(node, handles, result)
+        return node, above
+
+    def _come_back(
+        self, node: Node, handles: Sequence[int], frontier: int, result: Insertion
+    ) -> tuple[Node, list[Node]]:
+        """A node of which only the host has something takes incoming pages in, those before the frontier dead."""
+        above = []
+        if self.windowed is not None and node.start < frontier < node.end:
+            above.append(self.split(node, frontier - node.start))
+        for one in (*above, node):
+            one.handles = list(handles[one.start // self.page_size : one.end // self.page_size])
+            result.adopted += one.handles
+            for index, component in enumerate(self.components):
+                if component.window is None or one.start >= frontier:
+                    self.set_live(one, index, live=True)
         return node, above
 
     def _give_back(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
@@ -234,9 +293,26 @@ class RadixTree:
     def _new_node(self, parent: Node, start: int, key: list[int], handles: list[int]) -> Node:
         width = len(self.components)
         self._num_nodes += 1
-        node = Node(self._num_nodes, parent.namespace, parent, start, key, handles, [False] * width, [0] * width)
+        nothing = HostSide.of_nothing(width)
+        node = Node(
+            self._num_nodes, parent.namespace, parent, start, key, handles, [False] * width, [0] * width, nothing
+        )
         parent.children[self._page_key(node)] = node
         return node
+
+    def _root_node(self, number: int, namespace: int) -> Node:
+        width = len(self.components)
+        nothing = HostSide.of_nothing(width)
+        return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)
+
+    def _tell(self, node: Node, component: int, *, is_there: bool, on_host: bool) -> None:
+        assert self.observer, "nobody listens"
+        name = self.components[component].name
+        if is_there:
+            parent = node.parent.id if node.parent is not None and node.parent.in_tree else 0
+            self.observer.notice(Stored(node.id, parent, node.namespace, node.start, node.key, name, on_host))
+        else:
+            self.observer.notice(Dropped(node.id, len(node.key), name, on_host))
 
     def _page_key(self, node: Node) -> tuple[int, ...]:
         return tuple(node.key[: self.page_size])

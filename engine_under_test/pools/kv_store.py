@@ -14,17 +14,24 @@ class KVStore:
     """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; line 0 is the padding page.
 
     What a slot holds is the model's business.  A freed page keeps its content until somebody writes it again,
-    as on a GPU, unless it is poisoned.
+    as on a GPU, unless it is poisoned.  Memory of the host `is_pinned` where a GPU copies to and from it by itself.
     """
 
-    def __init__(self, pools: Sequence[PoolSpec], *, page_size: int, layout: Callable[[PoolSpec], SlotLayout]) -> None:
+    def __init__(
+        self,
+        pools: Sequence[PoolSpec],
+        *,
+        page_size: int,
+        layout: Callable[[PoolSpec], SlotLayout],
+        is_pinned: bool = False,
+    ) -> None:
         self.page_size = page_size
         self._kv: dict[str, torch.Tensor] = {}
         self._page_dims: dict[str, int] = {}
         for spec in pools:
             dtype, outer, inner, device = layout(spec)
             shape = (*outer, spec.num_pages + 1, page_size, *inner)
-            self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device)
+            self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
             self._page_dims[spec.name] = len(outer)
 
     @property
@@ -33,6 +40,10 @@ class KVStore:
 
     def kv(self, pool: str) -> torch.Tensor:
         return self._kv[pool]
+
+    def page_dim(self, pool: str) -> int:
+        """Which dimension of the pool's storage counts its pages."""
+        return self._page_dims[pool]
 
     def poison(self, pool: str, pages: Sequence[int]) -> None:
         """Overwrite pages with what shows in every result that it reaches: NaN, or -1 in whole numbers."""

@@ -16,11 +16,43 @@ from engine_under_test.strict import both
 from engine_under_test.units import num_pages
 
 ROWS = "rows"
+HOST = torch.device("cpu")
 
 
 def tags(_pool: PoolSpec) -> SlotLayout:
     """One whole number a slot."""
     return SlotLayout(torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The pools of the host tier, in the order of those on the device: their storage, and the books over the pages."""
+
+    pools: tuple[PoolSpec, ...]
+    store: KVStore
+    ledgers: tuple[Ledger, ...]
+
+    @classmethod
+    def for_config(
+        cls, config: EngineConfig, observer: Observer | None, *, layout: Callable[[PoolSpec], SlotLayout]
+    ) -> "HostMemory | None":
+        """Empty pools of the configured sizes, with slots as on the device; None where none is configured."""
+        if not config.host_pools:
+            return None
+        layouts = {
+            spec.name: layout(on_device) for spec, on_device in zip(config.host_pools, config.pools, strict=True)
+        }
+        store = KVStore(
+            config.host_pools,
+            page_size=config.page_size,
+            layout=lambda spec: layouts[spec.name]._replace(device=HOST),
+            is_pinned=any(one.device.type == "cuda" for one in layouts.values()),
+        )
+        observer = both(observer, Poisoner(store) if config.poison_freed_pages else None)
+        ledgers = [
+            Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer) for spec in config.host_pools
+        ]
+        return cls(config.host_pools, store, tuple(ledgers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +65,7 @@ class KVMemory:
     ledgers: PairedLedgers
     table: RequestTable
     poisoner: Poisoner | None = None
+    host: HostMemory | None = None
 
     @classmethod
     def for_config(
@@ -44,6 +77,7 @@ class KVMemory:
         layout: Callable[[PoolSpec], SlotLayout] = tags,
     ) -> "KVMemory":
         """Empty pools of the configured sizes; a slot holds a tag unless `layout` says otherwise."""
+        host = HostMemory.for_config(config, observer, layout=layout)
         store = KVStore(config.pools, page_size=config.page_size, layout=layout)
         poisoner = Poisoner(store) if config.poison_freed_pages else None
         observer = both(observer, poisoner)
@@ -61,6 +95,7 @@ class KVMemory:
             ),
             RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
             poisoner,
+            host,
         )
 
     @property

@@ -6,13 +6,15 @@ its peer.  Nobody but this class writes the peer map.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Paired
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.ports import Observer
 from engine_under_test.units import Owner
+
+Need = Mapping[str, int]  # pages by pool
 
 NO_PAGE = 0  # the padding page; as a peer or a handle it means that nothing is held there
 
@@ -56,6 +58,22 @@ class PairedLedgers:
         for follower in self.followers:
             self._pair(follower, handles, follower.take_checked(count, owner=owner))
         return handles
+
+    def take_apart(self, need: Need, *, owner: Owner) -> dict[str, list[int]]:
+        """Take pages of each pool that are peers of nothing yet, or none in any: raises PoolExhausted."""
+        for ledger in self.ledgers:
+            ledger.check(need[ledger.name], owner=owner)
+        return {ledger.name: ledger.take_checked(need[ledger.name], owner=owner) for ledger in self.ledgers}
+
+    def join(
+        self, pool: str, handles: Sequence[int], pages: Sequence[int], *, from_owner: Owner, to_owner: Owner
+    ) -> None:
+        """Hand over pages that were taken apart; those of a follower become the peers of handles that had none."""
+        for ledger in self.ledgers:
+            if ledger.name == pool:
+                ledger.give(pages, from_owner=from_owner, to_owner=to_owner)
+                if ledger is not self.anchor:
+                    self._pair(ledger, handles, pages)
 
     def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
         """Hand over whatever the handles stand for."""
@@ -140,3 +158,9 @@ class PairedLedgers:
     def _check_handles(self, handles: Sequence[int], cause: str) -> None:
         if not all(handles):
             raise AccountingError(f"{self.anchor.name} page {NO_PAGE}: the padding page was freed ({cause})")
+
+
+def shortage(ledgers: Sequence[Ledger], need: Need) -> dict[str, int]:
+    """By pool, the pages that are missing for `need` to be free."""
+    short = {ledger.name: need[ledger.name] - ledger.num_free for ledger in ledgers}
+    return {pool: count for pool, count in short.items() if count > 0}

@@ -8,20 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from engine_under_test.cache.prefix_cache import Match, PrefixCache
+from engine_under_test.cache.match import Match
+from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Admitted, Matched
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Admitted, LoadPlanned, Matched
+from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
-from engine_under_test.scheduler.batch import Entry, Running
+from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.demand import (
     Book,
     Demand,
     Extent,
     Held,
-    Need,
     chunk_room,
     decode_pages,
     demand_of,
@@ -36,21 +39,38 @@ WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a request that waits would lock, compute and need, were it admitted now."""
+    """What a request that waits would lock, load, compute and need, were it admitted now.
+
+    `demand` is that of its first stretch; `load` are pages besides, {} where it has nothing to wait for.
+    """
 
     match: Match
     to_lock: Need
+    load: Need
     extent: Extent
     demand: Demand
 
+    @property
+    def total(self) -> Need:
+        """All that it may come to need."""
+        return {pool: count + self.load.get(pool, 0) for pool, count in self.demand.total.items()}
+
 
 class Admission:
-    """Plans one step's prefill; makes records, locks and reservations, takes no page."""
+    """Plans one step's prefill; makes records, locks and reservations, takes no page but for what is loaded."""
 
-    def __init__(self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, observer: Observer | None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        memory: KVMemory,
+        cache: PrefixCache,
+        host: HostTier | None,
+        observer: Observer | None,
+    ) -> None:
         self._config = config
         self._memory = memory
         self._cache = cache
+        self._host = host
         self._observer = observer
 
     def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
@@ -105,7 +125,7 @@ class Admission:
         if book.budget <= 0:
             return {}
         wish = self._wish(request, book)
-        missing = dict(book.lacks(wish.demand.total, besides=wish.to_lock))
+        missing = dict(book.lacks(wish.total, besides=wish.to_lock))
         if not self._memory.table.rows.num_free:
             missing[self._memory.table.rows.name] = 1
         return missing
@@ -123,14 +143,20 @@ class Admission:
         extent = self._extent(request, record.launched_len, most=min(room, book.budget))
         return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
 
-    def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
-        """The first chunk of a request that waits; None where it must go on waiting.
+    def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | Loading | None:
+        """The first chunk of a request that waits, or the load before it; None where it must go on waiting.
 
         When nothing else runs no estimate may keep it out, and its chunk shrinks to what there is.
         """
         if not self._memory.table.rows.num_free or book.budget <= 0:
             return None
         wish = self._wish(request, book)
+        if wish.load:
+            if book.fits(wish.total, besides=wish.to_lock):
+                return self._load(request, wish, book)
+            if not alone:
+                return None
+            wish = self._wish_without_load(request, wish.match, book)
         match, extent, demand = wish.match, wish.extent, wish.demand
         if not book.fits(demand.total, besides=wish.to_lock):
             pages = min(book.room(pool) - pinned for pool, pinned in wish.to_lock.items())
@@ -138,22 +164,60 @@ class Admission:
                 return None
             extent = self._extent(request, match.length, most=min(book.budget, pages * self._config.page_size))
             demand = self._demand(extent, ratio=0.0)
+        return self._reserve(request, self._open_record(request, match), extent, demand, book)
+
+    def extend(self, request: Request, record: KVRecord) -> None:
+        """A request has waited for a load: whatever has come, it goes on from the longest match there is now."""
+        self._cache.extend(record, self.match(request))
+
+    def _wish(self, request: Request, book: Book) -> Wish:
+        """With a load where it is worth one; nothing is charged again for one that is under way."""
+        match = self.match(request)
+        load = self._host.pages_to_load(match) if self._host is not None else {}
+        if not load:
+            return self._wish_without_load(request, match, book)
+        if self._host is not None and self._host.load_under_way(match):
+            load = dict.fromkeys(load, 0)
+        extent, demand = self._first_stretch(request, match.farthest.length, book)
+        return Wish(match, self._cache.pages_to_lock(match.farthest), load, extent, demand)
+
+    def _wish_without_load(self, request: Request, match: Match, book: Book) -> Wish:
+        extent, demand = self._first_stretch(request, match.length, book)
+        return Wish(match, self._cache.pages_to_lock(match), {}, extent, demand)
+
+    def _first_stretch(self, request: Request, start: int, book: Book) -> tuple[Extent, Demand]:
+        whole = self._extent(request, start, most=book.budget)
+        extent = self._extent(request, start, most=self._longest_chunk(whole))
+        return extent, self._demand(extent, ratio=book.ratio)
+
+    def _load(self, request: Request, wish: Wish, book: Book) -> Loading:
+        """Take the pages of a load at once, and promise those of the stretch behind it for this step.
+
+        Where a pool refuses them the request goes on with what is on the device.
+        """
+        assert self._host is not None, "a load without a host"
+        record = self._open_record(request, wish.match)
+        length, load = wish.match.farthest.length, wish.load
+        try:
+            transfer = self._host.load_under_way(wish.match) or self._host.load(wish.match, load)
+        except PoolExhausted:
+            length, load, transfer = wish.match.length, dict.fromkeys(load, 0), 0
+        if self._observer:
+            firm, total = tuple(load.items()), tuple(wish.total.items())
+            self._observer.notice(LoadPlanned(request.id, length, transfer, firm, total))
+        book.reserve(wish.demand)
+        return Loading(request, record, transfer)
+
+    def _open_record(self, request: Request, match: Match) -> KVRecord:
         if self._observer:
             key = tuple(request.tokens)
             self._observer.notice(Matched(request.id, request.namespace, key, match.length, tuple(match.handles)))
-        return self._reserve(request, self._open_record(request, match), extent, demand, book)
-
-    def _wish(self, request: Request, book: Book) -> Wish:
-        match = self.match(request)
-        whole = self._extent(request, match.length, most=book.budget)
-        extent = self._extent(request, match.length, most=self._longest_chunk(whole))
-        return Wish(match, self._cache.pages_to_lock(match), extent, self._demand(extent, ratio=book.ratio))
-
-    def _open_record(self, request: Request, match: Match) -> KVRecord:
         [row] = self._memory.table.rows.take(1, owner=request.owner)
         length = match.length
         record = KVRecord(request.owner, row, self._cache.lock(match), length, length, length, length)
         record.write(self._memory.table, 0, match.handles)
+        if self._host is not None:
+            self._host.found(record.receipt.node)
         return record
 
     def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, book: Book) -> Entry:

@@ -22,6 +22,14 @@ class Running(NamedTuple):
     record: KVRecord
 
 
+class Loading(NamedTuple):
+    """A request that computes nothing before `transfer` has ended; 0: it need not wait."""
+
+    request: Request
+    record: KVRecord
+    transfer: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """A request computes [start, end) of its tokens in one pass.

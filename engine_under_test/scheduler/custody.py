@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.prefix_cache import Match, PrefixCache
+from engine_under_test.cache.match import Match
+from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import window_frontier
 from engine_under_test.events import Slid
+from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
-from engine_under_test.scheduler.demand import Need, pages_between
+from engine_under_test.scheduler.demand import pages_between
 
 
 class Departing(NamedTuple):
@@ -24,9 +27,10 @@ class Departing(NamedTuple):
 class Custody:
     """One record per request that holds KV; whoever is released holds nothing any more."""
 
-    def __init__(self, memory: KVMemory, cache: PrefixCache, observer: Observer | None) -> None:
+    def __init__(self, memory: KVMemory, cache: PrefixCache, host: HostTier | None, observer: Observer | None) -> None:
         self._memory = memory
         self._cache = cache
+        self._host = host
         self._observer = observer
         self._records: dict[int, KVRecord] = {}
         self._departing: list[Departing] = []
@@ -51,8 +55,6 @@ class Custody:
         """Take in the record of a request that was admitted."""
         assert request.id not in self._records, f"request {request.id} has a record already"
         self._records[request.id] = record
-        if request.cached_tokens is None:
-            request.cached_tokens = record.committed_len
 
     def grow(self, record: KVRecord, length: int) -> None:
         """Make room for `length` tokens, evicting what nobody has locked; raises PoolExhausted, with nothing taken.
@@ -69,12 +71,15 @@ class Custody:
 
     def evict(self, need: Need) -> Need:
         """Evict until `need` pages are free in each pool, as far as that goes; what is short then, by pool."""
-        books = self._memory.ledgers.ledgers
-        short = {book.name: need[book.name] - book.num_free for book in books if need[book.name] > book.num_free}
+        ledgers = self._memory.ledgers.ledgers
+        short = shortage(ledgers, need)
         if not short:
             return short
-        self._cache.evict(short)
-        return {book.name: need[book.name] - book.num_free for book in books if need[book.name] > book.num_free}
+        if self._host is None:
+            self._cache.evict(short)
+        else:
+            self._host.make_room(need)
+        return shortage(ledgers, need)
 
     def slide_windows(self, requests: Sequence[Request], *, interval: int) -> None:
         """Give up the windowed pages that no later token reads, once they are `interval` tokens or more.
@@ -94,7 +99,10 @@ class Custody:
 
     def publish(self, request: Request, *, end: int) -> None:
         """Share the whole pages of [0, end) of what was computed."""
-        self._cache.publish(self.record(request), request.tokens, namespace=request.namespace, end=end)
+        record = self.record(request)
+        self._cache.publish(record, request.tokens, namespace=request.namespace, end=end)
+        if self._host is not None:
+            self._host.published(record.receipt.node)
 
     def units_of(self, record: KVRecord, *, but: Match) -> Need:
         """What a record would give back, by pool: its row, its private pages, and those that it alone protects.

@@ -1,15 +1,14 @@
 """What a request needs of every pool, computed once; firm what it takes now, estimated what may come."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import PoolSpec
 from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.paired import Need
 from engine_under_test.units import align_down, align_up, lookback, num_pages
-
-Need = Mapping[str, int]  # pages by pool
 
 
 @dataclass(frozen=True, slots=True)

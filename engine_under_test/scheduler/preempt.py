@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine_under_test.pools.paired import Need
 from engine_under_test.request import Request
-from engine_under_test.scheduler.demand import Need
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Continuous batching: who computes what in which step, and when they are done.
 
-One step: time-outs; windows slide; a batch is planned (prefill first, else decode, or both), its pages
-are taken, and it is launched; the oldest pass in flight is processed.  Without overlap that is the one
-just launched, with overlap the one before it.
+One step: loads are taken in; time-outs; windows slide; a batch is planned (prefill first, else decode, or
+both), its pages are taken, and it is launched; the oldest pass in flight is processed; backups are begun.
+Without overlap that pass is the one just launched, with overlap the one before it.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Discarded, Finished, Parked, Paused, Preempted, RanOut, Resumed, Retracted
+from engine_under_test.events import Discarded, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
+from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Computed, Forward, Observer
+from engine_under_test.pools.paired import Need
+from engine_under_test.ports import Computed, Ports
 from engine_under_test.request import Output, Request
 from engine_under_test.scheduler.admission import Admission
-from engine_under_test.scheduler.batch import Entry, Running
+from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.demand import Book, Need
+from engine_under_test.scheduler.demand import Book
+from engine_under_test.scheduler.loading import LoadingQueue
+from engine_under_test.scheduler.outbox import Outbox
 from engine_under_test.scheduler.pipeline import Pipeline
 from engine_under_test.scheduler.preempt import Rivalry, Yield, victims
 from engine_under_test.scheduler.queues import WaitingQueue
@@ -25,41 +29,49 @@ from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 
 
 class Scheduler:
-    """Holds every request that is not finished, in one of three places: waiting, chunked, running.
+    """Holds every request that is not finished, in one of four places: waiting, loading, chunked, running.
 
-    `chunked` is the one whose input is not yet launched whole.  A shortage defers, retracts or aborts
-    one request; it never raises out of `step`.
+    `loading` are those who wait for KV from the host, `chunked` is the one whose input is not yet launched
+    whole.  A shortage defers, retracts or aborts one request; it never raises out of `step`.
     """
 
     def __init__(
-        self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, forward: Forward, observer: Observer | None
+        self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, host: HostTier | None, ports: Ports
     ) -> None:
+        forward, observer = ports.forward, ports.observer
+        assert forward is not None, "an engine has a forward, its own or a given one"
         self.waiting = WaitingQueue()
+        self.loading = LoadingQueue(host)
         self.chunked: Request | None = None
         self.running: list[Request] = []
-        self.custody = Custody(memory, cache, observer)
+        self.custody = Custody(memory, cache, host, observer)
         self.pipeline = Pipeline(memory, forward, observer, depth=config.most_launches)
         self.ratio = NewTokenRatio(config)
         self.is_paused = False
         self._config = config
-        self._admission = Admission(config, memory, cache, observer)
+        self._admission = Admission(config, memory, cache, host, observer)
         self._observer = observer
-        self._advanced: list[Request] = []
-        self._ended: list[Request] = []
+        self._outbox = Outbox(observer)
 
     @property
     def active(self) -> list[Request]:
         """The requests that hold KV."""
+        return [*self.loading, *self.computing]
+
+    @property
+    def computing(self) -> list[Request]:
+        """Those of them whose input has begun to be computed."""
         return [self.chunked, *self.running] if self.chunked else list(self.running)
 
     @property
     def has_work(self) -> bool:
-        return bool(len(self.waiting) or self.chunked or self.running or self._ended or self.pipeline)
+        return bool(len(self.waiting) or self.active or self._outbox or self.pipeline or self.loading.under_way)
 
     def step(self, now_ms: int) -> list[Output]:
         """One engine step; what clients get to see since the last one."""
+        self._take_in_loads()
         self._expire(now_ms)
-        self.custody.slide_windows(self.active, interval=self._config.window_eviction_interval)
+        self.custody.slide_windows(self.computing, interval=self._config.window_eviction_interval)
         entries = self._plan() if self.pipeline.has_room and not self.is_paused else []
         if entries:
             self.pipeline.launch(entries)
@@ -67,7 +79,8 @@ class Scheduler:
             self._process_oldest()
         if not self.active:
             self.ratio.reset()
-        return self._send()
+        self.loading.back_up()
+        return self._outbox.send()
 
     def end(self, request: Request, reason: str) -> None:
         """Take a request out, wherever it is; what it computed and did not publish is given up."""
@@ -79,10 +92,7 @@ class Scheduler:
 
     def note_end(self, request: Request, reason: str) -> None:
         """A request that holds nothing has ended; its client hears of it with the next step."""
-        request.finish_reason = reason
-        self._ended.append(request)
-        if self._observer:
-            self._observer.notice(Finished(request.id, reason))
+        self._outbox.note_end(request, reason)
 
     def pause(self) -> None:
         """Launch nothing any more; whoever holds KV gives it back at once and waits."""
@@ -99,6 +109,13 @@ class Scheduler:
             self.is_paused = False
             if self._observer:
                 self._observer.notice(Resumed())
+
+    def _take_in_loads(self) -> None:
+        """Whoever waited for a transfer that has ended goes on with what is on the device now, before it is evicted."""
+        for request in self.loading.wake():
+            record = self.custody.record(request)
+            self._admission.extend(request, record)
+            request.begin(record.committed_len)
 
     def _expire(self, now_ms: int) -> None:
         limit = self._config.request_timeout_ms
@@ -127,27 +144,43 @@ class Scheduler:
         ]
 
     def _prefill(self, running: Sequence[Running]) -> list[Entry]:
-        """The next chunk of what has begun, then of who waits, with their pages."""
-        if not self.chunked and not len(self.waiting):
+        """The next chunk of what has begun, then of who has loaded, then of who waits, with their pages."""
+        begun = [self.chunked] if self.chunked else []
+        begun += self.loading.ready
+        if not begun and not len(self.waiting):
             return []
         book = self._admission.open_book(running, ratio=self.ratio.value)
-        begun = self._plan_chunk(self.chunked, book) if self.chunked else None
-        planned = [begun] if begun else []
-        if not self.chunked or (begun and begun.completes_input):
-            planned += self._plan_waiting(book, alone=not planned and self._is_alone)
+        planned: list[Entry] = []
+        for request in begun:
+            if request not in self.active:
+                continue  # it has given way to one before it
+            entry = self._plan_chunk(request, book, alone=not planned and self._is_alone)
+            planned += [entry] if entry else []
+            if not entry.completes_input if entry else request in self.active:
+                return self._take_in(planned)
+        planned += self._plan_waiting(book, alone=not planned and self._is_alone)
         return self._take_in(planned)
 
     @property
     def _is_alone(self) -> bool:
         """Would nothing become free by itself, if nobody were admitted?"""
-        return not self.running and not self.pipeline
+        return not self.running and not self.pipeline and not self.loading.under_way
 
-    def _plan_chunk(self, request: Request, book: Book) -> Entry | None:
-        """The next chunk; parked while there is no room and others run, aborted when there is none at all."""
-        record, alone = self.custody.record(request), self._is_alone
+    def _plan_chunk(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
+        """The next chunk; parked while there is no room and others run, aborted when there is none at all.
+
+        Before that those who have only loaded give way.
+        """
+        record = self.custody.record(request)
         if alone:
             self.custody.slide_windows([request], interval=1)
         planned = self._admission.plan_chunk(request, record, book, alone=alone)
+        while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
+            others[-1].setbacks.retractions += 1
+            if self._observer:
+                self._observer.notice(GaveWay(others[-1].id, request.id))
+            self._put_back(others[-1], cause="gave way")
+            planned = self._admission.plan_chunk(request, record, book, alone=alone)
         if planned is None:
             if self._observer:
                 self._observer.notice(Parked(request.id, record.committed_len))
@@ -159,11 +192,15 @@ class Scheduler:
         """Who is admitted, in the waiting order, up to the first who is not or whose input is cut."""
         admitted: list[Entry] = []
         for request in self._admission.in_order(self.waiting):
-            plan = self._admission.plan_new(request, book, alone=alone and not admitted)
+            plan = self._admission.plan_new(request, book, alone=alone and not admitted and not len(self.loading))
             if plan is None:
                 break
             self.waiting.remove(request)
             self.custody.open(request, plan.record)
+            if isinstance(plan, Loading):
+                self.loading.add(request, plan.transfer)
+                continue
+            request.begin(plan.start)
             admitted.append(plan)
             if not plan.completes_input:
                 break
@@ -176,6 +213,8 @@ class Scheduler:
             request = entry.request
             if request is self.chunked:
                 self.chunked = None
+            elif request in self.loading:
+                self.loading.remove(request)
             if entry.completes_input:
                 self.running.append(request)
             else:
@@ -218,7 +257,7 @@ class Scheduler:
             return True
         if not self._settle():
             return False
-        self.custody.slide_windows(self.active, interval=1)
+        self.custody.slide_windows(self.computing, interval=1)
         retracted = False
         while (short := self._evict_for_decode()) and len(self.active) > 1:
             self._retract(retraction_order(self.active)[0], short)
@@ -284,16 +323,20 @@ class Scheduler:
     def _leave(self, request: Request, *, cause: str) -> None:
         if request is self.chunked:
             self.chunked = None
+        elif request in self.loading:
+            self.loading.remove(request)
         else:
             self.running.remove(request)
         self.custody.release(request, cause=cause)
 
     def _settle(self) -> bool:
-        """Process everything in flight; False where a pass is late."""
+        """Process everything in flight, and let what is being copied end; False where a pass or a copy is late."""
         while self.pipeline:
             if not self._process_oldest():
                 return False
-        return True
+        self.loading.wait()
+        self._take_in_loads()
+        return not self.loading.under_way
 
     def _process_oldest(self) -> bool:
         """What the oldest pass computed, where its request has not moved on; False where it still runs."""
@@ -326,19 +369,13 @@ class Scheduler:
         entry.record.committed_len = entry.end
         if computed.logits is not None:
             request.unsent_logits.append(computed.logits)
-            self._advanced.append(request)
+            self._outbox.note_news(request)
         if computed.token is not None:
             request.append(computed.token)
-            self._advanced.append(request)
+            self._outbox.note_news(request)
         is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
         if is_done or not entry.decodes:
             self.custody.publish(request, end=entry.end)
         if is_done:
             self._leave(request, cause="finished")
             self.note_end(request, request.finish_reason or "length")
-
-    def _send(self) -> list[Output]:
-        ended, self._ended = self._ended, []
-        advanced, self._advanced = self._advanced, []
-        going_on = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
-        return [request.send() for request in [*going_on, *ended]]

@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
 from harness.driver import STUCK, Failure
@@ -24,6 +24,9 @@ CHECK_EVERY = 1
 ORACLE_CHECKS_EVERY = 64  # what is checked is the whole of a pool that holds the whole trace
 RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # less by the scale, as outputs are
 
+ORACLE = "one by one, pools without bounds, full attention only, a page per block"
+CHECKS = f"check each Nth step, 0: none; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"
+
 
 def trace(
     file: Annotated[Path, typer.Argument(help="the trace, a request a line", show_default=False)],
@@ -31,23 +34,19 @@ def trace(
     format_name: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "mooncake",
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many requests")] = None,
     scale: Annotated[int, typer.Option(min=1, help="divide all lengths by this")] = 32,
-    oracle: Annotated[
-        bool,
-        typer.Option("--oracle", help="one by one, pools without bounds, full attention only, a page per block"),
-    ] = False,
+    oracle: Annotated[bool, typer.Option("--oracle", help=ORACLE)] = False,
     full_pages: Annotated[int, typer.Option(min=0, help="pages for full attention")] = 256,
     swa_pages: Annotated[int, typer.Option(min=0, help="pages for sliding windows")] = 128,
     window: Annotated[int, typer.Option(min=2, help="tokens a sliding window sees, itself included")] = 128,
+    host_ratio: Annotated[float, typer.Option(min=0, help="so many times as many pages on the host, 0: none")] = 0,
+    host_policy: Annotated[str, typer.Option(help=", ".join(HOST_POLICIES))] = HOST_POLICIES[0],
     page_size: Annotated[int, typer.Option(min=1, help="tokens a page")] = 16,
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 256,
     max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
     step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
     overlap: Annotated[bool, typer.Option("--overlap", help="launch a step before the last result is known")] = False,
     mixed: Annotated[bool, typer.Option("--mixed", help="who runs goes on beside a prefill")] = False,
-    check_every: Annotated[
-        int | None,
-        typer.Option(min=0, help=f"check each Nth step, 0: none; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"),
-    ] = None,
+    check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a bug of the catalogue while serving")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -67,6 +66,9 @@ def trace(
             chunk_len=chunk_len,
             overlap=overlap,
             mixed_batches=mixed,
+            host_full_pages=int(full_pages * host_ratio),
+            host_swa_pages=int(swa_pages * host_ratio),
+            host_policy=host_policy,
             new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
         )
         with planted(mutant):

@@ -9,17 +9,8 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
 from harness.engines.memory_walk import MemoryWalk, Outside, same_or_new
-from invariants.view import (
-    ARRIVAL,
-    LONGEST_MATCH,
-    PRIORITY,
-    Claims,
-    Estimates,
-    LaunchView,
-    Limits,
-    RequestView,
-    Snapshot,
-)
+from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from invariants.view import Claims, LaunchView, RequestView, Snapshot
 
 MILLION = 1_000_000
 
@@ -37,7 +28,7 @@ class EngineCapture:
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
         records = engine.scheduler.custody.records
-        walk.visit(records, outside, engine.scheduler.custody.departing)
+        walk.visit(records, outside, engine.scheduler.custody.departing, engine.scheduler.loading.under_way)
         flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
@@ -54,6 +45,8 @@ class EngineCapture:
             claims_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
             self._launches,
             engine.scheduler.is_paused,
+            walk.transfers,
+            walk.host_pools,
         )
 
 
@@ -75,6 +68,8 @@ def limits_of(config: EngineConfig) -> Limits:
         ),
         retracts_least_done=True,
         mixes_batches=config.mixed_batches,
+        least_load_len=config.load_back_threshold if config.host_pools else None,
+        writes_back=bool(config.host_pools) and config.host_policy == "write_back",
         timeout_ms=config.request_timeout_ms,
     )
 
@@ -93,7 +88,11 @@ def claims_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Claims:
 
 def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
     scheduler = engine.scheduler
-    places = [("waiting", list(scheduler.waiting)), ("running", scheduler.running)]
+    places = [
+        ("waiting", list(scheduler.waiting)),
+        ("loading", list(scheduler.loading)),
+        ("running", scheduler.running),
+    ]
     if scheduler.chunked:
         places.append(("chunked", [scheduler.chunked]))
     for place, requests in places:
@@ -108,6 +107,7 @@ def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
                 request.priority,
                 request.setbacks.failures,
                 None if now_ms is None else now_ms - request.arrival_ms,
+                scheduler.loading.awaited(request),
             )
 
 

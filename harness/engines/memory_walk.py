@@ -13,11 +13,14 @@ from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import RadixTree
+from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.scheduler.custody import Departing
 from invariants.view import (
+    BACKUP_KIND,
     FENCE_KIND,
+    LOAD_KIND,
     TREE_KIND,
     ComponentView,
     Fence,
@@ -28,6 +31,7 @@ from invariants.view import (
     PoolView,
     ReceiptView,
     RecordView,
+    TransferView,
 )
 
 COMPARED_AT_ONCE = 64  # peers
@@ -37,11 +41,13 @@ PartT = TypeVar("PartT")
 
 
 class KnownNode(NamedTuple):
-    """A node as it was seen: all that was read of it, its view, and what it holds in each pool (None: nothing)."""
+    """A node as it was seen: all that was read of it, its view, and what it holds in each pool, and in each on
+    the host (None: nothing)."""
 
     facts: tuple[object, ...]
     view: NodeView
     holdings: Sequence[Holding | None]
+    copies: Sequence[Holding | None]
 
 
 class KnownRecord(NamedTuple):
@@ -67,20 +73,35 @@ class MemoryWalk:
         self.nodes: tuple[NodeView, ...] = ()
         self.records: tuple[RecordView, ...] = ()
         self.receipts: tuple[ReceiptView, ...] = ()
+        self.transfers: tuple[TransferView, ...] | None = None
         self._memory = memory
         self._tree = tree
         self._known_nodes: dict[int, KnownNode] = {}
         self._known_records: dict[tuple[str, int], KnownRecord] = {}
         self._known_receipts: dict[int, KnownReceipt] = {}
 
-    def visit(self, records: Sequence[KVRecord], outside: Outside, departing: Sequence[Departing] = ()) -> None:
-        """Walk everything; `departing` locks have lost their record and wait for a pass."""
+    @property
+    def host_pools(self) -> list[str]:
+        return [pool.name for pool in self._memory.host.pools] if self._memory.host else []
+
+    def visit(
+        self,
+        records: Sequence[KVRecord],
+        outside: Outside,
+        departing: Sequence[Departing] = (),
+        transfers: Sequence[Transfer] = (),
+        readers: Sequence[tuple[LockReceipt, tuple[str, int]]] = (),
+    ) -> None:
+        """Walk everything; `departing` locks have lost their record and wait for a pass, `readers` have no record."""
         repaired = self._visit_peers()
         nodes, stands = self._visit_nodes(repaired)
         known_records = self._visit_records(records, repaired)
         held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
+        held += [*readers, *[(one.receipt, one.owner) for one in transfers]]
         self._visit_receipts(held, tree_stands=stands)
+        if self._memory.host is not None:
+            self.transfers = same_or_new(self.transfers, tuple([_transfer_view(one) for one in transfers]))
         self._visit_pools(nodes, known_records, outside)
 
     def _visit_peers(self) -> set[int]:
@@ -108,6 +129,8 @@ class MemoryWalk:
                     node.live,
                     node.locks,
                     node.last_used,
+                    node.host.pages,
+                    node.host.pins,
                 )
                 earlier = seen = known.get(node.id)
                 if seen is None or seen.facts != facts or not repaired.isdisjoint(node.handles):
@@ -124,13 +147,20 @@ class MemoryWalk:
     def _look_at(self, node: Node, parent: int, namespace: int) -> KnownNode:
         """A node with a new view; its pages in the followers are the peers of its handles."""
         units, key, live, locks = self._units(node.handles), node.key[:], node.live[:], node.locks[:]
-        facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used)
+        copies, pins = [pages[:] for pages in node.host.pages], node.host.pins[:]
+        facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used, copies, pins)
         view = NodeView(node.id, parent, namespace, node.start, key, units, live, locks, node.last_used)
+        if self._memory.host is not None:
+            view = view._replace(copies=tuple(copies), pins=pins)
         owner, holdings = Owner(TREE_KIND, node.id), list[Holding | None]()
         for pages, num_locks in zip(units, locks, strict=True):
             held = [page for page in pages if page] if 0 in pages else pages
             holdings.append(Holding(owner, held, cached=True, locks=num_locks) if held else None)
-        return KnownNode(facts, view, holdings)
+        on_host = [
+            Holding(owner, pages, cached=True, locks=num_pins) if pages else None
+            for pages, num_pins in zip(copies, pins, strict=True)
+        ]
+        return KnownNode(facts, view, holdings, on_host)
 
     def _visit_records(self, records: Sequence[KVRecord], repaired: set[int]) -> list[KnownRecord]:
         known = self._known_records
@@ -191,8 +221,21 @@ class MemoryWalk:
         pools = []
         for index, ledger in enumerate(self._memory.ledgers.ledgers):
             holdings = [*outside.get(ledger.name, ())]
-            holdings += [held for _, _, of_node in nodes if (held := of_node[index]) is not None]
+            holdings += [held for node in nodes if (held := node.holdings[index]) is not None]
             holdings += [private[index] for _, _, private in records]
+            holdings += [
+                Holding(Owner(LOAD_KIND, one.id), one.here[index], cached=False)
+                for one in self.transfers or ()
+                if not one.to_host
+            ]
+            pools.append((ledger, "page", holdings))
+        for index, ledger in enumerate(self._memory.host.ledgers if self._memory.host else ()):
+            holdings = [held for node in nodes if (held := node.copies[index]) is not None]
+            holdings += [
+                Holding(Owner(BACKUP_KIND, one.id), one.there[index], cached=False)
+                for one in self.transfers or ()
+                if one.to_host
+            ]
             pools.append((ledger, "page", holdings))
         pools.append((self._memory.table.rows, "row", [row for _, row, _ in records]))
         before = self.pools or [None] * len(pools)
@@ -230,6 +273,12 @@ def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: Pool
     if free is old.free and held is old.holdings and fences == old.fenced:
         return old
     return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)
+
+
+def _transfer_view(transfer: Transfer) -> TransferView:
+    here = [[move.on_device for move in moves.values()] for moves in transfer.moves]
+    there = [[move.on_host for move in moves.values()] for moves in transfer.moves]
+    return TransferView(transfer.id, transfer.to_host, transfer.receipt.id, tuple(here), tuple(there))
 
 
 def _receipt_view(receipt: LockReceipt, holder: Owner) -> ReceiptView:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from engine_under_test.cache.match import Match
 from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import Match, PrefixCache
+from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.pools.memory import KVMemory

@@ -5,6 +5,7 @@ from functools import partial
 
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver
+from harness.engines.host_system import HostSystem
 from harness.engines.ledger_system import LedgerSystem
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem, System
@@ -21,6 +22,7 @@ MACHINES: dict[str, Callable[[EngineConfig], System]] = {
     "engine": _own_engine,
     "ledger": LedgerSystem,
     "tree": TreeSystem,
+    "host": HostSystem,
 }
 
 

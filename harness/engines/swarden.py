@@ -1,6 +1,6 @@
 """The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import invariants.events as seen
 from engine_under_test import events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
+from engine_under_test.host.copier import HostCopier
 from engine_under_test.model.runner import ModelForward
 from engine_under_test.ports import Forward, Ports
 from engine_under_test.sampling import SamplingParams
@@ -16,9 +17,11 @@ from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.host import UnsteadyHostStore
 from fakes.unsteady import UnsteadyForward
 from harness.engines.capture import EngineCapture
 from harness.engines.compared_forward import ComparedForward
+from harness.engines.copies import CopyInspector
 from harness.engines.models import tiny_model
 from harness.engines.neighbour import Neighbour
 from harness.engines.port import Streamed, Submission
@@ -37,6 +40,14 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Recovered: seen.Recovered,
     events.Tombstoned: seen.Tombstoned,
     events.Removed: seen.Removed,
+    events.Stored: seen.Stored,
+    events.Dropped: seen.Dropped,
+    events.Demoted: seen.Demoted,
+    events.CopyDropped: seen.CopyDropped,
+    events.TransferBegan: seen.TransferBegan,
+    events.TransferEnded: seen.TransferEnded,
+    events.LoadPlanned: seen.LoadPlanned,
+    events.Loaded: seen.Loaded,
     events.Evicted: seen.Evicted,
     events.Locked: seen.Locked,
     events.Unlocked: seen.Unlocked,
@@ -47,6 +58,7 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Retracted: seen.Retracted,
     events.RanOut: seen.RanOut,
     events.Preempted: seen.Preempted,
+    events.GaveWay: seen.GaveWay,
     events.Finished: seen.Finished,
     events.Launched: seen.Launched,
     events.Late: seen.Late,
@@ -57,14 +69,16 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Resumed: seen.Resumed,
     TagRead: seen.Read,
     TagWritten: seen.Written,
+    seen.Copied: seen.Copied,  # told by who looks at transfers
+    seen.Modelled: seen.Modelled,  # told by systems with parts of an engine
     seen.Fired: seen.Fired,  # told by the fault plan
     seen.Written: seen.Written,  # and these where a model runs, by what compares it
     seen.Compared: seen.Compared,
 }
 
 NOT_JUDGED = frozenset(
-    {events.Submitted, events.AbortAsked, events.StepBegan, events.StepEnded, events.Flushed}
-)  # what was asked of the engine, which its driver knows
+    {events.Submitted, events.AbortAsked, events.StepBegan, events.StepEnded, events.Flushed, events.Uprooted}
+)  # what was asked of the engine, which its driver knows; and what a snapshot shows
 
 
 def translated(event: tuple[object, ...]) -> NamedTuple:
@@ -77,7 +91,17 @@ class EventLog:
 
     def __init__(self) -> None:
         self._heard: list[NamedTuple] = []
-        self.notice = self._heard.append
+        self.notice: Callable[[NamedTuple], None] = self._heard.append
+        self.tell = self._heard.append
+
+    def also(self, listener: CopyInspector) -> None:
+        """Let somebody else hear everything too, right after it was kept."""
+
+        def notice(event: NamedTuple) -> None:
+            self.tell(event)
+            listener.notice(event)
+
+        self.notice = notice
 
     def take(self) -> list[NamedTuple]:
         taken = [translated(event) for event in self._heard if type(event) not in NOT_JUDGED]
@@ -107,8 +131,16 @@ class SwardenEngine:
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
         steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self._events.notice)
-        ports = Ports(UnsteadyForward(steady, self.faults), self._clock, self._events, FakeBacking(self.faults))
+        ports = Ports(
+            UnsteadyForward(steady, self.faults),
+            self._clock,
+            self._events,
+            FakeBacking(self.faults),
+            UnsteadyHostStore(HostCopier(), self.faults),
+        )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
+        if self._engine.memory.host is not None:
+            self._events.also(CopyInspector(self._engine.memory, self._events.tell))
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]

@@ -1,11 +1,13 @@
 """What the machines draw: configurations, recipes and small numbers; the boring choice comes first."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.units import align_up, lookback, num_pages
 from fakes.catalog import FAULTS
 from harness.ops import MAX_STEPS_PER_OP, Heal, Inject, Op, Recipe, Step
@@ -29,6 +31,7 @@ def configurations(
     page_sizes: Sequence[int] = PAGE_SIZES,
     kinds: Sequence[str] = KINDS,
     sharing: Sequence[bool] = (True, True, True, False),
+    host_ratios: Sequence[float] = (0,),
 ) -> EngineConfig:
     """Small pools, so that rare states are common; windows below, at, above and beside the page size."""
     page_size = draw(st.sampled_from(page_sizes))
@@ -40,7 +43,7 @@ def configurations(
     swa_pages = kept + 2 + num_pages(lookahead_tokens, page_size) + draw(st.sampled_from(SPARE_SWA_PAGES))
     ratio = draw(st.sampled_from((0.1, 0.01, 0.7, 0.01, 1.0)))
     chunk_len = draw(st.sampled_from((3 * page_size, None, page_size, 3 * page_size + 1, 7)))
-    return EngineConfig(
+    config = EngineConfig(
         page_size=page_size,
         full_pages=full_pages if kind != "swa" else 0,
         swa_pages=swa_pages if kind != "full" else 0,
@@ -61,6 +64,18 @@ def configurations(
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
     )
+    if tuple(host_ratios) != (0,):
+        policy, threshold = draw(st.sampled_from(HOST_POLICIES)), draw(st.sampled_from((1, 10)))
+        config = replace(config, host_policy=policy, load_back_threshold=threshold)
+    host_ratio = draw(st.sampled_from(host_ratios))
+    return on_host(config, host_ratio) if host_ratio and config.prefix_sharing else config
+
+
+def on_host(config: EngineConfig, ratio: float) -> EngineConfig:
+    """The configuration with so many times as many pages on the host, and one window at least."""
+    least = num_pages(lookback(config.sliding_window), config.page_size) if config.sliding_window else 0
+    swa_pages = max(least, ceil(config.swa_pages * ratio))
+    return replace(config, host_full_pages=ceil(config.full_pages * ratio), host_swa_pages=swa_pages)
 
 
 @st.composite

@@ -15,6 +15,7 @@ from harness.machines.draws import (
     TIMEOUT_MS,
     configurations,
     fault_sets,
+    on_host,
     ordinals,
     rarely,
     recipes,
@@ -26,6 +27,7 @@ from harness.ops import Abort, AdvanceClock, Drain, Flush, Op, Pause, Pressure, 
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
+HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 
 
@@ -36,7 +38,8 @@ class Load(NamedTuple):
     """What the requests of a run are like: how long outputs get, and how important each is.
 
     Ops of the kinds in `also` come besides those of the traffic.  Pools are so many `times` as large, and
-    `settings` are those without which the engine would hardly ever get into the trouble that the load is for.
+    `settings` are those without which the engine would hardly ever get into the trouble that the load is for;
+    where `needs_host` there is one, twice as large as the device.
     """
 
     outputs: tuple[int, ...]
@@ -44,11 +47,15 @@ class Load(NamedTuple):
     also: Traffic = ()
     times: int = 1
     settings: Mapping[str, Any] = MappingProxyType({})
+    needs_host: bool = False
 
     def on(self, config: EngineConfig) -> EngineConfig:
         """The configuration with the settings of this load."""
         full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
-        return replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
+        if not self.settings.get("prefix_sharing", True):
+            config = replace(config, host_full_pages=0, host_swa_pages=0)
+        config = replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
+        return on_host(config, 2) if self.needs_host and not config.host_pools else config
 
 
 RIVALS = Load(
@@ -79,12 +86,19 @@ FEW_PLACES = Load(
     times=4,
     settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
 )
+RETURNING = Load(
+    (1, 2, 4),
+    also=("return",) * 8,
+    settings=MappingProxyType({"prefix_sharing": True, "request_timeout_ms": None}),
+    needs_host=True,
+)
 # Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
     RIVALS,
     OVERBOOKED,
     FEW_PLACES,
+    RETURNING,
     Load((15, 30, 1, 4, 40), also=("pause",) * 3),
     RIVALS_FOR_PLACES,
 )
@@ -98,6 +112,7 @@ TRAFFICS: tuple[Traffic, ...] = (
     ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure", "crowd"),
     ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort", "crowd"),
     ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
+    ("submit",) * 3 + ("step",) * 3 + ("return",) * 4 + ("abort", "trouble", "pressure"),
 )
 
 
@@ -137,6 +152,19 @@ def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
+def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+    """Who comes back, alone or not, to a prompt that others have driven from the device; somebody may hang up."""
+    first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
+    others = draw(st.lists(submissions(load), min_size=1, max_size=3))
+    others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
+    again = (first,) * draw(st.integers(1, 2))
+    trouble = draw(troubles(faults)) if draw(st.integers(0, 2)) == 2 else ()
+    gives_up = (Abort(request=draw(ordinals())),) * (draw(st.integers(0, 3)) == 3)
+    steps = Step(count=draw(st.integers(1, 3)))
+    return first, Step(count=4), *others, Step(count=8), *trouble, *again, Step(), *gives_up, steps
+
+
+@st.composite
 def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """A request, and a step when it is just as old as it may get."""
     return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
@@ -157,7 +185,9 @@ class EngineTraffic(Machine):
     faults: tuple[str, ...] = ()
     load = LOADS[0]
 
-    @initialize(config=configurations(), faults=fault_sets(), load=st.sampled_from(LOADS), data=st.data())
+    @initialize(
+        config=configurations(host_ratios=HOST_RATIOS), faults=fault_sets(), load=st.sampled_from(LOADS), data=st.data()
+    )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
         self.faults, self.load = faults, load
         self.begin([load.on(config)])
@@ -181,6 +211,10 @@ class EngineTraffic(Machine):
     @rule(data=st.data())
     def contest(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(contests(self.load)))
+
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(returns(self.load, self.faults)))
 
     @rule(count=step_counts())
     def step(self, count: int) -> None:
@@ -228,6 +262,8 @@ def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...
             return draw(crowds(load))
         case "contest":
             return draw(contests(load))
+        case "return":
+            return draw(returns(load, faults))
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
@@ -255,7 +291,7 @@ class WeightedEngineTraffic(Machine):
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
 
     @initialize(
-        config=configurations(),
+        config=configurations(host_ratios=HOST_RATIOS),
         faults=fault_sets(),
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),

@@ -45,7 +45,12 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
         Hunk(f"{DEMAND}:windowed_demand_len", healthy="min(rest + extent.new_len, seen)", broken="seen"),
     ),
-    caught_by=("work_makes_progress", "free_places_are_filled", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=(
+        "work_makes_progress",
+        "free_places_are_filled",
+        "who_is_next_is_admitted_if_it_fits",
+        "what_is_promised_is_what_is_needed",
+    ),
 )
 
 DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
@@ -62,6 +67,8 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
         "admitted_work_never_runs_out",
         "reservations_cover_what_is_taken",
         "who_is_next_is_admitted_if_it_fits",
+        "what_is_promised_is_what_is_needed",
+        "preemption_serves_the_more_important",
     ),
 )
 
@@ -140,7 +147,11 @@ PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
             broken="book.fits(demand.total, besides=dict.fromkeys(demand.total, 0))",
         ),
     ),
-    caught_by=("admitted_work_never_runs_out",),
+    caught_by=(
+        "admitted_work_never_runs_out",
+        "who_is_next_is_admitted_if_it_fits",
+        "what_is_promised_is_what_is_needed",
+    ),
 )
 
 IMPORTANCE_IS_NOT_ASKED = Mutant(

@@ -110,5 +110,11 @@ TIDYING_LOSES_CANDIDATES = Mutant(
             broken="if entry[0] < entry[3].last_used",
         ),
     ),
-    caught_by=("evictions_meet_their_need",),
+    caught_by=(
+        "evictions_meet_their_need",
+        "eviction_takes_the_dead_interior_first",
+        "eviction_is_least_recently_used",
+        "drained_pools_are_full",
+        "admitted_work_never_runs_out",
+    ),
 )

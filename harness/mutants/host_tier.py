@@ -1,29 +1,244 @@
-"""Bugs of the host tier, which is to come."""
+"""Bugs of the host tier: of what is copied there, and of what comes back."""
 
-from functools import partial
+from harness.mutants.mutant import Hunk, Mutant
 
-from harness.mutants.unplanted import Waiting
+BACKUPS = "engine_under_test.host.backups:Backups"
+LOADS = "engine_under_test.host.loads:Loads"
+TIER = "engine_under_test.host.tier:HostTier"
+ADMISSION = "engine_under_test.scheduler.admission"
+LOCK_OF_A_LOAD = "receipt = self._cache.lock(match.farthest)"
 
-in_the_host_tier = partial(Waiting, capability="host tier")
+LOADED_PAGES_ARE_NOT_PAID_FOR = Mutant(
+    id="B37",
+    source="sglang pull 27391: pages that a load brings back were not in the budget, so a prefill ran out of memory",
+    hunks=(Hunk(f"{ADMISSION}:Wish.total", healthy="count + self.load.get(pool, 0)", broken="count"),),
+    caught_by=("admitted_work_never_runs_out", "loads_are_paid_for_once"),
+)
 
-LOADED_PAGES_ARE_NOT_PAID_FOR = in_the_host_tier(
-    "B37", "sglang pull 27391: pages that a load brings back were not in the budget, so a prefill ran out of memory"
+PAGES_TO_LOAD_ARE_NOT_PINNED = Mutant(
+    id="B51",
+    source="sglang pulls 26728, 26881 and 27424: host pages chosen for a load were evicted before it began",
+    hunks=(
+        Hunk(f"{LOADS}.begin", healthy="_pin(absent, 1)", broken="pass"),
+        Hunk(f"{LOADS}.begin", healthy="_pin(absent, -1)", broken="pass"),
+        Hunk(f"{LOADS}.end", healthy="node.host.pins[component] -= 1", broken="pass"),
+    ),
+    caught_by=("transfers_keep_both_ends", "ValueError"),
 )
-PAGES_TO_LOAD_ARE_NOT_PINNED = in_the_host_tier(
-    "B51", "sglang pulls 26728, 26881 and 27424: host pages chosen for a load were evicted before it began"
+
+FAILED_LOAD_KEEPS_ITS_LOCKS = Mutant(
+    id="B53",
+    source="sglang pull 27108: a load that returned early kept its locks on the device and had none on the host",
+    hunks=(
+        Hunk(
+            f"{LOADS}.begin",
+            healthy="self._cache.unlock(receipt)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("locks_equal_their_receipts",),
+    machine="host",
 )
-FAILED_LOAD_KEEPS_ITS_LOCKS = in_the_host_tier(
-    "B53", "sglang pull 27108: a load that returned early kept its locks on the device and had none on the host"
+
+COPIES_UNDER_WAY_ARE_NOT_PINNED = Mutant(
+    id="B54",
+    source="sglang pull 28468: pages that were being written back were not kept until acknowledged",
+    hunks=(
+        Hunk(
+            f"{BACKUPS}.begin",
+            healthy="receipt = self._cache.lock_from(chain[0].start, node)",
+            broken="receipt = self._cache.lock_from(chain[0].start, node)\n    self._cache.unlock(receipt)",
+        ),
+        Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(transfer.receipt)", broken="pass"),
+    ),
+    caught_by=("locks_equal_their_receipts", "transfers_keep_both_ends"),
 )
-COPIES_UNDER_WAY_ARE_NOT_PINNED = in_the_host_tier(
-    "B54", "sglang pull 28468: pages that were being written back were not pinned on the host until acknowledged"
+
+WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
+    id="B55",
+    source="sglang pulls 29204, 37496 and 40712: the window of an inner node was dropped without a copy, for good",
+    hunks=(
+        Hunk(
+            f"{TIER}.make_room",
+            healthy="lambda node: bool(lacking(node))",
+            broken="lambda node: node.is_device_leaf and bool(lacking(node))",
+        ),
+    ),
+    caught_by=("nothing_is_lost_while_the_host_has_room",),
 )
-WINDOW_DROPPED_WITHOUT_BACKUP = in_the_host_tier(
-    "B55", "sglang pulls 29204, 37496 and 40712: the window of an inner node was dropped without a copy, for good"
+
+LONG_HOST_SEGMENT_LOADED_WHOLE = Mutant(
+    id="B57",
+    source="sglang pull 31771: a host segment far longer than the window was charged and loaded whole",
+    hunks=(
+        Hunk(
+            f"{LOADS}.begin",
+            healthy=LOCK_OF_A_LOAD,
+            broken=(
+                "node, length = match.farthest\n    "
+                "node = self._cache.tree.split(node, length - node.start) if length < node.end else node\n    "
+                "start = max(0, min(node.start, length - self._cache.tree.tail_len))\n    "
+                "receipt = self._cache.lock_from(start, node)\n    "
+                "need = {pool.name: sum(one.num_pages for one in receipt.segment(index) if not one.live[index])\n    "
+                "        for index, pool in enumerate(self._memory.pools)}"
+            ),
+        ),
+    ),
+    caught_by=("loads_bring_no_more_than_is_read", "loads_are_paid_for_once"),
 )
-LONG_HOST_SEGMENT_LOADED_WHOLE = in_the_host_tier(
-    "B57", "sglang pull 31771: a host segment far longer than the window was charged and loaded whole"
+
+COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
+    id="B58",
+    source="sglang pull 34046: host copies of what had come back to the device stayed, until the host pool was full",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.lru:Candidates._is_idle_copy",
+            healthy="(node.live[0] or not any(node.locks))",
+            broken="not node.live[0]\n        and not any(node.locks)",
+        ),
+    ),
+    caught_by=("nothing_is_lost_while_the_host_has_room", "drained_pools_are_full"),
 )
-HOST_COPY_OUTLIVES_ITS_USE = in_the_host_tier(
-    "B58", "sglang pull 34046: host copies of what had come back to the device stayed, until the host pool was full"
+
+WINDOW_ALONE_IS_NOT_LOADED = Mutant(
+    id="S130",
+    source="sglang pull 27391: only the full component was asked, so a window that the host had was computed again",
+    hunks=(
+        Hunk(
+            f"{TIER}.pages_to_load",
+            healthy="return pages if has_window or is_worth_it else {}",
+            broken="return pages if any(pages[pool.name] for pool in pools if pool.window is None) else {}",
+        ),
+    ),
+    caught_by=("what_the_host_has_is_not_computed_again",),
+)
+
+LOAD_UNDER_WAY_IS_PAID_FOR_AGAIN = Mutant(
+    id="S131",
+    source="who waits for a load that is under way already is promised its pages again",
+    hunks=(Hunk(f"{ADMISSION}:Admission._wish", healthy="load = dict.fromkeys(load, 0)", broken="pass"),),
+    caught_by=("loads_are_paid_for_once",),
+)
+
+FAILED_BACKUP_IS_TRUSTED = Mutant(
+    id="S132",
+    source="a backup that broke off half-way counts as a copy",
+    hunks=(Hunk(f"{BACKUPS}.end", healthy="if succeeded and", broken="if"),),
+    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference", "the_model_agrees"),
+    machine="host",
+)
+
+COPY_WITHOUT_WHAT_IS_BEFORE_IT = Mutant(
+    id="S133",
+    source="a copy is kept though what goes before it was not copied, so that nobody can match it",
+    hunks=(
+        Hunk(
+            f"{BACKUPS}._chain",
+            healthy="while not self._goes_on(chain[0]):",
+            broken="while False:",
+        ),
+        Hunk(f"{BACKUPS}.end", healthy="else self._goes_on(node)", broken="else True"),
+    ),
+    caught_by=("copies_go_on_from_copies",),
+)
+
+LOADED_IN_VAIN_IS_LOST = Mutant(
+    id="S134",
+    source="pages that were loaded for a node which had come back by itself are given to nobody",
+    hunks=(
+        Hunk(
+            f"{LOADS}.end",
+            healthy="ledgers.ledgers[component].free(part.on_device, owner=owner, cause=cause)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner",),
+    machine="host",
+)
+
+SPLIT_LOSES_PINS = Mutant(
+    id="S135",
+    source="a node that is split while it is loaded hands no pins on to its upper part",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.node:HostSide.split",
+            healthy="list(self.pins)",
+            broken="[0] * len(self.pins)",
+        ),
+    ),
+    caught_by=("transfers_keep_both_ends",),
+    machine="host",
+)
+
+DROPPED_WINDOWS_ARE_LOST = Mutant(
+    id="S136",
+    source="a copy that the host gives up returns its whole prefix to the pool, and its windows to nobody",
+    hunks=(
+        Hunk(
+            f"{BACKUPS}._drop",
+            healthy='ledger.free(pages, owner=TREE, cause="dropped")',
+            broken='ledger.free(pages if ledger is self._host.ledgers[0] else [], owner=TREE, cause="dropped")',
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner",),
+)
+
+COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
+    id="S137",
+    source="a node of which the host had the rest is published anew and counts as live before the frontier",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.tree:RadixTree._come_back",
+            healthy="component.window is None or one.start >= frontier",
+            broken="True",
+        ),
+    ),
+    caught_by=("live_nodes_hold_live_pages",),
+)
+
+ABORTED_WHILE_LOADING_STAYS = Mutant(
+    id="S138",
+    source="a request that is given up while it waits for the host stays in the queue there",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.scheduler:Scheduler._leave",
+            healthy="self.loading.remove(request)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("requests_are_in_one_place", "finished_requests_hold_nothing", "retracted_requests_hold_nothing"),
+)
+
+FLUSH_FORGETS_THE_HOST = Mutant(
+    id="S139",
+    source="a flush drops what is cached on the device alone",
+    hunks=(Hunk(f"{TIER}.flush", healthy="self._backups.drop_all()", broken="pass"),),
+    caught_by=("drained_pools_are_full",),
+)
+
+LOADED_IS_EVICTED_BEFORE_IT_IS_READ = Mutant(
+    id="S140",
+    source="what has been loaded is anybody's before who waits for it has locked it, and is evicted again",
+    hunks=(Hunk(f"{TIER}.make_room", healthy="self._end_backups()", broken="self.poll()"),),
+    caught_by=("who_waited_goes_on_from_what_was_loaded",),
+)
+
+PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
+    id="S141",
+    source="pages are copied in another order than they are booked",
+    hunks=(
+        Hunk(
+            "engine_under_test.host.transfers:Transfers.begin",
+            healthy="sides = (device_kv, here, host_kv, there)",
+            broken="sides = (device_kv, here, host_kv, there[::-1])",
+        ),
+    ),
+    caught_by=("copies_equal_their_source",),
+)
+
+WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
+    id="S142",
+    source="found here by random traffic: a backup spared the window of the node before it, and found no room",
+    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
+    caught_by=("nothing_is_lost_while_the_host_has_room",),
 )

@@ -132,7 +132,7 @@ CHUNK_TAKES_TWO_PLACES = Mutant(
             ),
         ),
     ),
-    caught_by=("free_places_are_filled",),
+    caught_by=("free_places_are_filled", "who_is_next_is_admitted_if_it_fits"),
 )
 
 SHORTAGE_IS_RAISED = Mutant(

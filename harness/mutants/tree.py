@@ -96,6 +96,9 @@ NAMESPACES_SHARE = Mutant(
         "matches_are_the_longest_valid",
         "the_model_agrees",
         "units_move_only_by_their_owner",
+        "inserted_prefixes_match",
+        "tree_claims_equal_facts",
+        "what_is_promised_is_what_is_needed",
     ),
 )
 
@@ -142,7 +145,7 @@ SPLIT_LOSES_ITS_LOCKS = Mutant(
             broken="upper.live, upper.last_used = list(node.live), node.last_used",
         ),
     ),
-    caught_by=("locks_equal_their_receipts", "locks_nest"),
+    caught_by=("locks_equal_their_receipts", "locks_nest", "tree_claims_equal_facts"),
 )
 
 SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
@@ -168,7 +171,7 @@ STARTS_ARE_NOT_MOVED = Mutant(
     id="S16",
     source="a split that leaves the lower half's start where it was: its tokens seem to be at other positions",
     hunks=(Hunk(f"{TREE}.split", healthy="node.start, node.parent = upper.end, upper", broken="node.parent = upper"),),
-    caught_by=("tree_is_well_formed",),
+    caught_by=("tree_is_well_formed", "AccountingError"),
 )
 
 USE_IS_NOT_NOTED = Mutant(

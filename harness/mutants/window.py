@@ -47,5 +47,10 @@ WINDOW_ONE_SHORT = Mutant(
             broken="return align_up(max(lookback(window) - page_size, 1), page_size)",
         ),
     ),
-    caught_by=("matches_are_the_longest_valid", "locks_cover_what_is_read", "the_model_agrees"),
+    caught_by=(
+        "matches_are_the_longest_valid",
+        "locks_cover_what_is_read",
+        "the_model_agrees",
+        "units_in_flight_are_pinned",
+    ),
 )

@@ -42,7 +42,8 @@ class Audit:
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
         memory = engine.memory
         self._engine, rows = engine, memory.table.rows
-        self._ledgers = [*memory.ledgers.ledgers, rows]
+        on_host = memory.host.ledgers if memory.host is not None else ()
+        self._ledgers = [*memory.ledgers.ledgers, *on_host, rows]
         for ledger in self._ledgers:
             self._books[ledger.name] = Book(ledger.name, "row" if ledger is rows else "page", ledger.capacity)
         self._rows = self._books[rows.name]

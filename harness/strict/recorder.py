@@ -216,7 +216,8 @@ class FlightRecorder:
     def _is_empty(self) -> bool:
         """Is there no work, and every unit of every pool free?"""
         memory = self._engine.memory
-        ledgers = (*memory.ledgers.ledgers, memory.table.rows)
+        on_host = memory.host.ledgers if memory.host is not None else ()
+        ledgers = (*memory.ledgers.ledgers, *on_host, memory.table.rows)
         return not self._engine.has_work and all(ledger.num_free == ledger.capacity for ledger in ledgers)
 
     def _tell_time(self, now_ms: int) -> None:

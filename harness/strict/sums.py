@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepEnded
+from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
@@ -33,6 +34,7 @@ class Sums:
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
         self._custody, self._tree, self._outside = engine.scheduler.custody, engine.cache.tree, outside
+        self._loading = engine.scheduler.loading
         self._page_size, self._rows = engine.memory.page_size, engine.memory.table.rows
         pools = zip(engine.memory.ledgers.ledgers, engine.memory.pools, strict=True)
         self._pools = [KVPool(ledger, index, spec.window is not None) for index, (ledger, spec) in enumerate(pools)]
@@ -63,6 +65,7 @@ class Sums:
             - (gone_len if pool.windowed else shared_len) // self._page_size
             + _num_fenced(pool.ledger)
             + self._outside.count(pool.ledger.name)
+            + self._num_loaded(pool)
             != pool.ledger.capacity
         ]
         rows_are_wrong = self._rows.num_free + len(records) + _num_fenced(self._rows) != self._rows.capacity
@@ -85,7 +88,16 @@ class Sums:
         for record in self._custody.records:
             count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
             holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
+        for load in self._loads():
+            holdings.append(Holding(Owner(*load.owner), range(len(load.moves[pool.component])), cached=False))
         return _pool_view(pool.ledger, "page", [*holdings, *self._outside.holdings(pool.ledger.name)])
+
+    def _loads(self) -> list[Transfer]:
+        return [transfer for transfer in self._loading.under_way if not transfer.to_host]
+
+    def _num_loaded(self, pool: KVPool) -> int:
+        """Pages that are being loaded and are nobody's yet."""
+        return sum([len(load.moves[pool.component]) for load in self._loads()])
 
     def _rows_view(self) -> PoolView:
         records = self._custody.records

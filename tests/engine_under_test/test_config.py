@@ -77,6 +77,39 @@ REFUSALS = [
         {"page_size": 4, "swa_pages": 3, "sliding_window": 6},
         "swa_pages: 3 cannot hold one request with sliding_window 6 and page_size 4; want at least 4",
     ),
+    (
+        "host_policy",
+        {"host_policy": "write_around"},
+        "host_policy: 'write_around' is not one of write_through, write_through_selective, write_back",
+    ),
+    ("host_full_pages", {"host_full_pages": -1}, "host_full_pages: -1 is not a whole number of at least 0"),
+    ("host_swa_pages", {"host_swa_pages": True}, "host_swa_pages: True is not a whole number of at least 0"),
+    ("load_back_threshold", {"load_back_threshold": 0}, "load_back_threshold: 0 is not a whole number of at least 1"),
+    (
+        "more on the host than can be counted",
+        {"host_full_pages": (1 << 22) + 1},
+        "host_full_pages: 4194305 pages of 16 tokens; want at most 67108864 tokens",
+    ),
+    (
+        "a pool on the host alone",
+        {"full_pages": 0, "swa_pages": 8, "sliding_window": 6, "host_full_pages": 8, "host_swa_pages": 8},
+        "host_full_pages: 8 with full_pages 0; give every pool one on the host, or none",
+    ),
+    (
+        "a pool with none on the host",
+        {"swa_pages": 8, "sliding_window": 6, "host_full_pages": 8},
+        "host_swa_pages: 0 with swa_pages 8; give every pool one on the host, or none",
+    ),
+    (
+        "nothing to share with the host",
+        {"host_full_pages": 8, "prefix_sharing": False},
+        "prefix_sharing: false with pools on the host, which hold what is shared; leave one out",
+    ),
+    (
+        "less than a window on the host",
+        {"page_size": 4, "swa_pages": 8, "sliding_window": 10, "host_full_pages": 8, "host_swa_pages": 2},
+        "host_swa_pages: 2 cannot hold one window of 10 tokens with page_size 4; want at least 3",
+    ),
 ]
 
 
@@ -93,11 +126,12 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
         EngineConfig.from_mapping({"page_size": 4, "pages": 8})
 
     assert str(caught.value) == (
-        "pages: no such field; the fields are chunk_len, full_pages, lookahead_tokens, max_context_len, "
-        "max_estimated_new_tokens, max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, "
-        "new_token_ratio, new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, "
-        "poison_freed_pages, preemption_threshold, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, "
-        "waiting_order, window_eviction_interval"
+        "pages: no such field; the fields are chunk_len, full_pages, host_full_pages, host_policy, "
+        "host_swa_pages, load_back_threshold, lookahead_tokens, max_context_len, max_estimated_new_tokens, "
+        "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "
+        "new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, poison_freed_pages, "
+        "preemption_threshold, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, waiting_order, "
+        "window_eviction_interval"
     )
 
 
@@ -125,6 +159,34 @@ FULL, SWA = PoolSpec("full", 16, None), PoolSpec("swa", 8, 6)
 )
 def test_a_pool_of_no_pages_does_not_exist(fields, pools):
     assert EngineConfig(page_size=4, **fields).pools == pools
+
+
+HOST_FULL, HOST_SWA = PoolSpec("host full", 32, None), PoolSpec("host swa", 24, 6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pools"),
+    [
+        pytest.param({"full_pages": 16, "swa_pages": 8, "sliding_window": 6}, (), id="none"),
+        pytest.param({"full_pages": 16, "host_full_pages": 32}, (HOST_FULL,), id="full only"),
+        pytest.param(
+            {"full_pages": 0, "swa_pages": 8, "sliding_window": 6, "host_swa_pages": 24}, (HOST_SWA,), id="swa only"
+        ),
+        pytest.param(
+            {"full_pages": 16, "swa_pages": 8, "sliding_window": 6, "host_full_pages": 32, "host_swa_pages": 24},
+            (HOST_FULL, HOST_SWA),
+            id="both",
+        ),
+    ],
+)
+def test_each_pool_has_one_on_the_host_or_none_has(fields, pools):
+    assert EngineConfig(page_size=4, **fields).host_pools == pools
+
+
+def test_a_window_fits_on_a_host_that_holds_just_one():
+    config = EngineConfig(page_size=4, swa_pages=8, sliding_window=9, host_full_pages=1, host_swa_pages=2)
+
+    assert [pool.num_pages for pool in config.host_pools] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from harness.probes import ENGINE_PROBES, Watch
+from invariants.base import Transition
 from invariants.events import (
     Admitted,
     Completed,
+    CopyDropped,
     Discarded,
     Evicted,
     Failed,
@@ -16,6 +18,7 @@ from invariants.events import (
     Freed,
     Late,
     Launched,
+    LoadPlanned,
     Matched,
     Parked,
     Paused,
@@ -28,19 +31,30 @@ from invariants.events import (
     Slid,
     Split,
     Taken,
+    TransferBegan,
+    TransferEnded,
 )
 from invariants.view import RequestView
 from tests.invariants.builders import AFTER, PROMPT, R1, idle
+from tests.invariants.host_builders import COPYING
 
 ADMITTED = Admitted(1, 0, 4, (("full", 1),), (("full", 1),))
 CHUNKED = replace(AFTER, requests=(RequestView(1, "chunked", 0, 18, 0, 9),))
 WIDE_PAGE = replace(AFTER, limits=AFTER.limits._replace(page_size=8))
+BACKUP, LOAD = (view.id for view in COPYING.transfers or ())
 WITH_A_TOMBSTONE = Matched(2, 0, PROMPT[:12], 0, ())
 PREFILL = Admitted(2, 0, 4, (), ())
 NEXT_CHUNK = Admitted(2, 4, 5, (), ())
 FIRST_PASS = idle(PREFILL, Launched(7, ((2, 0, 4),)))
 WITH_ROOM = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=25),))
 WITH_ROOM_ON_ITS_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=24),))
+
+SPLIT_PROBES = {"node_split_under_lock", "node_split_while_it_is_copied"}
+
+
+def copying(*events):
+    """What happens while a backup and a load are under way, for which r2 waits."""
+    return Transition(COPYING, events, COPYING)
 
 
 def seen(*changes):
@@ -81,6 +95,18 @@ def seen(*changes):
         pytest.param([idle(Slid(1, 0, 4))], {"slid_with_window_above_page"}, id="slid"),
         pytest.param([idle(Slid(1, 0, 8), before=WIDE_PAGE)], {"slid_with_page_at_least_window"}, id="slid, wide"),
         pytest.param([idle(Finished(2, "abort"))], {"abort_while_waiting"}, id="abort"),
+        pytest.param([copying(Finished(2, "abort"))], {"abort_while_loading"}, id="abort while it loads"),
+        pytest.param([copying(Retracted(1, 2, ()))], {"retracted", "retracted_while_something_loads"}, id="loading"),
+        pytest.param([copying(CopyDropped(9, ("full",)))], {"copy_dropped_while_something_loads"}, id="dropped"),
+        pytest.param([copying(LoadPlanned(1, 8, LOAD, (), ()))], {"load_under_way_joined"}, id="joined"),
+        pytest.param([copying(TransferEnded(LOAD, "torn"))], {"load_failed"}, id="load failed"),
+        pytest.param([copying(TransferEnded(BACKUP, "torn"))], {"backup_failed"}, id="backup failed"),
+        pytest.param([copying(TransferEnded(BACKUP, None))], set(), id="backup ended well"),
+        pytest.param([copying(Split(2, 19, 4))], SPLIT_PROBES, id="split while it is copied"),
+        pytest.param(
+            [idle(TransferBegan(3, False, (("swa", (7,), (1,)),)))], {"window_alone_loaded"}, id="a window alone"
+        ),
+        pytest.param([idle(TransferBegan(3, False, (("full", (9,), (1,)),)))], set(), id="a whole prefix"),
         pytest.param([idle(Finished(1, "timeout"))], {"timeout_while_running"}, id="timeout"),
         pytest.param([idle(Finished(1, "stop"))], set(), id="finished"),
         pytest.param([idle(Finished(1, "out of memory: no page"))], {"ended_out_of_memory"}, id="out of memory"),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from invariants.base import Invariant, Transition, When
 from invariants.events import Completed, Launched, Paired, Read, Taken, Written
+from invariants.limits import Limits
 from invariants.reference import Expectation, Reference
 from invariants.view import (
     Claims,
@@ -22,7 +23,6 @@ from invariants.view import (
     Fence,
     Holding,
     LaunchView,
-    Limits,
     NodeView,
     Owner,
     PeerMap,

@@ -7,12 +7,12 @@ import pytest
 from invariants.base import Transition
 from invariants.catalog import Tally, check
 from invariants.events import Freed, Launched, Taken
+from invariants.limits import Limits
 from invariants.view import (
     Claims,
     ComponentView,
     Holding,
     LaunchView,
-    Limits,
     Owner,
     PeerMap,
     PoolView,

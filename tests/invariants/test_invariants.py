@@ -11,7 +11,8 @@ from invariants.pools import conservation_terms, each_unit_has_one_owner
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, progress
+from tests.invariants.cases import content, host, progress
+from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
 CASES = [case for module in MODULES for case in module.CASES]
@@ -25,6 +26,7 @@ LAWS = """
     REJECT-ONLY-IMPOSSIBLE WINDOW-BOUND RATIO
     CONTENT WRITE-PRIVATE INFLIGHT-PIN OUTPUT-EQ
     ORDER PREEMPT RETRY PAUSE DEMAND RETRACT-ORDER TIMEOUT B26 B49
+    HOST-CONS HOST-PIN KV-EVENTS B55 B57 B58
 """
 
 
@@ -84,7 +86,16 @@ def test_the_claim_of_an_invariant_is_a_sentence():
     assert [invariant.name for invariant in CATALOG if not invariant.claim.endswith(".")] == []
 
 
-@pytest.mark.parametrize("change", [pytest.param(HEALTHY, id="step by step"), pytest.param(FLYING, id="overlapped")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(HEALTHY, id="step by step"),
+        pytest.param(FLYING, id="overlapped"),
+        pytest.param(BEGUN, id="transfers begin"),
+        pytest.param(UNDER_WAY, id="transfers are under way"),
+        pytest.param(LANDED, id="transfers have ended"),
+    ],
+)
 def test_a_healthy_step_breaks_nothing(change):
     assert check(change, {}) == []
 
@@ -143,6 +154,12 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "readers_are_counted", id="receipts"),
         pytest.param(HEALTHY, "fences_wait_for_a_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
+        pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
+        pytest.param(host.IT_IS_NOT_KNOWN_WHAT_IS_LOADED, "what_the_host_has_is_not_computed_again", id="loads"),
+        pytest.param(host.WRITTEN_THROUGH, "nothing_is_lost_while_the_host_has_room", id="write-through"),
+        pytest.param(host.A_COPY_FAILED, "nothing_is_lost_while_the_host_has_room", id="a-copy-failed"),
+        pytest.param(host.A_COPY_WAS_UNDER_WAY, "nothing_is_lost_while_the_host_has_room", id="a-copy-under-way"),
+        pytest.param(host.A_COPY_IS_STUCK, "nothing_is_lost_while_the_host_has_room", id="a-copy-is-stuck"),
     ],
 )
 def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name):

@@ -1,9 +1,15 @@
 """A naive planner, by hand: what it reserves, where it cuts, and whom it passes over."""
 
+from dataclasses import replace
+
 import pytest
 
 from invariants.demands import Ask, Grower, Need, Pager
+from invariants.limits import Estimates
+from invariants.planning import Stretch, Verdict, verdicts
 from invariants.view import ComponentView
+from tests.invariants.builders import BEFORE, swapped
+from tests.invariants.host_builders import BACKUP_VIEW, SHELVED, asked
 
 PAGER = Pager(4, (ComponentView("full", None), ComponentView("swa", 17)))
 
@@ -64,3 +70,43 @@ def test_no_more_is_begun_than_an_empty_windowed_pool_could_take():
     assert PAGER.longest_at_once(ask, {"full": 99, "swa": 12}) == 44
     assert PAGER.longest_at_once(ask, {"full": 99, "swa": 4}) == 12
     assert PAGER.longest_at_once(ask, {"full": 99, "swa": 1}) == 4
+
+
+R1_RUNS, R2_WAITS = BEFORE.requests or ()
+R2_WAITS_FOR_THE_HOST = (SHELVED.requests or ())[1]
+R3_LOADS = R2_WAITS_FOR_THE_HOST._replace(id=3, place="loading")
+
+
+def told(*others, cached=True, **parts):
+    """What is foretold while r1 runs: r2 asks for what n3 holds, and n4, which the host has where it is `cached`."""
+    nodes = SHELVED.nodes if cached else (SHELVED.nodes or ())[:3]
+    assert SHELVED.claims is not None, "the engine makes claims"
+    before = replace(
+        SHELVED,
+        nodes=nodes,
+        pools=swapped(SHELVED, "swa", free=range(7, 12)),
+        requests=(R1_RUNS, *others, R2_WAITS_FOR_THE_HOST),
+        limits=SHELVED.limits._replace(estimates=Estimates(4096, 700_000, 600)),
+        claims=SHELVED.claims._replace(exact_ratio=0.5),
+        **parts,
+    )
+    return verdicts(before, (), asked().tokens_of)
+
+
+def test_where_the_host_has_nothing_to_bring_it_is_foretold_who_is_admitted():
+    """18 tokens and one to come, [8, 16) in this chunk: of swa 3 beyond the window, 5 in it and a page."""
+    need = Need({"full": 2, "swa": 2}, {"full": 3, "swa": 3})
+
+    assert told(cached=False) == [Verdict(2, None, Stretch(8, 16, need))]
+
+
+def test_where_a_load_would_help_nothing_is_foretold():
+    assert told() == []
+
+
+def test_while_somebody_loads_nothing_is_foretold():
+    assert told(R3_LOADS, cached=False) == []
+
+
+def test_while_something_is_copied_nothing_is_foretold():
+    assert told(cached=False, transfers=(BACKUP_VIEW,)) == []

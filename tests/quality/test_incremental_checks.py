@@ -23,6 +23,18 @@ CONFIGS = (
     EngineConfig(page_size=2, full_pages=48, swa_pages=16, sliding_window=5, max_running_requests=5, chunk_len=None),
     EngineConfig(page_size=4, full_pages=24, swa_pages=6, sliding_window=2, max_running_requests=4, chunk_len=8),
     EngineConfig(page_size=1, full_pages=90, swa_pages=0, sliding_window=None, max_running_requests=4, chunk_len=7),
+    EngineConfig(
+        page_size=4,
+        full_pages=24,
+        swa_pages=8,
+        sliding_window=6,
+        max_running_requests=4,
+        chunk_len=8,
+        host_full_pages=40,
+        host_swa_pages=16,
+        host_policy="write_back",
+        load_back_threshold=1,
+    ),
 )
 
 

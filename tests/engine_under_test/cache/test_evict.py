@@ -266,3 +266,50 @@ def test_many_uses_do_not_change_the_order():
     bench.cache.evict({"full": 4})
 
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 0)
+
+
+def test_who_is_spared_is_passed_over_and_named():
+    bench = bench_with(LONG[:8], OTHER[:8])
+    first, _ = nodes_of(bench.cache.tree)
+
+    spared = bench.cache.evict({"full": 3}, spares=lambda node: node is first)
+
+    assert (spared, stretches(bench.cache.tree), bench.free) == (
+        [first],
+        [Stretch(0, 8, "full swa")],
+        {"full": 14, "swa": 10},
+    )
+
+
+def test_no_more_are_spared_than_pages_are_missing():
+    bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
+    first, *_ = nodes_of(bench.cache.tree)
+
+    spared = bench.cache.evict({"full": 2}, spares=lambda _: True)
+
+    assert (spared, bench.free) == ([first], {"full": 10, "swa": 6})
+
+
+def test_who_was_spared_may_go_the_next_time():
+    bench = bench_with(LONG[:8])
+    bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True)
+
+    bench.cache.evict({"full": 1})
+
+    assert stretches(bench.cache.tree) == []
+
+
+def test_who_is_spared_in_two_pools_is_named_once():
+    bench = bench_with(LONG[:8])
+    [node] = nodes_of(bench.cache.tree)
+
+    assert bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True) == [node]
+
+
+def test_what_was_spared_is_not_reported_as_needed():
+    bench = bench_with(LONG[:8], OTHER[:8])
+    first, _ = nodes_of(bench.cache.tree)
+
+    bench.cache.evict({"full": 3}, spares=lambda node: node is first)
+
+    assert bench.heard.of(Evicted) == [Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 2),))]

@@ -301,7 +301,7 @@ def test_a_split_is_reported():
 
     upper = tree.split(node, 4)
 
-    assert heard.events == [Split(node.id, upper.id, 4)]
+    assert heard.events[-1] == Split(node.id, upper.id, 4)
 
 
 @pytest.mark.parametrize(

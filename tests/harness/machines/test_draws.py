@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
 from fakes.catalog import FAULTS
-from harness.machines.draws import configurations, fault_sets, troubles
+from harness.machines.draws import configurations, fault_sets, on_host, troubles
 from harness.machines.engine import LOADS, contests, crowds, pauses
 from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
 
@@ -25,6 +25,24 @@ def test_every_configuration_can_bear_every_load(config, load):
 
     assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
     assert loaded.to_mapping().items() >= load.settings.items()
+
+
+@steady
+@given(config=configurations(sharing=(True,)), ratio=st.sampled_from((0.5, 2)))
+def test_every_configuration_that_shares_can_have_a_host(config, ratio):
+    """A pool for each on the device, no smaller than was asked for."""
+    hosted = on_host(config, ratio)
+
+    assert [pool.name for pool in hosted.host_pools] == [f"host {pool.name}" for pool in config.pools]
+    assert all(
+        there.num_pages >= here.num_pages * ratio for here, there in zip(config.pools, hosted.host_pools, strict=True)
+    )
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from([load for load in LOADS if load.needs_host]))
+def test_a_load_that_needs_a_host_has_one(config, load):
+    assert load.on(config).host_pools
 
 
 @steady

@@ -24,6 +24,8 @@ MET = {
     events.Failed,
     events.Discarded,
     events.Paused,
+    events.TransferBegan,
+    events.Loaded,
 }
 
 

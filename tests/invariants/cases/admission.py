@@ -12,8 +12,9 @@ from invariants.admission import (
     what_is_promised_is_what_is_needed,
     who_is_next_is_admitted_if_it_fits,
 )
-from invariants.events import Admitted, Finished, Freed, Launched, Parked, RanOut, Rejected, Taken
-from invariants.view import ARRIVAL, PRIORITY, Estimates, RequestView
+from invariants.events import Admitted, Finished, Freed, Launched, LoadPlanned, Parked, RanOut, Refused, Rejected, Taken
+from invariants.limits import ARRIVAL, PRIORITY, Estimates
+from invariants.view import RequestView
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
@@ -29,6 +30,7 @@ from tests.invariants.builders import (
     pools,
     swapped,
 )
+from tests.invariants.host_builders import BACKED_UP, LOAD, PLANNED, while_copying
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
 AS_NEEDED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
@@ -93,6 +95,30 @@ CASES = [
         during(ADMITTED, RanOut(2, "swa", 2, 1)),
         ("request r2", "promised 2 of swa, 1 were free"),
     ),
+    healthy(admitted_work_never_runs_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "a-fault-refuses-a-load"),
+    healthy(
+        admitted_work_never_runs_out,
+        while_copying(PLANNED, BACKED_UP, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
+        "a-backup-is-stuck",
+    ),
+    broken(
+        admitted_work_never_runs_out,
+        "a-load-was-refused",
+        while_copying(PLANNED, Refused("swa", LOAD, 2, 1), Refused("full", R1, 1, 0)),
+        ("load l2", "promised 2 of swa, 1 were free"),
+    ),
+    broken(
+        admitted_work_never_runs_out,
+        "a-backup-was-under-way-before",
+        while_copying(PLANNED, RanOut(1, "swa", 2, 1)),
+        ("request r1", "promised 2 of swa, 1 were free"),
+    ),
+    broken(
+        admitted_work_never_runs_out,
+        "a-backup-has-ended",
+        while_copying(PLANNED, BACKED_UP, RanOut(1, "swa", 2, 1), transfers=()),
+        ("request r1", "promised 2 of swa, 1 were free"),
+    ),
     healthy(only_the_impossible_is_rejected, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
     broken(
         only_the_impossible_is_rejected,
@@ -135,6 +161,17 @@ CASES = [
     healthy(nobody_is_passed_over, queued(*[Admitted(one, 0, 5, (), ()) for one in (3, 4, 2)])),
     healthy(nobody_is_passed_over, queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())), "gone-before"),
     healthy(nobody_is_passed_over, queued(Admitted(1, 16, 22, (), ())), "the-next-chunk-of-one-who-has-begun"),
+    healthy(
+        nobody_is_passed_over,
+        queued(LoadPlanned(3, 4, 1, (), ()), Admitted(4, 0, 5, (), ()), LoadPlanned(2, 4, 2, (), ())),
+        "with-loads-before-them",
+    ),
+    broken(
+        nobody_is_passed_over,
+        "by-one-who-loads",
+        queued(LoadPlanned(2, 4, 1, (), ())),
+        ("request r2", "admitted with priority 0, yet request r3 of priority 1 waits before it"),
+    ),
     healthy(
         nobody_is_passed_over,
         queued(Admitted(4, 0, 5, (), ()), waits_by=(PRIORITY,)),

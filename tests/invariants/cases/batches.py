@@ -6,10 +6,15 @@ from invariants.batches import (
     computation_goes_on_where_it_stopped,
     what_is_committed_has_landed,
 )
-from invariants.events import Admitted, Completed, Failed, Late, Launched, Preempted, Retracted
+from invariants.events import Admitted, Completed, Failed, Late, Launched, Loaded, Preempted, Retracted
 from tests.invariants.builders import FLYING, STALE, broken, during, healthy, in_flight, records
+from tests.invariants.host_builders import LANDED, while_copying
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
+
+
+LOADED = Loaded(2, 16, (5, 6, 11, 12))
+BEHIND_IT = (Admitted(2, 16, 18, (("full", 1),), (("full", 1),)), Launched(7, ((2, 16, 18), (1, 21, 22))))
 
 
 def launched(*entries):
@@ -133,5 +138,25 @@ CASES = [
         "nobody",
         launched(),
         ("launch 7", "computes nothing"),
+    ),
+    healthy(computation_goes_on_where_it_stopped, while_copying(LOADED, *BEHIND_IT), "behind-what-was-loaded"),
+    broken(
+        computation_goes_on_where_it_stopped,
+        "over-what-was-loaded",
+        while_copying(LOADED, Admitted(2, 8, 16, (), ()), Launched(7, ((2, 8, 16),))),
+        ("request r2", "launch 7 computes [8, 16), launched_len was 16"),
+    ),
+    broken(
+        computation_goes_on_where_it_stopped,
+        "behind-what-is-being-loaded",
+        while_copying(*BEHIND_IT),
+        ("request r2", "launch 7 computes [16, 18), launched_len was 8"),
+    ),
+    healthy(what_is_committed_has_landed, LANDED, "what-was-loaded"),
+    broken(
+        what_is_committed_has_landed,
+        "not-what-was-loaded",
+        while_copying(LOADED),
+        ("request r2", "committed_len is 8, what counts ends at 16"),
     ),
 ]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Evicted, Freed, Inserted, Locked, Removed, Split, Tombstoned
+from invariants.events import Demoted, Evicted, Freed, Inserted, Locked, Removed, Split, Tombstoned
 from invariants.eviction import (
     eviction_is_least_recently_used,
     eviction_takes_the_dead_interior_first,
@@ -10,7 +10,7 @@ from invariants.eviction import (
     idle_branches_keep_their_window,
 )
 from invariants.view import NodeView
-from tests.invariants.builders import AFTER, TREE, broken, healthy, idle
+from tests.invariants.builders import AFTER, LIMITS, TREE, broken, healthy, idle
 
 # a branch of 24 tokens, live all along, whose first node ends 16 before its end; and two idle leaves
 BRANCHES = replace(
@@ -30,6 +30,8 @@ WITHOUT_N3 = (*ALL_NODES[:2], ALL_NODES[3])
 DEAD_N1 = ALL_NODES[0]._replace(units=((1, 2), (0, 0)), live=(True, False))
 DEAD_N2 = ALL_NODES[1]._replace(units=((3, 4, 5, 6), (0, 0, 0, 0)), live=(True, False))
 
+LEFT_N3 = ALL_NODES[2]._replace(units=((0,), (0,)), live=(False, False))
+
 
 def leaving(*events, nodes):
     return idle(*events, before=BRANCHES, after=replace(BRANCHES, nodes=nodes))
@@ -37,6 +39,18 @@ def leaving(*events, nodes):
 
 def eviction(*events):
     return idle(*events, before=BRANCHES)
+
+
+def writing_back(*events, copies):
+    """An eviction before which the host has a copy of n4, and `copies` of n3, which was used longer ago."""
+    copied = [node._replace(copies=((), ()), pins=(0, 0)) for node in ALL_NODES]
+    copied[2:] = [copied[2]._replace(copies=copies), copied[3]._replace(copies=((2,), (2,)))]
+    return idle(*events, before=replace(BRANCHES, nodes=tuple(copied), limits=LIMITS._replace(writes_back=True)))
+
+
+def of_young_n4(*events):
+    nodes = (*ALL_NODES[:3], ALL_NODES[3]._replace(last_used=9))
+    return idle(*events, before=replace(BRANCHES, nodes=nodes))
 
 
 CASES = [
@@ -150,5 +164,62 @@ CASES = [
         "its-window-alone-went",
         leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
         ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+    ),
+    healthy(
+        eviction_takes_the_dead_interior_first,
+        eviction(Demoted(3, "full", True)),
+        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+    ),
+    broken(
+        eviction_takes_the_dead_interior_first,
+        "a-tail-is-left-to-the-host-first",
+        eviction(Demoted(3, "swa", True)),
+        ("node n3", "left to the host for swa, yet the end of a branch reads it, and node n1 is read by none"),
+    ),
+    healthy(
+        eviction_is_least_recently_used,
+        eviction(
+            Demoted(3, "full", True), Demoted(4, "full", True), Demoted(2, "full", True), Demoted(1, "full", True)
+        ),
+        "left-to-the-host-from-the-end",
+    ),
+    broken(
+        eviction_is_least_recently_used,
+        "a-younger-leaf-is-left-to-the-host",
+        eviction(Demoted(4, "full", True)),
+        ("node n4", "left to the host for full, yet node n3 is used last at 2, before 4"),
+    ),
+    broken(
+        eviction_is_least_recently_used,
+        "what-stands-before-one-on-the-host-is-older",
+        of_young_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
+        ("node n4", "removed for full, yet node n1 is used last at 5, before 9"),
+    ),
+    healthy(
+        eviction_is_least_recently_used,
+        writing_back(Demoted(4, "full", True), copies=((), ())),
+        "with-write-back-one-without-a-copy-is-passed-over",
+    ),
+    healthy(
+        eviction_is_least_recently_used,
+        writing_back(Demoted(4, "full", True), copies=((1,), ())),
+        "with-write-back-one-with-half-a-copy-is-passed-over",
+    ),
+    broken(
+        eviction_is_least_recently_used,
+        "with-write-back-one-with-a-copy-is-passed-over",
+        writing_back(Demoted(4, "full", True), copies=((1,), (1,))),
+        ("node n4", "left to the host for full, yet node n3 is used last at 2, before 4"),
+    ),
+    healthy(
+        idle_branches_keep_their_window,
+        leaving(Demoted(3, "full", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
+        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+    ),
+    broken(
+        idle_branches_keep_their_window,
+        "its-window-was-left-to-the-host-first",
+        leaving(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
+        ("node n3", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
     ),
 ]

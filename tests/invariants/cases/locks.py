@@ -9,7 +9,8 @@ from invariants.locks import (
     receipts_belong_to_holders,
 )
 from invariants.view import Owner, ReceiptView
-from tests.invariants.builders import AFTER, R2, after, broken, healthy, in_flight, nodes, receipts, records
+from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, in_flight, nodes, receipts, records
+from tests.invariants.host_builders import COPYING, RECEIPTS, UNDER_WAY, while_copying, with_node
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
@@ -113,5 +114,24 @@ CASES = [
         "whole-branch-pinned",
         after(receipts=receipts(covers=((2, 1), (2, 1)))),
         ("request r1", "locks 16 tokens of swa, at most 8 are read"),
+    ),
+    healthy(locks_equal_their_receipts, UNDER_WAY, "of-transfers"),
+    broken(
+        locks_equal_their_receipts,
+        "not-returned-by-a-load",
+        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], transfers=()),
+        ("node n3", "has 2 full locks, 1 receipts cover it"),
+        ("node n4", "has 1 full locks, 0 receipts cover it"),
+        ("node n4", "has 1 swa locks, 0 receipts cover it"),
+    ),
+    healthy(locked_windows_are_live, UNDER_WAY, "a-load-is-to-bring-it"),
+    broken(
+        locked_windows_are_live,
+        "somebody-reads-what-a-load-is-to-bring",
+        while_copying(
+            nodes=with_node(COPYING, 4, locks=(2, 2)),
+            receipts=(*RECEIPTS, ReceiptView(5, R1, 4, ((4, 3), (4,)))),
+        ),
+        ("node n4", "is a swa tombstone under 2 locks"),
     ),
 ]

@@ -1,8 +1,9 @@
 """Matches that are not the longest."""
 
-from invariants.events import Matched, Removed, Split
+from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
 from invariants.matches import matches_are_the_longest_valid
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
+from tests.invariants.host_builders import ASKED, on_the_shelf, while_copying
 
 
 def match(key, length, pages, *, earlier=(), namespace=0):
@@ -49,5 +50,32 @@ CASES = [
         "other-pages",
         match(PROMPT, 16, (1, 2, 3, 9)),
         ("request r2", "matched 16 tokens on the pages [1, 2, 3, 9], the tree has [1, 2, 3, 4]"),
+    ),
+    healthy(
+        matches_are_the_longest_valid,
+        on_the_shelf(Matched(2, 0, ASKED, 8, (5, 6))),
+        "what-the-host-alone-has-is-not-there",
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "on-the-host-alone",
+        on_the_shelf(Matched(2, 0, ASKED, 16, (5, 6, 0, 0))),
+        ("request r2", "matched 16 tokens, 8 are cached"),
+    ),
+    healthy(
+        matches_are_the_longest_valid,
+        match(OTHER_PROMPT, 0, (), earlier=(Demoted(3, "full", True),)),
+        "not-judged-once-something-was-left-to-the-host",
+    ),
+    healthy(
+        matches_are_the_longest_valid,
+        while_copying(TransferEnded(2, None), Matched(2, 0, ASKED, 16, (5, 6, 11, 12))),
+        "not-judged-once-something-was-loaded",
+    ),
+    broken(
+        matches_are_the_longest_valid,
+        "before-it-was-loaded",
+        while_copying(Matched(2, 0, ASKED, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
+        ("request r2", "matched 16 tokens, 8 are cached"),
     ),
 ]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from invariants.events import (
     Completed,
+    Demoted,
     Freed,
     Given,
     Paired,
@@ -26,6 +27,7 @@ from invariants.moves import (
 )
 from invariants.view import Owner
 from tests.invariants.builders import AFTER, FENCED, R1, R2, TREE, broken, during, healthy, idle, in_flight, receipts
+from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
 DEPARTED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
@@ -183,5 +185,21 @@ CASES = [
         "locked-by-a-fence",
         idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=DEPARTED),
         ("node n2", "gave up its swa pages, yet fence f7 has it locked"),
+    ),
+    healthy(eviction_spares_locked_nodes, idle(Demoted(3, "swa", True)), "left-to-the-host"),
+    broken(
+        eviction_spares_locked_nodes,
+        "left-to-the-host-under-a-lock",
+        idle(Slid(1, 0, 16), Demoted(2, "swa", True)),
+        ("node n2", "left to the host for swa, yet request r1 has it locked"),
+    ),
+    broken(
+        eviction_spares_locked_nodes,
+        "locked-by-transfers",
+        while_copying(Demoted(3, "full", True), Tombstoned(2, "swa", True), Unlocked(1, 2), Unlocked(4, 3)),
+        ("node n3", "left to the host for full, yet load l2 has it locked"),
+        ("node n3", "left to the host for full, yet request r2 has it locked"),
+        ("node n2", "gave up its swa pages, yet request r1 has it locked"),
+        ("node n2", "gave up its swa pages, yet backup b1 has it locked"),
     ),
 ]

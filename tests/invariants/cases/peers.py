@@ -11,6 +11,7 @@ from invariants.peers import (
 )
 from invariants.view import Fence, PeerMap
 from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, after, broken, healthy, holding, peers, pools
+from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY
 
 BY_SLOT = [peer * 4 + offset if peer else 0 for peer in (AFTER.peer_maps or ())[0].peers for offset in range(4)]
 STALE = [*BY_SLOT[:14], 0, 0, *BY_SLOT[16:]]
@@ -76,5 +77,20 @@ CASES = [
         "two-pages",
         slots(MIXED),
         ("full page 3", "its slots have the peers [4, 5, 14, 15], not all in swa page 3"),
+    ),
+    healthy(every_taken_follower_unit_is_a_peer, UNDER_WAY, "a-load-has-no-reader-yet"),
+    broken(
+        every_taken_follower_unit_is_a_peer,
+        "loaded-and-not-paired",
+        replace(LANDED, after=replace(LANDED.after, peer_maps=COPYING.peer_maps)),
+        ("swa page 7", "owned by tree n4, yet the peer of no full page"),
+        ("swa page 8", "owned by tree n4, yet the peer of no full page"),
+    ),
+    broken(
+        peers_share_their_owner,
+        "paired-before-it-is-loaded",
+        replace(LANDED, after=replace(LANDED.after, pools=COPYING.pools[1:2] + LANDED.after.pools[:1])),
+        ("full page 11", "owned by tree n4, its peer swa page 7 is not: it is owned by load l2"),
+        ("full page 12", "owned by tree n4, its peer swa page 8 is not: it is owned by load l2"),
     ),
 ]

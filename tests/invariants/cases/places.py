@@ -6,6 +6,7 @@ from invariants.events import Launched, Paused, Resumed
 from invariants.places import a_paused_engine_stands_still, requests_are_in_one_place
 from invariants.view import Owner, RequestView
 from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, receipts, records
+from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, RECORDS, UNDER_WAY, while_copying
 
 NOTHING_OF_R1 = tuple(
     replace(pool, holdings=[holding for holding in pool.holdings if holding.owner != R1]) for pool in AFTER.pools
@@ -18,6 +19,16 @@ def paused(*events, records=(), pools=NOTHING_OF_R1, receipts=LEFT_TO_A_FENCE):
     """A pause begins while a pass reads what r1 had."""
     still = replace(AFTER, records=records, pools=pools, receipts=receipts, is_paused=True)
     return idle(Paused(), *events, before=AFTER, after=still)
+
+
+def paused_while_copying(**parts):
+    """A pause begins while both transfers are under way, which keep what they have, and nobody else has anything."""
+    pools = [
+        replace(pool, holdings=[one for one in pool.holdings if one.owner not in (R1, R2)]) for pool in COPYING.pools
+    ]
+    receipts = [one for one in RECEIPTS if one.holder in (BACKUP, LOAD)]
+    still = {"records": (), "pools": tuple(pools), "receipts": tuple(receipts)} | parts
+    return while_copying(Paused(), **still, is_paused=True)
 
 
 CASES = [
@@ -88,5 +99,20 @@ CASES = [
         ("full pages 7, 8", "owned by request r1 in a pause"),
         ("swa pages 5, 6", "owned by request r1 in a pause"),
         ("rows row 1", "owned by request r1 in a pause"),
+    ),
+    healthy(requests_are_in_one_place, UNDER_WAY, "loading"),
+    broken(
+        requests_are_in_one_place,
+        "loads-without-a-record",
+        while_copying(records=RECORDS[:1]),
+        ("request r2", "is loading, yet it has no record"),
+    ),
+    healthy(a_paused_engine_stands_still, paused_while_copying(), "copying-goes-on"),
+    broken(
+        a_paused_engine_stands_still,
+        "waits-for-a-load",
+        paused_while_copying(records=RECORDS[1:], receipts=RECEIPTS[1:]),
+        ("request r2", "has row 2 in a pause"),
+        ("receipt 4", "is out in a pause, held by request r2"),
     ),
 ]

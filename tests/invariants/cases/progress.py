@@ -6,6 +6,7 @@ from invariants.base import When
 from invariants.progress import drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
 from invariants.view import LaunchView
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, after, broken, claims, healthy, holding
+from tests.invariants.host_builders import COPYING
 
 EMPTY = replace(
     AFTER,
@@ -51,5 +52,17 @@ CASES = [
         ("receipt 1", "still out, held by request r1"),
         ("node n2", "still in the tree, with locks [1, 1]"),
         ("launch 7", "still in flight"),
+    ),
+    healthy(
+        drained_pools_are_full,
+        replace(HEALTHY, after=replace(EMPTY, transfers=()), when=When.QUIESCENT),
+        "with-a-host",
+    ),
+    broken(
+        drained_pools_are_full,
+        "transfers-are-left",
+        replace(HEALTHY, after=replace(EMPTY, transfers=COPYING.transfers), when=When.QUIESCENT),
+        ("transfer 1", "still under way"),
+        ("transfer 2", "still under way"),
     ),
 ]

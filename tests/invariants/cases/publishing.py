@@ -1,6 +1,6 @@
 """Publications that cannot be matched."""
 
-from invariants.events import Inserted, Tombstoned
+from invariants.events import Demoted, Inserted, Tombstoned
 from invariants.publishing import inserted_prefixes_match
 from tests.invariants.builders import broken, during, healthy, nodes, records
 
@@ -15,6 +15,11 @@ CASES = [
         inserted_prefixes_match,
         during(Inserted(1, 8, 0, 16), Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
         "not-judged-once-something-has-gone",
+    ),
+    healthy(
+        inserted_prefixes_match,
+        during(Inserted(1, 8, 0, 16), Demoted(2, "full", True), nodes=nodes(2, units=((0, 0), (0, 0)))),
+        "not-judged-once-something-was-left-to-the-host",
     ),
     broken(
         inserted_prefixes_match,

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from invariants.base import When
 from invariants.events import Admitted, Completed, Evicted, Finished, Launched, Retracted
+from invariants.limits import Estimates
 from invariants.ratio import the_ratio_learns_from_what_happened
-from invariants.view import Estimates, RequestView
+from invariants.view import RequestView
 from tests.invariants.builders import BEFORE, LIMITS, broken, claims, healthy, idle
 
 LEARNING = LIMITS._replace(ratio_floor=100_000, estimates=Estimates(4096, 700_000, 600))

@@ -5,6 +5,7 @@ from invariants.tree import (
     tree_is_well_formed,
 )
 from tests.invariants.builders import AFTER, PROMPT, after, broken, healthy, nodes
+from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY, while_copying, with_node
 
 ALL_NODES = AFTER.nodes or ()
 
@@ -79,5 +80,19 @@ CASES = [
         "no-window-to-be-dead-in",
         after(nodes=nodes(3, units=((0, 0), (3, 4)), live=(False, True))),
         ("node n3", "is a tombstone in full, which has no window"),
+    ),
+    healthy(live_nodes_hold_live_pages, UNDER_WAY, "on-the-host-alone"),
+    healthy(live_nodes_hold_live_pages, LANDED, "here-and-on-the-host"),
+    broken(
+        live_nodes_hold_live_pages,
+        "neither-here-nor-there",
+        while_copying(nodes=with_node(COPYING, 4, copies=((), (3, 4)))),
+        ("node n4", "is a tombstone in full, which has no window"),
+    ),
+    broken(
+        live_nodes_hold_live_pages,
+        "told-of-before-it-has-come",
+        while_copying(nodes=with_node(COPYING, 4, live=(True, False))),
+        ("node n4", "is live in full, yet has the pages [0, 0]"),
     ),
 ]

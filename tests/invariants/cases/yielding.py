@@ -9,12 +9,14 @@ from invariants.events import (
     Finished,
     Freed,
     Launched,
+    LoadPlanned,
     Locked,
     Preempted,
     RanOut,
     Retracted,
 )
-from invariants.view import PRIORITY, Estimates, Owner
+from invariants.limits import PRIORITY, Estimates
+from invariants.view import Owner
 from invariants.yielding import (
     a_retraction_lets_the_others_go_on,
     failed_passes_are_retried_or_given_up,
@@ -44,6 +46,7 @@ from tests.invariants.builders import (
 )
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+LOADING = LoadPlanned(2, 4, 1, (), ())
 PREEMPTED = Preempted(1, 3, 2)
 LOST = Finished(1, "forward failed 1 times: lost")
 RETRACTED = Retracted(1, 4, (("swa", 1),))
@@ -160,15 +163,6 @@ CASES = [
             "priority 0, 3 outputs, prompt_len 17 and priority 0, 3 outputs, prompt_len 18",
         ),
     ),
-    broken(
-        preemption_serves_the_more_important,
-        "at-the-threshold",
-        preempting(PREEMPTED, Admitted(2, 0, 5, (), ()), threshold=3),
-        (
-            "request r1",
-            "preempted for request r2, yet its priority is 2, that of the other 5, the threshold 3",
-        ),
-    ),
     healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), DECODED)),
     healthy(
         a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"
@@ -262,6 +256,7 @@ CASES = [
         during(RETRACTED, Admitted(1, 16, 22, (("full", 2),), (("full", 2),))),
         "admitted-again",
     ),
+    healthy(retracted_requests_hold_nothing, during(RETRACTED, LOADING._replace(request_id=1)), "loads-again"),
     broken(
         retracted_requests_hold_nothing,
         "keeps-everything",
@@ -310,6 +305,7 @@ CASES = [
         "the-lookahead-needs-more",
     ),
     healthy(preemption_serves_the_more_important, preempting(PREEMPTED, ADMITTED)),
+    healthy(preemption_serves_the_more_important, preempting(PREEMPTED, LOADING), "for-one-who-loads"),
     broken(
         preemption_serves_the_more_important,
         "nobody-may-be",
@@ -318,7 +314,7 @@ CASES = [
     ),
     broken(
         preemption_serves_the_more_important,
-        "not-that-much-more-important",
+        "at-the-threshold",
         preempting(PREEMPTED, ADMITTED, threshold=3),
         ("request r1", "preempted for request r2, yet its priority is 2, that of the other 5, the threshold 3"),
     ),
@@ -326,6 +322,12 @@ CASES = [
         preemption_serves_the_more_important,
         "in-vain",
         preempting(ADMITTED, PREEMPTED),
+        ("request r1", "preempted for request r2, yet that was not admitted"),
+    ),
+    broken(
+        preemption_serves_the_more_important,
+        "for-one-who-had-his-load",
+        preempting(LOADING, PREEMPTED),
         ("request r1", "preempted for request r2, yet that was not admitted"),
     ),
     broken(

@@ -1,0 +1,117 @@
+"""Backups: the host gets copies of what is cached, and gives up those that were used least."""
+
+from collections.abc import Sequence
+
+from engine_under_test.cache.node import Node
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.events import CopyDropped
+from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
+from engine_under_test.pools.memory import HostMemory, KVMemory
+from engine_under_test.units import TREE
+
+
+class Backups:
+    """Copies nodes, and with a node those before it that have no copy, so that what the host has begins at a root.
+
+    Pages on the host are the backup's until it is acknowledged, then the tree's.
+    """
+
+    def __init__(self, memory: KVMemory, host: HostMemory, cache: PrefixCache, transfers: Transfers) -> None:
+        self._memory = memory
+        self._host = host
+        self._cache = cache
+        self._transfers = transfers
+
+    def begin(self, node: Node) -> bool:
+        """Start to copy what the host lacks of a node; False where there is nothing, or no room, or it must wait."""
+        chain = self._chain(node)
+        if not chain or any(one.host.is_filling for one in chain):
+            return False
+        due = [lacking(one) for one in chain]
+        need = [
+            sum(one.num_pages for one, lacks in zip(chain, due, strict=True) if component in lacks)
+            for component in range(len(node.live))
+        ]
+        above = [chain[0].parent] if chain[0].parent and self._cache.tree.windowed != 0 else []
+        if not self._make_room(need, beside=[*chain, *above]):
+            return False
+        owner = transfer_owner(self._transfers.next_id, to_host=True)
+        receipt = self._cache.lock_from(chain[0].start, node)
+        moves: list[dict[int, Move]] = []
+        for component, (pool, ledger) in enumerate(zip(self._memory.pools, self._host.ledgers, strict=True)):
+            pages, of_component = iter(ledger.take(need[component], owner=owner)), dict[int, Move]()
+            for one, lacks in zip(chain, due, strict=True):
+                one.host.is_filling = True
+                if component in lacks:
+                    on_device = self._memory.ledgers.pages_of(pool.name, one.handles)
+                    for place, page in zip(page_indices(one, self._memory.page_size), on_device, strict=True):
+                        of_component[place] = Move(page, next(pages))
+            moves.append(of_component)
+        self._transfers.begin(receipt, moves, to_host=True)
+        return True
+
+    def waits(self, node: Node) -> bool:
+        """Is something that its copy would go on from being copied just now?"""
+        return any(one.host.is_filling for one in self._chain(node)[:-1])
+
+    def end(self, transfer: Transfer, *, succeeded: bool) -> None:
+        """The tree takes the copies over; one that no copy goes before by now is given up."""
+        for part in transfer.parts(self._memory.page_size):
+            node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
+            node.host.is_filling = False
+            if succeeded and (node.host.pages[0] if component else self._goes_on(node)):
+                self._cache.tree.set_copy(node, component, part.on_host)
+                ledger.give(part.on_host, from_owner=transfer.owner, to_owner=TREE)
+            else:
+                cause = "backed up in vain" if succeeded else "backup failed"
+                ledger.free(part.on_host, owner=transfer.owner, cause=cause)
+            self._cache.tree.candidates.offer(node)
+        self._cache.unlock(transfer.receipt)
+
+    def drop_all(self) -> None:
+        """Give up every copy that no load reads and no node needs to stay."""
+        while (node := self._cache.tree.candidates.copies.pop()) is not None:
+            self._drop(node, 0)
+
+    def _chain(self, node: Node) -> list[Node]:
+        """A node and, from the first one on, those before it that have no copy yet; [] where nothing is lacking."""
+        if not node.in_tree or not lacking(node):
+            return []
+        chain = [node]
+        while not self._goes_on(chain[0]):
+            assert chain[0].parent is not None, f"node {chain[0].id} is not in the tree"
+            chain.insert(0, chain[0].parent)
+        return chain
+
+    def _goes_on(self, node: Node) -> bool:
+        """May the host have a copy of it: has it one of what is before?  In a window nothing before is needed."""
+        above = node.parent
+        return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
+
+    def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
+        """Give up copies, least recently used first, until `need` pages are free; of nodes `beside` windows at most."""
+        candidates = self._cache.tree.candidates
+        passed_over = []
+        for component, ledger in enumerate(self._host.ledgers):
+            queue = candidates.copied_windows if component else candidates.copies
+            while ledger.num_free < need[component] and (node := queue.pop()) is not None:
+                if not component and node in beside:
+                    passed_over.append(node)
+                else:
+                    self._drop(node, component)
+        for node in passed_over:
+            candidates.offer(node)
+        return all(ledger.num_free >= count for ledger, count in zip(self._host.ledgers, need, strict=True))
+
+    def _drop(self, node: Node, component: int) -> None:
+        dropped = self._cache.tree.drop_copy(node, component)
+        for ledger, pages in zip(self._host.ledgers, dropped, strict=True):
+            ledger.free(pages, owner=TREE, cause="dropped")
+        if self._cache.tree.observer:
+            pools = tuple(pool.name for pool, pages in zip(self._memory.pools, dropped, strict=True) if pages)
+            self._cache.tree.observer.notice(CopyDropped(node.id, pools))
+
+
+def lacking(node: Node) -> list[int]:
+    """The components of which a node has pages on the device, and none on the host."""
+    return [index for index, live in enumerate(node.live) if live and not node.host.pages[index]]

@@ -1,0 +1,66 @@
+"""The host store of a machine: copies by the CPU, or beside the GPU's work on a stream of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from engine_under_test.ports import Acknowledgement, PageCopy
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A transfer on its stream: when it is done, and what must not be given back to the allocator before."""
+
+    transfer: int
+    done: torch.cuda.Event
+    kept: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.done.query())  # type: ignore[no-untyped-call]  # torch has no annotation there
+
+
+class HostCopier:
+    """Copies at once where all is in the memory of the host, asynchronously where one side is a GPU's."""
+
+    def __init__(self) -> None:
+        self._done: list[Acknowledgement] = []
+        self._under_way: list[UnderWay] = []
+        self._stream: torch.cuda.Stream | None = None
+
+    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
+        gpu = next((side.device for one in copies for side in (one.source, one.target) if side.is_cuda), None)
+        if gpu is None:
+            for one in copies:
+                source, target = (
+                    torch.tensor(pages, dtype=torch.int64) for pages in (one.source_pages, one.target_pages)
+                )
+                one.target.index_copy_(one.page_dim, target, one.source.index_select(one.page_dim, source))
+            self._done.append(Acknowledgement(transfer))
+        else:
+            self._under_way.append(self._begin_on(gpu, transfer, copies))
+
+    def acknowledged(self) -> list[Acknowledgement]:
+        ended = [one for one in self._under_way if one.is_done]
+        self._under_way = [one for one in self._under_way if one not in ended]
+        done, self._done = self._done, []
+        return done + [Acknowledgement(one.transfer) for one in ended]
+
+    def wait(self) -> None:
+        for one in self._under_way:
+            one.done.synchronize()
+
+    def _begin_on(self, gpu: torch.device, transfer: int, copies: Sequence[PageCopy]) -> UnderWay:
+        """Copy on the side stream, behind what was launched before; the host's pages are pinned, one line a page."""
+        self._stream = self._stream or torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]  # nor here
+        self._stream.wait_stream(torch.cuda.current_stream(gpu))
+        under_way = UnderWay(transfer, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
+        with torch.cuda.stream(self._stream):
+            for one in copies:
+                for source_page, target_page in zip(one.source_pages, one.target_pages, strict=True):
+                    source = one.source.select(one.page_dim, source_page)
+                    one.target.select(one.page_dim, target_page).copy_(source, non_blocking=True)
+                    under_way.kept.append(source)
+            under_way.done.record(self._stream)
+        return under_way

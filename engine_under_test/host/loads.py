@@ -1,0 +1,85 @@
+"""Loads: what only the host has comes back to the device."""
+
+from collections.abc import Callable, Sequence
+
+from engine_under_test.cache.match import Boundary, Match
+from engine_under_test.cache.node import Node
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import Need
+from engine_under_test.units import TREE
+
+
+class Loads:
+    """Brings back what a reader of a prefix needs: all of it where it is read whole, the last of a windowed component.
+
+    Pages are the load's until it is acknowledged, and those on the host are pinned; then they are the tree's.
+    """
+
+    def __init__(self, memory: KVMemory, cache: PrefixCache, transfers: Transfers) -> None:
+        self._memory = memory
+        self._cache = cache
+        self._transfers = transfers
+
+    def under_way_to(self, boundary: Boundary) -> int | None:
+        """A load that brings some of what is not on the device up to `boundary` already."""
+        path = set(boundary.node.upward())
+        for transfer in self._transfers.under_way.values():
+            if not transfer.to_host and any(part.node in path for part in transfer.parts(self._memory.page_size)):
+                return transfer.id
+        return None
+
+    def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
+        """Load the `need` pages that a match lacks up to where it could reach; the transfer's id.
+
+        What is to be read is locked and pinned before `make_room` evicts for it.  Raises PoolExhausted where a pool
+        is short all the same, with nothing else changed.
+        """
+        receipt = self._cache.lock(match.farthest)
+        absent = [
+            [node for node in receipt.segment(component) if not node.live[component]]
+            for component in range(len(self._memory.pools))
+        ]
+        _pin(absent, 1)
+        make_room(need)
+        owner = transfer_owner(self._transfers.next_id, to_host=False)
+        try:
+            taken = self._memory.ledgers.take_apart(need, owner=owner)
+        except PoolExhausted:
+            _pin(absent, -1)
+            self._cache.unlock(receipt)
+            raise
+        moves: list[dict[int, Move]] = []
+        for component, pool in enumerate(self._memory.pools):
+            pages, of_component = iter(taken[pool.name]), dict[int, Move]()
+            for node in absent[component]:
+                places = page_indices(node, self._memory.page_size)
+                for place, on_host in zip(places, node.host.pages[component], strict=True):
+                    of_component[place] = Move(next(pages), on_host)
+            moves.append(of_component)
+        return self._transfers.begin(receipt, moves, to_host=False).id
+
+    def end(self, transfer: Transfer, *, succeeded: bool) -> None:
+        """The tree takes the pages over; who came back by another way meanwhile has no need of them."""
+        ledgers, tree, owner = self._memory.ledgers, self._cache.tree, transfer.owner
+        for part in transfer.parts(self._memory.page_size):
+            node, component, pool = part.node, part.component, self._memory.pools[part.component].name
+            node.host.pins[component] -= 1
+            if succeeded and not node.live[component]:
+                if not component:
+                    node.handles = part.on_device
+                ledgers.join(pool, node.handles, part.on_device, from_owner=owner, to_owner=TREE)
+                tree.set_live(node, component, live=True)
+            else:
+                cause = "loaded in vain" if succeeded else "load failed"
+                ledgers.ledgers[component].free(part.on_device, owner=owner, cause=cause)
+            tree.candidates.offer(node)
+        self._cache.unlock(transfer.receipt)
+
+
+def _pin(nodes: Sequence[Sequence[Node]], count: int) -> None:
+    for component, of_component in enumerate(nodes):
+        for node in of_component:
+            node.host.pins[component] += count

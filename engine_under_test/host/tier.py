@@ -1,0 +1,117 @@
+"""The host tier: copies of what is cached go there, and come back for whoever needs them."""
+
+from collections.abc import Sequence
+
+from engine_under_test.cache.match import Match, num_missing
+from engine_under_test.cache.node import Node
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.config import EngineConfig
+from engine_under_test.host.backups import Backups, lacking
+from engine_under_test.host.copier import HostCopier
+from engine_under_test.host.loads import Loads
+from engine_under_test.host.policy import Policy
+from engine_under_test.host.transfers import Transfer, Transfers
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import Need, shortage
+from engine_under_test.ports import HostStore, Observer, Ports
+
+
+class HostTier:
+    """Where what is evicted on the device goes on; both ends of a transfer stay until it is acknowledged."""
+
+    @classmethod
+    def for_config(cls, config: EngineConfig, memory: KVMemory, cache: PrefixCache, ports: Ports) -> "HostTier":
+        """With copies by this machine, unless there is a store among the ports."""
+        return cls(Policy.for_config(config), memory, cache, ports.host or HostCopier(), ports.observer)
+
+    def __init__(
+        self, policy: Policy, memory: KVMemory, cache: PrefixCache, store: HostStore, observer: Observer | None
+    ) -> None:
+        host = memory.host
+        assert host is not None, "a host tier needs pools on the host"
+        self._policy = policy
+        self._memory = memory
+        self._cache = cache
+        self._transfers = Transfers(memory, host, store, observer)
+        self._backups = Backups(memory, host, cache, self._transfers)
+        self._loads = Loads(memory, cache, self._transfers)
+        self._wanted: dict[int, Node] = {}
+
+    @property
+    def under_way(self) -> Sequence[Transfer]:
+        """Transfers that have not been acknowledged."""
+        return list(self._transfers.under_way.values())
+
+    def poll(self) -> None:
+        """Take in what has been acknowledged; what was loaded is anybody's from now on."""
+        self._end_backups()
+        for transfer, succeeded in self._transfers.loads_ended():
+            self._loads.end(transfer, succeeded=succeeded)
+
+    def wait(self) -> None:
+        """Let what is under way end, as far as the store has the patience; it is taken in when it is asked for."""
+        self._transfers.wait()
+
+    def found(self, node: Node) -> None:
+        """A prefix that ends with `node` was found once more."""
+        for step in node.upward():
+            step.host.num_hits += 1
+        self.published(node)
+
+    def published(self, node: Node) -> None:
+        """What ends with `node` is cached now: it is to be backed up once it was found often enough."""
+        if (num_hits := self._policy.num_hits) is not None:
+            due = [step for step in node.upward() if step.host.num_hits >= num_hits and lacking(step)]
+            self._wanted |= {step.id: step for step in due}
+
+    def back_up(self) -> None:
+        """Begin the backups that are due; one that would go on from another under way waits for it."""
+        for node in list(self._wanted.values()):
+            if not self._backups.waits(node):
+                del self._wanted[node.id]
+                self._backups.begin(node)
+
+    def make_room(self, need: Need) -> None:
+        """Evict until `need` pages are free in each pool, as far as that goes.
+
+        With write-back what has no copy gets one first; what can get none goes when nothing else is left, or when the
+        store fails or does not answer.
+        """
+        ledgers, waits = self._memory.ledgers.ledgers, self._policy.writes_back
+        while waits and (short := shortage(ledgers, need)):
+            spared = self._cache.evict(short, spares=lambda node: bool(lacking(node)))
+            begun = [node for node in spared if self._backups.begin(node)]
+            self._transfers.wait()
+            succeeded = self._end_backups()
+            waits = bool(begun) and succeeded and not any(transfer.to_host for transfer in self.under_way)
+        self._cache.evict(shortage(ledgers, need))
+
+    def pages_to_load(self, match: Match) -> Need:
+        """By pool, what a load would bring for a match; {} where it has nothing to bring, or too little."""
+        if match.reach is None:
+            return {}
+        pools = self._memory.pools
+        pages = dict(zip([pool.name for pool in pools], num_missing(self._cache.tree, match.reach), strict=True))
+        has_window = any(pages[pool.name] for pool in pools if pool.window is not None)
+        is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
+        return pages if has_window or is_worth_it else {}
+
+    def load_under_way(self, match: Match) -> int | None:
+        """A load that brings some of what a match could reach already."""
+        return None if match.reach is None else self._loads.under_way_to(match.reach)
+
+    def load(self, match: Match, need: Need) -> int:
+        """Begin to load what a match could reach; the transfer's id.  Raises PoolExhausted, with nothing changed."""
+        return self._loads.begin(match, need, self.make_room)
+
+    def flush(self) -> None:
+        """Give up the copies that no load reads."""
+        self._backups.drop_all()
+
+    def _end_backups(self) -> bool:
+        """Take in the backups that were acknowledged; False where one came to nothing."""
+        all_succeeded = True
+        for transfer, succeeded in self._transfers.backups_ended():
+            self._backups.end(transfer, succeeded=succeeded)
+            all_succeeded = all_succeeded and succeeded
+        return all_succeeded

@@ -1,0 +1,132 @@
+"""Copies of pages under way between the device and the host."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.cache.node import Node
+from engine_under_test.errors import AccountingError
+from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.pools.memory import HostMemory, KVMemory
+from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
+from engine_under_test.units import Owner
+
+
+class Move(NamedTuple):
+    """One page here and there."""
+
+    on_device: int
+    on_host: int
+
+
+class Part(NamedTuple):
+    """What a transfer moves of one node in one component."""
+
+    node: Node
+    component: int
+    moves: Sequence[Move]
+
+    @property
+    def on_device(self) -> list[int]:
+        return [move.on_device for move in self.moves]
+
+    @property
+    def on_host(self) -> list[int]:
+        return [move.on_host for move in self.moves]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Pages of the prefix that ends with `receipt.node`: `moves` are, per component, by page index from the root.
+
+    The receipt keeps the nodes and what they have on the device; what the transfer writes is its own until it ends.
+    A split of a node changes nothing: the indices stay.
+    """
+
+    id: int
+    to_host: bool
+    receipt: LockReceipt
+    moves: Sequence[dict[int, Move]]
+
+    @property
+    def owner(self) -> Owner:
+        return transfer_owner(self.id, to_host=self.to_host)
+
+    def parts(self, page_size: int) -> Iterator[Part]:
+        """By node, from the root on, and component."""
+        for node in reversed(list(self.receipt.node.upward())):
+            places = page_indices(node, page_size)
+            for component, moves in enumerate(self.moves):
+                if of_node := [moves[place] for place in places if place in moves]:
+                    yield Part(node, component, of_node)
+
+
+def transfer_owner(transfer_id: int, *, to_host: bool) -> Owner:
+    return Owner("backup" if to_host else "load", transfer_id)
+
+
+def page_indices(node: Node, page_size: int) -> range:
+    """Which pages of a prefix a node has, counted from the root."""
+    return range(node.start // page_size, node.end // page_size)
+
+
+class Transfers:
+    """Those that were begun and not yet acknowledged."""
+
+    def __init__(self, memory: KVMemory, host: HostMemory, store: HostStore, observer: Observer | None) -> None:
+        self.under_way: dict[int, Transfer] = {}
+        self._memory = memory
+        self._host = host
+        self._store = store
+        self._observer = observer
+        self._num_transfers = 0
+        self._acknowledged: list[Acknowledgement] = []  # and not taken in yet
+
+    @property
+    def next_id(self) -> int:
+        return self._num_transfers + 1
+
+    def begin(self, receipt: LockReceipt, moves: Sequence[dict[int, Move]], *, to_host: bool) -> Transfer:
+        """Start to copy; the receipt is the transfer's until it is acknowledged."""
+        self._num_transfers += 1
+        transfer = self.under_way[self._num_transfers] = Transfer(self._num_transfers, to_host, receipt, moves)
+        copies, told = [], []
+        for pool, host_pool, of_pool in zip(self._memory.pools, self._host.pools, moves, strict=True):
+            if of_pool:
+                here, there = [move.on_device for move in of_pool.values()], [move.on_host for move in of_pool.values()]
+                told.append((pool.name, tuple(here), tuple(there)))
+                device_kv, host_kv = self._memory.store.kv(pool.name), self._host.store.kv(host_pool.name)
+                sides = (device_kv, here, host_kv, there) if to_host else (host_kv, there, device_kv, here)
+                copies.append(PageCopy(*sides, self._memory.store.page_dim(pool.name)))
+        if self._observer:
+            self._observer.notice(TransferBegan(transfer.id, to_host, tuple(told)))
+        self._store.begin(transfer.id, copies)
+        return transfer
+
+    def backups_ended(self) -> Iterator[tuple[Transfer, bool]]:
+        """Each that was acknowledged, with whether it succeeded; when the next is asked for its receipt is spent."""
+        yield from self._ended(to_host=True)
+
+    def loads_ended(self) -> Iterator[tuple[Transfer, bool]]:
+        """The same of loads, so that what they bring can be locked before anybody evicts it."""
+        yield from self._ended(to_host=False)
+
+    def wait(self) -> None:
+        if self.under_way:
+            self._store.wait()
+
+    def _ended(self, *, to_host: bool) -> Iterator[tuple[Transfer, bool]]:
+        waiting = self._acknowledged + (self._store.acknowledged() if self.under_way else [])
+        self._acknowledged = []
+        for one in waiting:
+            transfer = self.under_way.get(one.transfer)
+            if transfer is None:
+                raise AccountingError(f"transfer {one.transfer}: acknowledged, yet it is not under way")
+            if transfer.to_host != to_host:
+                self._acknowledged.append(one)
+                continue
+            del self.under_way[one.transfer]
+            if self._observer:
+                self._observer.notice(TransferEnded(transfer.id, one.failure))
+            yield transfer, one.failure is None

@@ -1,0 +1,67 @@
+"""Those who wait for KV from the host, and what is under way there."""
+
+from collections.abc import Iterator, Sequence
+
+from engine_under_test.host.tier import HostTier
+from engine_under_test.host.transfers import Transfer
+from engine_under_test.request import Request
+
+
+class LoadingQueue:
+    """Requests whose records wait for a load, or have waited for one, in the order of their admission.
+
+    Without a host nobody ever does.
+    """
+
+    def __init__(self, host: HostTier | None) -> None:
+        self._host = host
+        self._transfers: dict[Request, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._transfers)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(list(self._transfers))
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._transfers
+
+    @property
+    def under_way(self) -> Sequence[Transfer]:
+        """All that is being copied, for whomever."""
+        return () if self._host is None else self._host.under_way
+
+    @property
+    def ready(self) -> list[Request]:
+        """Those who need not wait any more."""
+        return [request for request, transfer in self._transfers.items() if not transfer]
+
+    def awaited(self, request: Request) -> int:
+        """The transfer that a request waits for; 0 where it does not."""
+        return self._transfers.get(request, 0)
+
+    def add(self, request: Request, transfer: int) -> None:
+        """A request waits for a transfer; for none where that is 0."""
+        self._transfers[request] = transfer
+
+    def remove(self, request: Request) -> None:
+        del self._transfers[request]
+
+    def wake(self) -> list[Request]:
+        """Take in what has been copied; those whose transfer has ended, who are ready now."""
+        if self._host is not None:
+            self._host.poll()
+        under_way = [transfer.id for transfer in self.under_way]
+        woken = [request for request, transfer in self._transfers.items() if transfer and transfer not in under_way]
+        self._transfers |= dict.fromkeys(woken, 0)
+        return woken
+
+    def wait(self) -> None:
+        """Let all that is being copied end, as far as the store has the patience."""
+        if self._host is not None:
+            self._host.wait()
+
+    def back_up(self) -> None:
+        """Begin to copy to the host what is due."""
+        if self._host is not None:
+            self._host.back_up()

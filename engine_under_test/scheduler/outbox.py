@@ -1,0 +1,34 @@
+"""What clients are to hear of with the next step."""
+
+from engine_under_test.events import Finished
+from engine_under_test.ports import Observer
+from engine_under_test.request import Output, Request
+
+
+class Outbox:
+    """Who got something new, and who has ended; each is sent once a step, the ended last."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
+        self._advanced: list[Request] = []
+        self._ended: list[Request] = []
+
+    def __bool__(self) -> bool:
+        """Has somebody ended whose client has not heard of it?"""
+        return bool(self._ended)
+
+    def note_news(self, request: Request) -> None:
+        self._advanced.append(request)
+
+    def note_end(self, request: Request, reason: str) -> None:
+        """A request that holds nothing has ended."""
+        request.finish_reason = reason
+        self._ended.append(request)
+        if self._observer:
+            self._observer.notice(Finished(request.id, reason))
+
+    def send(self) -> list[Output]:
+        ended, self._ended = self._ended, []
+        advanced, self._advanced = self._advanced, []
+        going_on = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
+        return [request.send() for request in [*going_on, *ended]]

@@ -1,0 +1,46 @@
+"""What transfers have really copied, looked at when they end."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.pools.memory import KVMemory
+from invariants import events as seen
+
+
+class CopyInspector:
+    """Listens for transfers; when one ends well it compares its pages, which nobody has touched till then."""
+
+    def __init__(self, memory: KVMemory, tell: Callable[[NamedTuple], None]) -> None:
+        self._memory = memory
+        self._tell = tell
+        self._began: dict[int, TransferBegan] = {}
+
+    def notice(self, event: object) -> None:
+        if isinstance(event, TransferBegan):
+            self._began[event.transfer] = event
+        elif isinstance(event, TransferEnded):
+            began = self._began.pop(event.transfer, None)
+            for pool, here, there in began.pages if began is not None and event.failure is None else ():
+                self._tell(seen.Copied(event.transfer, pool, self._different(pool, here, there)))
+
+    def _different(self, pool: str, here: Sequence[int], there: Sequence[int]) -> list[tuple[int, int]]:
+        host = self._memory.host
+        assert host is not None, "a transfer without a host"
+        names = [spec.name for spec in self._memory.pools]
+        page_dim = self._memory.store.page_dim(pool)
+        on_device = _pages(self._memory.store.kv(pool), here, page_dim)
+        on_host = _pages(host.store.kv(host.pools[names.index(pool)].name), there, page_dim)
+        return [
+            pair
+            for index, pair in enumerate(zip(here, there, strict=True))
+            if not torch.equal(on_device[index], on_host[index])
+        ]
+
+
+def _pages(kv: torch.Tensor, pages: Sequence[int], page_dim: int) -> torch.Tensor:
+    """The bytes of pages, a line each."""
+    chosen = kv.index_select(page_dim, torch.tensor(pages, dtype=torch.int64, device=kv.device))
+    return chosen.movedim(page_dim, 0).contiguous().cpu().view(torch.uint8)

@@ -1,0 +1,180 @@
+"""A cache with a host tier behind it, and a host store that ends a transfer when a test says so.
+
+The slots of a page hold the tokens whose KV they would hold, so that a test sees whether a copy is one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from engine_under_test.cache.match import Match
+from engine_under_test.cache.node import Node
+from engine_under_test.cache.tree import RadixTree
+from engine_under_test.config import EngineConfig
+from engine_under_test.host.copier import HostCopier
+from engine_under_test.host.tier import HostTier
+from engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
+from engine_under_test.request import Request
+from engine_under_test.scheduler.custody import Custody
+from tests.engine_under_test.builders import HYBRID, CacheBench, Stretch, nodes_of
+
+HOSTED = replace(HYBRID, host_full_pages=32, host_swa_pages=24, load_back_threshold=1)
+WRITE_BACK = replace(HOSTED, host_policy="write_back")
+SELECTIVE = replace(HOSTED, host_policy="write_through_selective")
+HOSTED_FULL_ONLY = replace(HOSTED, swa_pages=0, sliding_window=None, host_swa_pages=0)
+HOSTED_SWA_ONLY = replace(HOSTED, full_pages=0, host_full_pages=0)
+
+
+class StoreByHand:
+    """Copies a transfer when `end` is called for it, in any order.
+
+    To wait ends all, if it `is_patient`; to be asked does, if it `is_prompt`.
+    """
+
+    def __init__(self) -> None:
+        self.begun: dict[int, Sequence[PageCopy]] = {}
+        self.is_patient = False
+        self.is_prompt = False
+        self.num_waits = 0
+        self._copier = HostCopier()
+        self._ended: list[Acknowledgement] = []
+
+    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
+        self.begun[transfer] = copies
+
+    def end(self, *transfers: int) -> None:
+        for transfer in transfers:
+            self._copier.begin(transfer, self.begun.pop(transfer))
+        self._ended += self._copier.acknowledged()
+
+    def fail(self, *transfers: int) -> None:
+        for transfer in transfers:
+            del self.begun[transfer]
+            self._ended.append(Acknowledgement(transfer, "the copy failed"))
+
+    def acknowledge(self, transfer: int) -> None:
+        """Say that a transfer has ended that was never begun."""
+        self._ended.append(Acknowledgement(transfer))
+
+    def acknowledged(self) -> list[Acknowledgement]:
+        if self.is_prompt:
+            self.end(*self.begun)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def wait(self) -> None:
+        self.num_waits += 1
+        if self.is_patient:
+            self.end(*self.begun)
+
+
+class FailingStore:
+    """Every transfer comes to nothing; one that is asked for more than `most` times breaks the test."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._begun: list[int] = []
+
+    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
+        assert self._left, f"transfer {transfer} is one too many"
+        self._left -= 1
+        self._begun.append(transfer)
+
+    def acknowledged(self) -> list[Acknowledgement]:
+        begun, self._begun = self._begun, []
+        return [Acknowledgement(transfer, "the copy failed") for transfer in begun]
+
+    def wait(self) -> None:
+        """All have failed already."""
+
+
+class HostBench:
+    """A cache bench whose requests also use a host tier."""
+
+    def __init__(self, config: EngineConfig = HOSTED, store: HostStore | None = None) -> None:
+        self.device = CacheBench(config)
+        self.hand = StoreByHand()
+        self.memory, self.cache, self.heard = self.device.memory, self.device.cache, self.device.heard
+        assert self.memory.host is not None, "no pools on the host"
+        self.on_host = self.memory.host
+        ports = Ports(observer=self.heard, host=store or self.hand)
+        self.tier = HostTier.for_config(config, self.memory, self.cache, ports)
+        self.device.custody = Custody(self.memory, self.cache, self.tier, self.heard)
+
+    @property
+    def tree(self) -> RadixTree:
+        return self.cache.tree
+
+    def cached(self, tokens: Sequence[int], *, slid: bool = False) -> None:
+        """Let a request compute, publish and leave; if it `slid`, its window was evicted before it published."""
+        request = self.device.start(tokens)
+        self.device.compute(request, len(tokens))
+        self._fill(request)
+        if slid:
+            self.device.slide(request)
+        self.device.publish(request)
+        self.device.leave(request)
+
+    def copied(self, tokens: Sequence[int], *, slid: bool = False) -> None:
+        """Cache tokens, and let the host have a copy of them."""
+        self.cached(tokens, slid=slid)
+        self.tier.back_up()
+        self.settle()
+
+    def demoted(self, tokens: Sequence[int]) -> None:
+        """Let the host alone have a copy."""
+        self.copied(tokens)
+        self.cache.flush()
+
+    def settle(self) -> None:
+        """End what is under way, in its order, and take it in."""
+        self.hand.end(*self.hand.begun)
+        self.tier.poll()
+
+    def match(self, tokens: Sequence[int]) -> Match:
+        return self.cache.match(list(tokens), 0)
+
+    def load(self, tokens: Sequence[int]) -> int:
+        """Begin to load what a request with these tokens could start from."""
+        match = self.match(tokens)
+        return self.tier.load(match, self.tier.pages_to_load(match))
+
+    def content(self, tokens: Sequence[int]) -> dict[str, list[int]]:
+        """By pool, what the pages hold that a reader of the match of these tokens reads."""
+        match = self.match(tokens)
+        content = {}
+        for pool, length in zip(self.memory.pools, self.tree.covered_lens(match.length), strict=True):
+            pages = self.memory.ledgers.pages_of(pool.name, match.handles)[-length // self.memory.page_size :]
+            content[pool.name] = self.memory.store.kv(pool.name)[pages].flatten().tolist()
+        return content
+
+    def nodes(self) -> list[Node]:
+        """Parents before children."""
+        return list(nodes_of(self.tree))
+
+    def host_free(self) -> dict[str, int]:
+        """By pool of the host, how many pages are free."""
+        return {ledger.name: ledger.num_free for ledger in self.on_host.ledgers}
+
+    def _fill(self, request: Request) -> None:
+        """Write what a request has computed into its own pages, as far as they are full."""
+        record, page_size = self.device.custody.record(request), self.memory.page_size
+        first, end = record.protected_len // page_size, record.committed_len // page_size
+        tokens = torch.tensor(request.tokens[first * page_size : end * page_size], dtype=torch.int64).view(
+            -1, page_size
+        )
+        for pool in self.memory.pools:
+            pages = self.memory.ledgers.pages_of(pool.name, record.handles[first:end])
+            self.memory.store.kv(pool.name)[pages] = tokens
+
+
+def copies(tree: RadixTree) -> list[Stretch]:
+    """The nodes of a tree, parents before children, each with the pools of which the host has a copy."""
+    names = [component.name for component in tree.components]
+    return [
+        Stretch(
+            node.start, node.end, " ".join(name for name, pages in zip(names, node.host.pages, strict=True) if pages)
+        )
+        for node in nodes_of(tree)
+    ]

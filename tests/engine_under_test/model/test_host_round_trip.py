@@ -1,0 +1,175 @@
+"""KV that has been on the host and back is the same to the bit, and so is what a model says of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine
+from engine_under_test.events import LoadPlanned
+from engine_under_test.host.copier import HostCopier
+from engine_under_test.model.decoder import Decoder, random_decoder
+from engine_under_test.model.runner import ModelForward, fitted
+from engine_under_test.model.tiny import tiny_spec
+from engine_under_test.ports import HostStore, Ports
+from engine_under_test.request import Generation
+from engine_under_test.sampling import SamplingParams
+from fakes.catalog import FAULTS
+from fakes.faults import FaultPlan
+from fakes.host import UnsteadyHostStore
+from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.model.checkpoints import some_tokens
+
+CLOSE = 1e-10
+PAGE = 4
+PROMPT = some_tokens(37, seed=1).tolist()
+PROMPTS = [PROMPT, PROMPT[:22] + some_tokens(9, seed=2).tolist(), PROMPT[:13]]
+WITHOUT_HOST = EngineConfig(
+    page_size=PAGE,
+    full_pages=60,
+    swa_pages=60,
+    sliding_window=8,
+    max_running_requests=2,
+    max_context_len=128,
+    chunk_len=16,
+    poison_freed_pages=True,
+)
+SAMPLING = SamplingParams(8, return_logits=True)
+POLICIES = ("write_through", "write_through_selective", "write_back")
+
+
+@pytest.fixture(scope="module", params=["gemma3", "gpt-oss", "mistral"])
+def decoder(request) -> Decoder:
+    return random_decoder(tiny_spec(request.param), 1, torch.float64)
+
+
+def engine_of(decoder: Decoder, config: EngineConfig, ports: Ports | None = None) -> Engine:
+    ports = replace(ports or Ports(), forward=ModelForward(decoder))
+    return Engine(fitted(config, decoder.spec, source="tiny"), ports)
+
+
+def engine_with_host(
+    decoder: Decoder, policy: str = "write_through", *, heard: Heard | None = None, store: HostStore | None = None
+) -> Engine:
+    """Where a policy asks for it, each prefix is found twice before it is evicted."""
+    device = fitted(WITHOUT_HOST, decoder.spec, source="tiny")
+    config = replace(
+        device,
+        host_full_pages=2 * device.full_pages,
+        host_swa_pages=2 * device.swa_pages,
+        host_policy=policy,
+        load_back_threshold=1,
+    )
+    return engine_of(decoder, config, Ports(observer=heard, host=store))
+
+
+def serve(engine: Engine) -> list[Generation]:
+    """One prompt after the other, each after the engine has come to rest."""
+    generations = []
+    for prompt in PROMPTS:
+        generations += engine.generate([prompt], SAMPLING)
+        rest(engine)
+    return generations
+
+
+def rest(engine: Engine) -> None:
+    while engine.has_work:
+        engine.step()
+
+
+def demote(engine: Engine) -> None:
+    """Evict all of it; what the host has a copy of, or can get one of, goes on there."""
+    assert engine.host is not None, "no pools on the host"
+    engine.host.make_room({pool.name: pool.num_pages for pool in engine.config.pools})
+
+
+def kv_of(engine: Engine, tokens: list[int]) -> dict[str, torch.Tensor]:
+    """By pool, the bits of the pages that a reader of the cached prefix of `tokens` reads."""
+    match, memory = engine.cache.match(tokens, 0), engine.memory
+    bits = {}
+    for pool, length in zip(memory.pools, engine.cache.tree.covered_lens(match.length), strict=True):
+        pages = memory.ledgers.pages_of(pool.name, match.handles)[-length // PAGE :]
+        kv = memory.store.kv(pool.name).index_select(memory.store.page_dim(pool.name), torch.tensor(pages))
+        bits[pool.name] = kv.view(torch.int64)
+    return bits
+
+
+def expect_same(answers: list[Generation], expected: list[Generation]) -> None:
+    """The same tokens, and the same logits wherever both computed them: at the outputs at least."""
+    for answer, wanted, prompt in zip(answers, expected, PROMPTS, strict=True):
+        assert answer.token_ids == wanted.token_ids
+        both = answer.logits.keys() & wanted.logits.keys()
+        assert both >= set(range(len(prompt) - 1, len(prompt) + len(wanted.token_ids) - 1))
+        for position in both:
+            torch.testing.assert_close(answer.logits[position], wanted.logits[position], atol=CLOSE, rtol=0)
+
+
+def test_kv_comes_back_to_the_bit(decoder):
+    engine = engine_with_host(decoder)
+    serve(engine)
+    before = kv_of(engine, PROMPT)
+    demote(engine)
+    cached = engine.cache.match(PROMPT, 0).length
+
+    engine.generate([PROMPT], SAMPLING)
+
+    after = kv_of(engine, PROMPT)
+    assert cached == 0
+    assert {pool: (bits.shape, torch.equal(bits, after[pool])) for pool, bits in before.items()} == {
+        pool: (bits.shape, True) for pool, bits in after.items()
+    }
+
+
+def test_what_was_demoted_is_nowhere_on_the_device(decoder):
+    engine = engine_with_host(decoder)
+    serve(engine)
+
+    demote(engine)
+
+    for pool in engine.memory.pools:
+        pages = engine.memory.store.kv(pool.name).transpose(0, engine.memory.store.page_dim(pool.name))
+        used = pages[1:].abs().nan_to_num(1.0).flatten(1).any(1)
+        assert pages[1:][used].isnan().all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_model_says_the_same_of_what_was_loaded(decoder, policy):
+    heard = Heard()
+    engine = engine_with_host(decoder, policy, heard=heard)
+    expected = serve(engine_of(decoder, WITHOUT_HOST))
+    serve(engine)
+    serve(engine)
+    demote(engine)
+
+    answers = serve(engine)
+
+    assert len(heard.of(LoadPlanned)) == len(PROMPTS)
+    assert answers[0].cached_tokens == 36
+    expect_same(answers, expected)
+
+
+@pytest.mark.parametrize("fault", ["host.fails", "host.torn", "host.slow", "host.silent"])
+def test_a_model_says_the_same_whatever_goes_wrong_at_the_host(decoder, fault):
+    plan = FaultPlan(FAULTS)
+    engine = engine_with_host(decoder, store=UnsteadyHostStore(HostCopier(), plan))
+    expected = serve(engine_of(decoder, WITHOUT_HOST))
+    serve(engine)
+    demote(engine)
+    plan.arm(fault, count=2)
+
+    answers = serve(engine)
+
+    assert plan.fired[fault] > 0
+    expect_same(answers, expected)
+
+
+def test_who_runs_beside_a_load_gets_the_same(decoder):
+    engine = engine_with_host(decoder)
+    expected = serve(engine_of(decoder, WITHOUT_HOST))
+    serve(engine)
+    demote(engine)
+
+    answers = engine.generate(PROMPTS, SAMPLING)
+
+    expect_same(answers, expected)

@@ -1,0 +1,171 @@
+"""Who waits for KV from the host, and how it goes on when that is there."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Loaded, LoadPlanned
+from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
+from tests.engine_under_test.host.serving import by_hand, finish, ids, loading, with_copies
+
+LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
+ALL_CONFIGS = pytest.mark.parametrize(
+    "config",
+    [HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, replace(HOSTED, overlap=True)],
+    ids=["hybrid", "full only", "swa only", "write-back", "overlapped"],
+)
+
+
+@ALL_CONFIGS
+def test_who_loads_gets_what_it_would_get_without_a_cache(config):
+    serving = with_copies(LONG, config=config)
+
+    received = serving.serve(LONG, max_new_tokens=6)
+
+    assert (received.tokens, len(serving.heard.of(Loaded))) == (serving.expected(LONG, max_new_tokens=6), 1)
+
+
+def test_what_was_loaded_is_not_computed():
+    serving = with_copies(LONG)
+    before = len(serving.passes)
+
+    serving.serve(LONG, max_new_tokens=1)
+
+    assert serving.passes[before:] == [((2, 16, 20),)]
+
+
+def test_until_it_has_loaded_a_request_computes_nothing():
+    serving, _ = by_hand(LONG)
+    before = len(serving.passes)
+
+    loading(serving, LONG)
+    serving.step(3)
+
+    assert (ids(serving), serving.passes[before:]) == ({"waiting": [], "loading": [2], "running": []}, [])
+
+
+def test_it_is_known_what_a_request_waits_for():
+    serving, store = by_hand(LONG)
+    loading(serving, LONG)
+    [request] = serving.engine.scheduler.loading
+    queue = serving.engine.scheduler.loading
+    awaited = [queue.awaited(request)]
+    store.end(*store.begun)
+
+    queue.wake()
+
+    assert ([*awaited, queue.awaited(request)], queue.ready) == ([3, 0], [request])
+
+
+def test_others_go_on_beside_it():
+    serving, _ = by_hand(LONG)
+    loading(serving, LONG)
+
+    other = serving.submit(SHORT)
+    serving.step(5)
+
+    assert serving.tokens(other) == serving.expected(SHORT, max_new_tokens=4)
+
+
+def test_it_goes_on_in_the_step_in_which_its_load_is_taken_in():
+    serving, store = by_hand(LONG)
+    loading(serving, LONG)
+    store.end(*store.begun)
+
+    serving.step()
+
+    assert (ids(serving)["running"], serving.passes[-1]) == ([2], ((2, 16, 20),))
+
+
+def test_a_load_is_told_when_it_is_planned_and_when_it_has_come():
+    serving = with_copies(LONG)
+    request = loading(serving, LONG)
+
+    serving.step()
+
+    [planned], [loaded] = serving.heard.of(LoadPlanned), serving.heard.of(Loaded)
+    assert (planned.request_id, planned.length, planned.firm) == (request, 16, (("full", 4), ("swa", 2)))
+    assert (loaded.request_id, loaded.length, len(loaded.pages)) == (request, 16, 4)
+
+
+def test_a_client_hears_of_what_was_loaded_as_of_what_was_cached():
+    serving = with_copies(LONG)
+
+    received = serving.serve(LONG)
+
+    assert received.cached_tokens == 16
+
+
+def test_a_window_alone_is_loaded_where_the_rest_is_there():
+    serving = with_copies(LONG)
+    serving.serve(LONG, max_new_tokens=1)
+    serving.engine.cache.evict({"swa": 2})
+
+    received = serving.serve(LONG[:9])
+
+    assert (serving.heard.of(LoadPlanned)[-1].firm, received.tokens) == (
+        (("full", 0), ("swa", 2)),
+        serving.expected(LONG[:9], max_new_tokens=4),
+    )
+
+
+def test_a_load_that_saves_too_little_is_not_made():
+    serving = with_copies(LONG, config=replace(HOSTED_FULL_ONLY, load_back_threshold=17))
+
+    received = serving.serve(LONG)
+
+    assert (serving.heard.of(LoadPlanned), received.tokens) == ([], serving.expected(LONG, max_new_tokens=4))
+
+
+def test_what_is_left_of_a_prompt_is_computed_in_chunks():
+    prompt = [*LONG, *range(400, 424)]
+    serving = with_copies(LONG)
+    before = len(serving.passes)
+
+    received = serving.serve(prompt, max_new_tokens=1)
+
+    assert (serving.passes[before:], received.tokens) == (
+        [((2, 20, 36),), ((2, 36, 44),)],
+        serving.expected(prompt, max_new_tokens=1),
+    )
+
+
+def test_two_that_need_the_same_wait_for_one_load():
+    serving, store = by_hand(LONG)
+    for _ in range(2):
+        serving.submit(LONG)
+    serving.step()
+    under_way = list(store.begun)
+
+    store.end(*under_way)
+    serving.run()
+
+    assert (len(under_way), [planned.transfer for planned in serving.heard.of(LoadPlanned)]) == (1, under_way * 2)
+    assert [serving.tokens(request) for request in (2, 3)] == [serving.expected(LONG, max_new_tokens=4)] * 2
+
+
+def test_who_joins_a_load_is_charged_nothing_for_it():
+    serving, _ = by_hand(LONG)
+    for _ in range(2):
+        loading(serving, LONG)
+
+    assert [planned.firm for planned in serving.heard.of(LoadPlanned)] == [
+        (("full", 4), ("swa", 2)),
+        (("full", 0), ("swa", 0)),
+    ]
+
+
+def test_loads_that_end_out_of_order_wake_each_its_own():
+    serving, store = by_hand(LONG, OTHER)
+    first, second = loading(serving, LONG), loading(serving, OTHER)
+    _, later = store.begun
+    store.end(later)
+    serving.step()
+    after_one = ids(serving)
+
+    finish(serving, store)
+
+    assert (after_one["loading"], after_one["running"]) == ([first], [second])
+    assert [serving.tokens(request) for request in (first, second)] == [
+        serving.expected(prompt, max_new_tokens=4) for prompt in (LONG, OTHER)
+    ]

@@ -1,0 +1,229 @@
+"""Who waits for KV from the host: what goes wrong meanwhile, and who gives way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Discarded, GaveWay, Loaded, LoadPlanned, Refused, Retracted
+from tests.engine_under_test.builders import Serving, hold, let_go
+from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, StoreByHand
+from tests.engine_under_test.host.serving import by_hand, finish, host_free, ids, loading, with_copies
+
+LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
+ALL_CONFIGS = pytest.mark.parametrize(
+    "config",
+    [HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, replace(HOSTED, overlap=True)],
+    ids=["hybrid", "full only", "swa only", "write-back", "overlapped"],
+)
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("fault", ["host.fails", "host.torn"])
+def test_where_a_load_fails_all_is_computed(fault):
+    serving = with_copies(LONG)
+    serving.faults.arm(fault)
+    before = len(serving.passes)
+
+    received = serving.serve(LONG)
+
+    assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
+
+
+@ALL_CONFIGS
+@pytest.mark.parametrize("fault", ["host.fails", "host.torn", "host.slow", "host.silent"])
+@pytest.mark.parametrize("skip", [0, 1, 2], ids="after {}".format)
+def test_whatever_goes_wrong_at_the_host_all_are_served(config, fault, skip):
+    serving = with_copies(LONG, OTHER, config=config)
+    serving.faults.arm(fault, skip=skip, count=2)
+    requests = {serving.submit(prompt): prompt for prompt in (LONG, OTHER, [*LONG[:8], *OTHER[:9]])}
+
+    serving.run()
+
+    assert [serving.tokens(request) for request in requests] == [
+        serving.expected(prompt, max_new_tokens=4) for prompt in requests.values()
+    ]
+    assert serving.emptied()
+
+
+@pytest.mark.parametrize(("skip", "pool"), [(0, "full"), (1, "swa")], ids=["full", "swa"])
+def test_a_load_that_a_pool_refuses_is_not_waited_for(skip, pool):
+    serving = with_copies(LONG)
+    serving.faults.arm("pool.refuses", skip=skip)
+    before = len(serving.passes)
+
+    received = serving.serve(LONG)
+
+    [planned] = serving.heard.of(LoadPlanned)
+    assert ([refused.pool for refused in serving.heard.of(Refused)], planned.transfer, planned.length) == ([pool], 0, 0)
+    assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
+
+
+END: dict[str, Callable[[Serving, int], None]] = {
+    "abort": lambda serving, request: serving.engine.abort(request),
+    "timeout": lambda serving, _: serving.clock.advance(100),
+}
+
+
+@pytest.mark.parametrize("reason", END)
+def test_who_ends_while_it_loads_gives_back_what_is_its_own_at_once(reason):
+    serving, _ = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
+    request = loading(serving, LONG)
+    END[reason](serving, request)
+
+    serving.step()
+
+    assert (serving.reason(request), serving.engine.memory.table.rows.num_free, serving.free) == (
+        reason,
+        4,
+        {"full": 12, "swa": 10},
+    )
+
+
+@pytest.mark.parametrize("reason", END)
+@pytest.mark.parametrize("ending", ["end", "fail"])
+def test_the_load_of_who_has_ended_ends_by_itself(reason, ending):
+    serving, store = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
+    request = loading(serving, LONG)
+    END[reason](serving, request)
+    serving.step()
+    has_work = serving.engine.has_work
+    {"end": store.end, "fail": store.fail}[ending](*store.begun)
+
+    serving.run()
+
+    assert (has_work, serving.heard.of(Loaded), serving.emptied(), host_free(serving)) == (
+        True,
+        [],
+        True,
+        {"host full": 32, "host swa": 24},
+    )
+
+
+def test_who_comes_after_one_that_has_ended_finds_its_load():
+    serving, store = by_hand(LONG)
+    serving.engine.abort(loading(serving, LONG))
+    loading(serving, LONG)
+    store.end(*store.begun)
+
+    serving.run()
+
+    assert (len(serving.heard.of(LoadPlanned)), serving.tokens(3)) == (2, serving.expected(LONG, max_new_tokens=4))
+    assert serving.heard.of(LoadPlanned)[0].transfer == serving.heard.of(LoadPlanned)[1].transfer
+
+
+def test_who_is_paused_while_it_loads_waits_again():
+    serving, store = by_hand(LONG)
+    loading(serving, LONG)
+    serving.engine.pause()
+    paused = ids(serving)
+    store.end(*store.begun)
+    serving.step()
+    serving.engine.resume()
+
+    serving.run()
+
+    assert (paused, serving.passes[-4], serving.tokens(2)) == (
+        {"waiting": [2], "loading": [], "running": []},
+        ((2, 16, 20),),
+        serving.expected(LONG, max_new_tokens=4),
+    )
+
+
+def test_a_pause_takes_in_what_was_loaded_for_nobody():
+    serving, store = by_hand(LONG)
+    loading(serving, LONG)
+    serving.engine.pause()
+    store.end(*store.begun)
+
+    serving.step()
+
+    assert (serving.emptied(), host_free(serving)) == (True, {"host full": 32, "host swa": 24})
+
+
+def test_who_waits_for_a_load_holds_nothing_that_is_discarded():
+    serving, store = by_hand(LONG, config=replace(HOSTED, overlap=True))
+    serving.submit(SHORT, max_new_tokens=8)
+    serving.submit(LONG)
+    serving.step()
+    serving.engine.abort(3)
+
+    finish(serving, store)
+
+    assert (serving.heard.of(Discarded), serving.tokens(2)) == ([], serving.expected(SHORT, max_new_tokens=8))
+
+
+# --- who gives way
+
+
+TIGHT = replace(HOSTED_FULL_ONLY, full_pages=7, new_token_ratio=0.1, new_token_ratio_floor=0.05)
+
+
+def test_who_loads_may_be_retracted_and_is_served_later():
+    serving, store = by_hand(LONG[:12], config=TIGHT)
+    runs = serving.submit(SHORT, max_new_tokens=20)
+    serving.step(2)
+    loads = loading(serving, LONG[:12], max_new_tokens=8)
+    held = hold(serving.engine.memory, "full", leaving=0)
+    store.is_prompt = True
+
+    retracted = serving.until(Retracted)
+    let_go(serving.engine.memory, "full", held)
+    serving.run()
+
+    assert (retracted.request_id, serving.tokens(runs), serving.tokens(loads)) == (
+        loads,
+        serving.expected(SHORT, max_new_tokens=20),
+        serving.expected(LONG[:12], max_new_tokens=8),
+    )
+
+
+def test_nobody_is_retracted_while_a_copy_is_late():
+    serving, store = by_hand(LONG[:12], config=TIGHT)
+    serving.submit(SHORT, max_new_tokens=20)
+    serving.step(2)
+    loading(serving, LONG[:12])
+    hold(serving.engine.memory, "full", leaving=0)
+
+    serving.step(8)
+
+    assert (serving.heard.of(Retracted), ids(serving), len(store.begun)) == (
+        [],
+        {"waiting": [], "loading": [3], "running": [2]},
+        2,
+    )
+
+
+def all_have_loaded() -> tuple[Serving, StoreByHand, list[int]]:
+    """Two requests that have all they loaded, in a pool that has no page more; those that a neighbour holds."""
+    serving, store = by_hand(LONG[:12], OTHER[:12], config=replace(HOSTED_FULL_ONLY, full_pages=8))
+    for prompt in (LONG[:12], OTHER[:12]):
+        loading(serving, [*prompt, 1, 2], max_new_tokens=3)
+    held = hold(serving.engine.memory, "full", leaving=0)
+    store.end(*store.begun)
+    return serving, store, held
+
+
+def test_who_has_only_loaded_gives_way_when_nobody_else_can_go_on():
+    serving, _, _ = all_have_loaded()
+
+    serving.step()
+
+    assert ([(one.request_id, one.by) for one in serving.heard.of(GaveWay)], serving.passes[-1]) == (
+        [(4, 3)],
+        ((3, 12, 14),),
+    )
+
+
+def test_who_gave_way_is_served_later():
+    serving, store, held = all_have_loaded()
+    serving.step()
+    let_go(serving.engine.memory, "full", held)
+
+    finish(serving, store)
+
+    assert [serving.tokens(request) for request in (3, 4)] == [
+        serving.expected([*prompt, 1, 2], max_new_tokens=3) for prompt in (LONG[:12], OTHER[:12])
+    ]

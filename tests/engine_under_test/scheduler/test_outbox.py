@@ -1,0 +1,72 @@
+"""The outbox: each client hears once a step, those who have ended last."""
+
+from engine_under_test.events import Finished
+from engine_under_test.request import Output, Request
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.scheduler.outbox import Outbox
+from tests.engine_under_test.builders import Heard
+
+
+def request_with_news(number: int) -> Request:
+    request = Request(number, 1, [5], SamplingParams(4))
+    request.append(10 + number)
+    return request
+
+
+def outbox_of(*requests: Request, heard: Heard | None = None) -> Outbox:
+    outbox = Outbox(heard)
+    for request in requests:
+        outbox.note_news(request)
+    return outbox
+
+
+def test_who_has_news_is_sent_it_once():
+    outbox = outbox_of(request_with_news(1), request_with_news(2))
+
+    sent = [outbox.send(), outbox.send()]
+
+    assert sent == [[Output(1, (11,), None, 0, 0), Output(2, (12,), None, 0, 0)], []]
+
+
+def test_what_is_new_in_many_ways_is_sent_together():
+    request = request_with_news(1)
+
+    sent = outbox_of(request, request, request).send()
+
+    assert sent == [Output(1, (11,), None, 0, 0)]
+
+
+def test_who_has_ended_is_sent_its_news_with_the_reason_and_last():
+    first, second = request_with_news(1), request_with_news(2)
+    outbox = outbox_of(first, second)
+    outbox.note_end(first, "stop")
+
+    sent = outbox.send()
+
+    assert sent == [Output(2, (12,), None, 0, 0), Output(1, (11,), "stop", 0, 0)]
+
+
+def test_who_had_nothing_to_hear_hears_of_its_end():
+    outbox = Outbox(None)
+    outbox.note_end(Request(3, 1, [5], SamplingParams(4)), "abort")
+
+    assert outbox.send() == [Output(3, (), "abort", 0, 0)]
+
+
+def test_while_somebody_has_not_heard_of_its_end_there_is_something_to_send():
+    outbox = outbox_of(request_with_news(1))
+    states = [bool(outbox)]
+    outbox.note_end(request_with_news(2), "abort")
+    states.append(bool(outbox))
+
+    outbox.send()
+
+    assert [*states, bool(outbox)] == [False, True, False]
+
+
+def test_an_end_is_told_at_once():
+    heard = Heard()
+
+    outbox_of(heard=heard).note_end(request_with_news(4), "length")
+
+    assert heard.events == [Finished(4, "length")]

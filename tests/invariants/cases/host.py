@@ -1,0 +1,341 @@
+"""Copies that nobody could use, transfers whose ends are gone, and loads that were not begun or not paid for."""
+
+from dataclasses import replace
+
+from invariants.events import (
+    Admitted,
+    Copied,
+    Demoted,
+    Dropped,
+    Inserted,
+    Loaded,
+    LoadPlanned,
+    Removed,
+    Stored,
+    Tombstoned,
+    TransferBegan,
+    TransferEnded,
+)
+from invariants.host import (
+    copies_equal_their_source,
+    copies_go_on_from_copies,
+    loads_are_paid_for_once,
+    loads_bring_no_more_than_is_read,
+    nothing_is_lost_while_the_host_has_room,
+    transfers_keep_both_ends,
+    what_is_told_to_be_cached_is,
+    what_the_host_has_is_not_computed_again,
+    who_waited_goes_on_from_what_was_loaded,
+)
+from invariants.view import Holding, Owner
+from tests.invariants.builders import PROMPT, R1, broken, healthy, swapped
+from tests.invariants.host_builders import (
+    ASKED,
+    BACKED_UP,
+    BEGUN,
+    COPYING,
+    FETCHED,
+    HOSTED,
+    LANDED,
+    PLANNED,
+    RECEIPTS,
+    SHELVED,
+    UNDER_WAY,
+    beginning,
+    host_pools,
+    on_the_shelf,
+    while_copying,
+    with_node,
+)
+
+IN_FULL = {"units": ((11, 12), (0, 0)), "live": (True, False)}  # of n4, whose window alone is on the host
+ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+AGAIN = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
+WRITING_BACK = replace(SHELVED, limits=HOSTED._replace(writes_back=True))
+LONG_LOAD = TransferBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
+LOST_N2 = "with no copy of its {} pages on the host"
+
+
+def copied(node, **changes):
+    return while_copying(nodes=with_node(COPYING, node, **changes))
+
+
+def admitting(*events, room=True, least_load_len=8, **n4):
+    """r2 is to be admitted in an engine with plenty of pages, or with as many as there are."""
+    state = replace(SHELVED, nodes=with_node(SHELVED, 4, **n4), limits=HOSTED._replace(least_load_len=least_load_len))
+    if room:
+        books = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
+        state = replace(state, pools=tuple(books))
+    return on_the_shelf(*events, before=state)
+
+
+def evicting(*events, **host_full):
+    """With write-back something goes."""
+    before = replace(WRITING_BACK, pools=swapped(WRITING_BACK, "host full", **host_full))
+    return on_the_shelf(*events, before=before)
+
+
+def of_owner(name, owner, units):
+    """The pools while both transfers are under way, where what one of them had of a pool is somebody else's."""
+    kept = [one for one in COPYING.pool(name).holdings if one.units != units]
+    return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
+
+
+A_COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
+A_COPY_WAS_UNDER_WAY = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
+A_COPY_IS_STUCK = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
+WRITTEN_THROUGH = on_the_shelf(Removed(2, "full", True))
+IT_IS_NOT_KNOWN_WHAT_IS_LOADED = admitting(ADMITTED, least_load_len=None)
+
+CASES = [
+    healthy(copies_go_on_from_copies, UNDER_WAY),
+    healthy(copies_go_on_from_copies, LANDED, "transfers-have-ended"),
+    broken(
+        copies_go_on_from_copies,
+        "part-of-a-node",
+        copied(3, copies=((3,), (1, 0))),
+        ("node n3", "has the pages [3] on the host for 2 of full"),
+        ("node n3", "has the pages [1, 0] on the host for 2 of swa"),
+    ),
+    broken(
+        copies_go_on_from_copies,
+        "a-window-alone",
+        copied(2, copies=((), (5, 6))),
+        ("node n2", "has copies on the host, yet none of full"),
+    ),
+    broken(
+        copies_go_on_from_copies,
+        "behind-one-without",
+        copied(3, copies=((), ())),
+        ("node n4", "has a copy of full, node n3 before it has none"),
+    ),
+    broken(
+        copies_go_on_from_copies,
+        "here-behind-one-that-is-there",
+        copied(1, live=(False, False)),
+        ("node n2", "is live in full, node n1 before it is not"),
+    ),
+    healthy(transfers_keep_both_ends, UNDER_WAY),
+    healthy(transfers_keep_both_ends, LANDED, "transfers-have-ended"),
+    broken(
+        transfers_keep_both_ends,
+        "unlocked",
+        while_copying(receipts=[one for one in RECEIPTS if one.id != 2]),
+        ("backup b1", "its receipt 2 is not out"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "locked-by-another",
+        while_copying(receipts=[one._replace(holder=R1) for one in RECEIPTS]),
+        ("backup b1", "its receipt 2 is not out"),
+        ("load l2", "its receipt 3 is not out"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "evicted-while-it-is-read",
+        of_owner("swa", R1, (1, 2)),
+        ("swa page 1", "read by backup b1, yet it is owned by request r1"),
+        ("swa page 2", "read by backup b1, yet it is owned by request r1"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "copy-dropped-while-it-is-read",
+        of_owner("host full", Owner("backup", 3), (5, 6)),
+        ("host full page 5", "read by load l2, yet it is owned by backup b3"),
+        ("host full page 6", "read by load l2, yet it is owned by backup b3"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "freed-while-it-is-written",
+        while_copying(pools=host_pools("host swa", free=[5, 6, 7, 8], holdings=COPYING.pool("host swa").holdings[:-1])),
+        ("host swa page 5", "written by backup b1, yet it is free"),
+        ("host swa page 6", "written by backup b1, yet it is free"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "the-tree's-before-it-is-written",
+        of_owner("full", Owner("tree", 4), (11, 12)),
+        ("full page 11", "written by load l2, yet it is owned by tree n4"),
+        ("full page 12", "written by load l2, yet it is owned by tree n4"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "not-pinned",
+        copied(4, pins=(0, 1)),
+        ("node n4", "has 0 pins on its host full, 1 read it"),
+    ),
+    broken(
+        transfers_keep_both_ends,
+        "pinned-for-nobody",
+        copied(3, pins=(0, 1)),
+        ("node n3", "has 1 pins on its host swa, 0 read it"),
+    ),
+    healthy(copies_equal_their_source, LANDED),
+    broken(
+        copies_equal_their_source,
+        "torn",
+        while_copying(Copied(1, "full", ((4, 8),)), Copied(1, "swa", ()), Copied(2, "swa", ((7, 3), (8, 4)))),
+        ("full page 4", "differs from page 8 on the host, its copy"),
+        ("swa page 7", "differs from page 3 on the host, its copy"),
+        ("swa page 8", "differs from page 4 on the host, its copy"),
+    ),
+    healthy(loads_bring_no_more_than_is_read, BEGUN),
+    healthy(loads_bring_no_more_than_is_read, beginning(LONG_LOAD), "of-a-whole-prefix-as-much-as-there-is"),
+    healthy(
+        loads_bring_no_more_than_is_read,
+        beginning(BACKED_UP._replace(pages=(("swa", (1, 2, 3, 4), (5, 6, 7, 8)),))),
+        "a-backup-takes-a-whole-node",
+    ),
+    broken(
+        loads_bring_no_more_than_is_read,
+        "a-whole-segment",
+        beginning(FETCHED._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
+        ("load 2", "brings 3 pages of swa, 2 are read"),
+    ),
+    healthy(loads_are_paid_for_once, BEGUN),
+    healthy(loads_are_paid_for_once, beginning(FETCHED, PLANNED, AGAIN), "two-wait-for-one"),
+    healthy(loads_are_paid_for_once, while_copying(AGAIN), "under-way-before"),
+    healthy(
+        loads_are_paid_for_once,
+        beginning(LoadPlanned(2, 8, 0, (("full", 0), ("swa", 0)), (("full", 3), ("swa", 3)))),
+        "refused-by-a-pool",
+    ),
+    broken(
+        loads_are_paid_for_once,
+        "charged-twice",
+        beginning(FETCHED, PLANNED, AGAIN._replace(firm=PLANNED.firm)),
+        ("request r3", "was promised {'full': 2, 'swa': 2} for load 2, which brings {}"),
+    ),
+    broken(
+        loads_are_paid_for_once,
+        "its-window-is-not-charged",
+        beginning(FETCHED, PLANNED._replace(firm=(("full", 2), ("swa", 0)))),
+        ("request r2", "was promised {'full': 2} for load 2, which brings {'full': 2, 'swa': 2}"),
+    ),
+    broken(
+        loads_are_paid_for_once,
+        "nothing-behind-it",
+        beginning(FETCHED, PLANNED._replace(demand=(("full", 3), ("swa", 2)))),
+        ("request r2", "is to come to need {'full': 3, 'swa': 2}, yet its load alone brings {'full': 2, 'swa': 2}"),
+    ),
+    broken(
+        loads_are_paid_for_once,
+        "for-nobody",
+        beginning(FETCHED, PLANNED._replace(transfer=1), BACKED_UP._replace(transfer=3)),
+        ("request r2", "was promised {'full': 2, 'swa': 2} for load 1, which brings {}"),
+        ("load 2", "was begun for nobody"),
+    ),
+    healthy(who_waited_goes_on_from_what_was_loaded, LANDED),
+    healthy(
+        who_waited_goes_on_from_what_was_loaded,
+        while_copying(TransferEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
+        "the-load-has-failed",
+    ),
+    healthy(
+        who_waited_goes_on_from_what_was_loaded,
+        while_copying(TransferEnded(1, None), Loaded(2, 8, (5, 6))),
+        "another-transfer-has-ended",
+    ),
+    broken(
+        who_waited_goes_on_from_what_was_loaded,
+        "evicted-before-he-had-it",
+        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6))),
+        ("request r2", "goes on from 8, 16 tokens were loaded for it"),
+    ),
+    healthy(what_the_host_has_is_not_computed_again, admitting(ADMITTED._replace(start=16, end=18))),
+    healthy(what_the_host_has_is_not_computed_again, admitting(PLANNED, ADMITTED), "it-was-loaded-first"),
+    healthy(
+        what_the_host_has_is_not_computed_again, admitting(ADMITTED, least_load_len=9), "too-little-to-be-worth-it"
+    ),
+    healthy(what_the_host_has_is_not_computed_again, admitting(ADMITTED, room=False), "no-room-for-everybody"),
+    healthy(
+        what_the_host_has_is_not_computed_again,
+        admitting(Inserted(1, 8, 0, 16), ADMITTED),
+        "not-judged-once-something-came-in",
+    ),
+    healthy(
+        what_the_host_has_is_not_computed_again,
+        admitting(ADMITTED._replace(request_id=1)),
+        "the-next-chunk-of-one-who-has-begun",
+    ),
+    broken(
+        what_the_host_has_is_not_computed_again,
+        "computed-again",
+        admitting(ADMITTED),
+        ("request r2", "admitted at 8, with the host 16 tokens are cached"),
+    ),
+    broken(
+        what_the_host_has_is_not_computed_again,
+        "a-window-alone-is-missing",
+        admitting(ADMITTED, least_load_len=99, **IN_FULL),
+        ("request r2", "admitted at 8, with the host 16 tokens are cached"),
+    ),
+    healthy(nothing_is_lost_while_the_host_has_room, evicting(Demoted(3, "full", True), Removed(1, "full", False))),
+    healthy(
+        nothing_is_lost_while_the_host_has_room,
+        evicting(BACKED_UP, Removed(2, "full", True)),
+        "copied-in-the-same-step",
+    ),
+    healthy(
+        nothing_is_lost_while_the_host_has_room,
+        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=3),
+        "the-host-is-full-of-newer-copies",
+    ),
+    healthy(
+        nothing_is_lost_while_the_host_has_room,
+        evicting(Removed(2, "full", True), capacity=1),
+        "larger-than-the-host",
+    ),
+    broken(
+        nothing_is_lost_while_the_host_has_room,
+        "removed",
+        evicting(Removed(2, "full", True)),
+        ("node n2", f"removed for full, {LOST_N2.format('full')}"),
+    ),
+    broken(
+        nothing_is_lost_while_the_host_has_room,
+        "its-window-dropped",
+        evicting(Tombstoned(2, "swa", True)),
+        ("node n2", f"gave up its swa pages, {LOST_N2.format('swa')}"),
+    ),
+    broken(
+        nothing_is_lost_while_the_host_has_room,
+        "its-window-not-copied-with-it",
+        evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), Removed(2, "full", True)),
+        ("node n2", f"removed for full, {LOST_N2.format('swa')}"),
+    ),
+    broken(
+        nothing_is_lost_while_the_host_has_room,
+        "another-was-copied-for-which-there-was-room-beside-it",
+        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=4),
+        ("node n2", f"removed for full, {LOST_N2.format('full')}"),
+    ),
+    broken(
+        nothing_is_lost_while_the_host_has_room,
+        "a-load-came-onto-its-pages",
+        evicting(Removed(2, "full", True), FETCHED._replace(pages=(("full", (3, 4), (5, 6)), ("swa", (1, 2), (3, 4))))),
+        ("node n2", f"removed for full, {LOST_N2.format('full')}"),
+    ),
+    healthy(what_is_told_to_be_cached_is, LANDED),
+    healthy(
+        what_is_told_to_be_cached_is,
+        on_the_shelf(Stored(9, 0, 0, 0, ASKED[:8], "full", on_host=False), Dropped(9, 8, "full", on_host=False)),
+        "come-and-gone",
+    ),
+    broken(
+        what_is_told_to_be_cached_is,
+        "not-told",
+        replace(LANDED, events=()),
+        ("full", "has +2 cached pages, +0 were told"),
+        ("swa", "has +2 cached pages, +0 were told"),
+        ("host full", "has +2 cached pages, +0 were told"),
+        ("host swa", "has +2 cached pages, +0 were told"),
+    ),
+    broken(
+        what_is_told_to_be_cached_is,
+        "gone-too-early-and-come-too-soon",
+        while_copying(Dropped(3, 8, "full", on_host=False), Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True)),
+        ("full", "has +0 cached pages, -2 were told"),
+        ("host full", "has +0 cached pages, +2 were told"),
+    ),
+]
