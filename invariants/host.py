@@ -270,9 +270,11 @@ def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, c
 
 
 def _pages_of_a_backup(snapshot: Snapshot, node: NodeView) -> dict[str, int]:
-    """By pool on the host, the pages of a copy of a node, and of those before it that have none."""
-    chain_of = [one for one in snapshot.path(node.id) if one is node or not any(one.copies)]
+    """By pool on the host, the pages that it must have for a copy of a node: with those before it, but for windows
+    that are there."""
+    path, page_size = snapshot.path(node.id), snapshot.limits.page_size
+    new = [one for one in path if one is node or not any(one.copies)]
     return {
-        pool: sum(len(one.key) // snapshot.limits.page_size for one in chain_of if one.live[index])
-        for index, pool in enumerate(snapshot.host_pools)
+        pool: sum(len(one.key) // page_size for one in (path if component.window is None else new))
+        for pool, component in zip(snapshot.host_pools, snapshot.components, strict=True)
     }

@@ -90,18 +90,21 @@ class Backups:
 
     def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
         """Give up copies, least recently used first, until `need` pages are free; of nodes `beside` windows at most."""
-        candidates = self._cache.tree.candidates
-        passed_over = []
-        for component, ledger in enumerate(self._host.ledgers):
-            queue = candidates.copied_windows if component else candidates.copies
-            while ledger.num_free < need[component] and (node := queue.pop()) is not None:
-                if not component and node in beside:
-                    passed_over.append(node)
-                else:
-                    self._drop(node, component)
+        return all(
+            self._frees(component, count, beside=() if component else beside) for component, count in enumerate(need)
+        )
+
+    def _frees(self, component: int, count: int, *, beside: Sequence[Node]) -> bool:
+        candidates, ledger, passed_over = self._cache.tree.candidates, self._host.ledgers[component], []
+        queue = candidates.copied_windows if component else candidates.copies
+        while ledger.num_free < count and (node := queue.pop()) is not None:
+            if node in beside:
+                passed_over.append(node)
+            else:
+                self._drop(node, component)
         for node in passed_over:
             candidates.offer(node)
-        return all(ledger.num_free >= count for ledger, count in zip(self._host.ledgers, need, strict=True))
+        return ledger.num_free >= count
 
     def _drop(self, node: Node, component: int) -> None:
         dropped = self._cache.tree.drop_copy(node, component)

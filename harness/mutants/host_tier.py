@@ -206,7 +206,13 @@ ABORTED_WHILE_LOADING_STAYS = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("requests_are_in_one_place", "finished_requests_hold_nothing", "retracted_requests_hold_nothing"),
+    caught_by=(
+        "requests_are_in_one_place",
+        "finished_requests_hold_nothing",
+        "retracted_requests_hold_nothing",
+        "who_hangs_up_is_let_go",
+        "KeyError",
+    ),
 )
 
 FLUSH_FORGETS_THE_HOST = Mutant(
@@ -216,10 +222,16 @@ FLUSH_FORGETS_THE_HOST = Mutant(
     caught_by=("drained_pools_are_full",),
 )
 
-LOADED_IS_EVICTED_BEFORE_IT_IS_READ = Mutant(
+LOADED_AND_NOT_USED = Mutant(
     id="S140",
-    source="what has been loaded is anybody's before who waits for it has locked it, and is evicted again",
-    hunks=(Hunk(f"{TIER}.make_room", healthy="self._end_backups()", broken="self.poll()"),),
+    source="who waited for a load goes on from where it stood, and computes again what was loaded for it",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.prefix_cache:PrefixCache.extend",
+            healthy="if match.length > record.protected_len:",
+            broken="if False:",
+        ),
+    ),
     caught_by=("who_waited_goes_on_from_what_was_loaded",),
 )
 
@@ -239,6 +251,6 @@ PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
 WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the window of the node before it, and found no room",
-    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
+    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="() if component else beside", broken="beside"),),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
 )

@@ -307,7 +307,7 @@ CASES = [
     broken(
         nothing_is_lost_while_the_host_has_room,
         "another-was-copied-for-which-there-was-room-beside-it",
-        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=4),
+        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=6),
         ("node n2", f"removed for full, {LOST_N2.format('full')}"),
     ),
     broken(
