@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Demoted, Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
-from invariants.prefixes import longest_prefix
+from invariants.events import CopyDropped, Demoted, Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
+from invariants.prefixes import reachable_len
 from invariants.shadow import Shadow
 from invariants.view import TREE_KIND, NodeView, Snapshot
 from invariants.wording import deed_of, node_name
@@ -95,7 +95,7 @@ def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:
 
 
 def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView]:
-    """The ends of branches through victims which matched whole before the step, and do not after it.
+    """The ends of branches through victims which matched whole before the step, and do not after it, nor with the host.
 
     What went for want of room where the whole prefix is read is another matter.
     """
@@ -103,11 +103,12 @@ def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView
     windowed = {component.pool for component in after.components if component.window is not None}
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     lost = {event.node for event in gone if event.component not in windowed}
+    lost.update(event.node for event in change.events_of(CopyDropped))
     for leaf in before.nodes or ():
         path = before.path(leaf.id)
         ids = {node.id for node in path}
         if not before.children.get(leaf.id) and ids & victims and not ids & lost:
             key = list(chain.from_iterable(node.key for node in reversed(path)))
-            found = [longest_prefix(one, leaf.namespace, key).length for one in (before, after)]
+            found = [reachable_len(one, leaf.namespace, key) for one in (before, after)]
             if found[0] == len(key) > found[1]:
                 yield leaf

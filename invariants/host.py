@@ -187,7 +187,8 @@ def copies_come_before_eviction(change: Transition) -> bool:
     return (
         change.after.limits.writes_back
         and not change.before.transfers
-        and not any(view.to_host for view in change.after.transfers or ())
+        and not change.after.transfers
+        and all(event.to_host for event in change.events_of(TransferBegan))
         and all(event.failure is None for event in change.events_of(TransferEnded))
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from invariants.events import Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
+from invariants.events import CopyDropped, Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
 from invariants.view import NodeView, Snapshot
 from invariants.windows import tail_len
 
@@ -43,6 +43,8 @@ def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
             if node is not None and component is not None and not shadow.is_left_over(node):
                 yield shadow.choice(event, node, component)
             shadow.give_up(event, component)
+        elif isinstance(event, CopyDropped):
+            shadow.drop_copy(event)
 
 
 class Queues(NamedTuple):
@@ -100,10 +102,7 @@ class Shadow:
     def give_up(self, event: Victim, component: int | None) -> None:
         node = self.nodes.get(event.node)
         if node is not None and isinstance(event, Removed):
-            del self.nodes[node.id]
-            self._children[node.parent].remove(node.id)
-            self._bereft.add(node.parent)
-            self._offer_above(node)
+            self._take_out(node)
         elif node is not None and isinstance(event, Demoted):
             self.nodes[node.id] = node._replace(live=[False] * len(node.live))
             self._offer_above(node)
@@ -111,6 +110,19 @@ class Shadow:
             live = list(node.live)
             live[component] = False
             self.nodes[node.id] = node._replace(live=live)
+
+    def drop_copy(self, event: CopyDropped) -> None:
+        """The host gave something up; what is nowhere then goes, and what stood above it for it alone."""
+        node = self.nodes.get(event.node)
+        if node is not None:
+            kept = [
+                () if component.pool in event.pools else copies
+                for component, copies in zip(self._components, node.copies, strict=True)
+            ]
+            node = self.nodes[node.id] = node._replace(copies=tuple(kept))
+        while node is not None and not (any(node.live) or any(node.copies) or self._children.get(node.id)):
+            self._take_out(node)
+            node = self.nodes.get(node.parent)
 
     def is_left_over(self, node: NodeView) -> bool:
         """Is it a tombstone without children that had some?"""
@@ -128,6 +140,12 @@ class Shadow:
         alike = self._first(queues, component, is_in_tail=True) if is_in_tail else interior
         is_younger = alike is not None and alike.last_used < node.last_used and self._may_go(node, component)
         return Choice(event, node, interior if is_in_tail else None, alike if is_younger else None)
+
+    def _take_out(self, node: NodeView) -> None:
+        del self.nodes[node.id]
+        self._children[node.parent].remove(node.id)
+        self._bereft.add(node.parent)
+        self._offer_above(node)
 
     def _queued(self, component: int) -> Queues:
         queues = self._queues[component] = Queues([], [])

@@ -293,7 +293,8 @@ class Scheduler:
     def _rivalry(self) -> Rivalry | None:
         """The first who waits, and who runs and must yield to it; None where there is no such pair."""
         threshold = self._config.preemption_threshold
-        if threshold is None or self.chunked or not self.running or not len(self.waiting):
+        has_begun = self.chunked or self.loading.ready  # who goes on first
+        if threshold is None or has_begun or not self.running or not len(self.waiting):
             return None
         first = self._admission.in_order(self.waiting)[0]
         if all(first.priority <= request.priority + threshold for request in self.running):

@@ -310,12 +310,6 @@ CASES = [
         evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=6),
         ("node n2", f"removed for full, {LOST_N2.format('full')}"),
     ),
-    broken(
-        nothing_is_lost_while_the_host_has_room,
-        "a-load-came-onto-its-pages",
-        evicting(Removed(2, "full", True), FETCHED._replace(pages=(("full", (3, 4), (5, 6)), ("swa", (1, 2), (3, 4))))),
-        ("node n2", f"removed for full, {LOST_N2.format('full')}"),
-    ),
     healthy(what_is_told_to_be_cached_is, LANDED),
     healthy(
         what_is_told_to_be_cached_is,
