@@ -164,15 +164,17 @@ def it_is_known_what_is_loaded(change: Transition) -> bool:
     given=it_is_known_what_is_loaded,
 )
 def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
-    """Who is admitted with room for everybody loads what the host has for it, be it a window alone (sglang pull 27391).
+    """Who is admitted loads what the host has for it, be it a window alone (sglang pull 27391).
 
-    Judged against the tree before the step, so only while nothing has come into it or left it.
+    Only who is alone may begin without, where there is no room for all of it.  Judged against the tree before the
+    step, so only while nothing has come into it or left it.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
-    has_room = has_room_for_all(change.before)
+    others = [request for request in change.before.requests or () if request.place != WAITING]
+    is_bound = bool(others or change.before.launches) or has_room_for_all(change.before)
     for event in change.tree_events:
-        if isinstance(event, CHANGES_CONTENT) or not has_room:
+        if isinstance(event, CHANGES_CONTENT) or not is_bound:
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:
             request = waiting[event.request_id]
@@ -208,7 +210,8 @@ def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
     for event in change.tree_events:
         node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None
-        if node is not None and isinstance(event, (Removed, Tombstoned)):
+        is_left_over = isinstance(event, Removed) and node is not None and not all(node.live)  # it goes with a leaf
+        if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_left_over:
             lost = _uncopied(change, node, event, copied)
             need = _pages_of_a_backup(change.before, node)
             if lost and all(change.before.pool(pool).capacity >= count + newer[pool] for pool, count in need.items()):

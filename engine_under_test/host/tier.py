@@ -74,16 +74,19 @@ class HostTier:
     def make_room(self, need: Need) -> None:
         """Evict until `need` pages are free in each pool, as far as that goes.
 
-        With write-back what has no copy gets one first; what can get none goes when nothing else is left, or when the
+        With write-back what has no copy gets one first, and only what can get none goes for good; all does when the
         store fails or does not answer.
         """
         ledgers, waits = self._memory.ledgers.ledgers, self._policy.writes_back
+        hopeless: set[int] = set()
         while waits and (short := shortage(ledgers, need)):
-            spared = self._cache.evict(short, spares=lambda node: bool(lacking(node)))
-            begun = [node for node in spared if self._backups.begin(node)]
+            spared = self._cache.evict(short, spares=lambda node: node.id not in hopeless and bool(lacking(node)))
+            for node in spared:
+                if not self._backups.begin(node) and not self._backups.waits(node):
+                    hopeless.add(node.id)
             self._transfers.wait()
             succeeded = self._end_backups()
-            waits = bool(begun) and succeeded and not any(transfer.to_host for transfer in self.under_way)
+            waits = bool(spared) and succeeded and not any(transfer.to_host for transfer in self.under_way)
         self._cache.evict(shortage(ledgers, need))
 
     def pages_to_load(self, match: Match) -> Need:

@@ -60,8 +60,8 @@ WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
     hunks=(
         Hunk(
             f"{TIER}.make_room",
-            healthy="lambda node: bool(lacking(node))",
-            broken="lambda node: node.is_device_leaf and bool(lacking(node))",
+            healthy="node.id not in hopeless and bool(lacking(node))",
+            broken="node.is_device_leaf and node.id not in hopeless and bool(lacking(node))",
         ),
     ),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
@@ -252,5 +252,15 @@ WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the window of the node before it, and found no room",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="() if component else beside", broken="beside"),),
+    caught_by=("nothing_is_lost_while_the_host_has_room",),
+)
+
+WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
+    id="S143",
+    source="found here by random traffic: once one node could get no copy all that was next went without one, too",
+    hunks=(
+        Hunk(f"{TIER}.make_room", healthy="hopeless.add(node.id)", broken="waits = False"),
+        Hunk(f"{TIER}.make_room", healthy="waits = bool(spared) and succeeded", broken="waits = waits and succeeded"),
+    ),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
 )
