@@ -60,12 +60,14 @@ def copied(node, **changes):
     return while_copying(nodes=with_node(COPYING, node, **changes))
 
 
-def admitting(*events, room=True, least_load_len=8, **n4):
-    """r2 is to be admitted in an engine with plenty of pages, or with as many as there are."""
+def admitting(*events, room=True, alone=False, least_load_len=8, **n4):
+    """r2 is to be admitted in an engine with plenty of pages, or with as many as there are; beside r1, or alone."""
     state = replace(SHELVED, nodes=with_node(SHELVED, 4, **n4), limits=HOSTED._replace(least_load_len=least_load_len))
     if room:
         books = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
         state = replace(state, pools=tuple(books))
+    if alone:
+        state = replace(state, requests=(state.requests or ())[1:])
     return on_the_shelf(*events, before=state)
 
 
@@ -247,7 +249,7 @@ CASES = [
     healthy(
         what_the_host_has_is_not_computed_again, admitting(ADMITTED, least_load_len=9), "too-little-to-be-worth-it"
     ),
-    healthy(what_the_host_has_is_not_computed_again, admitting(ADMITTED, room=False), "no-room-for-everybody"),
+    healthy(what_the_host_has_is_not_computed_again, admitting(ADMITTED, room=False, alone=True), "alone-without-room"),
     healthy(
         what_the_host_has_is_not_computed_again,
         admitting(Inserted(1, 8, 0, 16), ADMITTED),
@@ -257,6 +259,12 @@ CASES = [
         what_the_host_has_is_not_computed_again,
         admitting(ADMITTED._replace(request_id=1)),
         "the-next-chunk-of-one-who-has-begun",
+    ),
+    broken(
+        what_the_host_has_is_not_computed_again,
+        "beside-another-without-room",
+        admitting(ADMITTED, room=False),
+        ("request r2", "admitted at 8, with the host 16 tokens are cached"),
     ),
     broken(
         what_the_host_has_is_not_computed_again,
