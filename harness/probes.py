@@ -28,6 +28,7 @@ class Watch:
         self._admitted: set[Stretch] = set()
         self._in_flight: dict[int, Sequence[Stretch]] = {}
         self._done: set[int] = set()
+        self._put_back: set[int] = set()
 
     def look(self, change: Transition) -> None:
         """Note every probe of `change` that is not noted yet."""
@@ -52,11 +53,11 @@ class Watch:
         self.seen.add("retracted")
         if any(request.place == "chunked" for request in change.before.requests or ()):
             self.seen.add("retracted_with_an_unfinished_chunk")
-        if any(not view.to_host for view in change.before.transfers or ()):
-            self.seen.add("retracted_while_something_loads")
+        self._put_back.add(event.request_id)
 
     def _on_preempted(self, change: Transition, event: seen.Preempted) -> None:
         self.seen.add("preempted")
+        self._put_back.add(event.request_id)
 
     def _on_ran_out(self, change: Transition, event: seen.RanOut) -> None:
         if event.request_id in self._computing():
@@ -105,8 +106,10 @@ class Watch:
             self.seen.add("copy_dropped_while_something_loads")
 
     def _on_load_planned(self, change: Transition, event: seen.LoadPlanned) -> None:
-        if event.transfer in {view.id for view in change.before.transfers or ()}:
+        if event.transfer and not any(count for _, count in event.firm):
             self.seen.add("load_under_way_joined")
+        if event.request_id in self._put_back:
+            self.seen.add("put_back_and_loaded_again")
 
     def _on_finished(self, change: Transition, event: seen.Finished) -> None:
         if event.reason in ("abort", "timeout"):
@@ -265,7 +268,7 @@ ENGINE_PROBES = {
     "load_failed": "what was to be loaded did not come",
     "backup_failed": "what was to be backed up was not copied",
     "copy_dropped_while_something_loads": "the host gave up a copy while it brought another",
-    "retracted_while_something_loads": "who ran gave back everything while the host was bringing something",
+    "put_back_and_loaded_again": "who had given back everything got it back from the host",
     "node_split_while_it_is_copied": "a node was split while it was copied to the host or from there",
     "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
 }

@@ -23,7 +23,7 @@ from harness.machines.draws import (
     stop_sets,
     troubles,
 )
-from harness.ops import Abort, AdvanceClock, Drain, Flush, Op, Pause, Pressure, Resume, Step, Submit
+from harness.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pause, Pressure, Resume, Step, Submit
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
@@ -87,9 +87,9 @@ FEW_PLACES = Load(
     settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
 )
 RETURNING = Load(
-    (1, 2, 4),
+    (16, 2, 24, 1),
     also=("return",) * 8,
-    settings=MappingProxyType({"prefix_sharing": True, "request_timeout_ms": None}),
+    settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
     needs_host=True,
 )
 # Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
@@ -157,11 +157,12 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     others = draw(st.lists(submissions(load), min_size=1, max_size=3))
     others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
-    again = (first,) * draw(st.integers(1, 2))
+    again = draw(st.sampled_from(((first,), (first, first), (first, others[0]), (others[0], first, others[-1]))))
     trouble = draw(troubles(faults)) if draw(st.integers(0, 2)) == 2 else ()
-    gives_up = (Abort(request=draw(ordinals())),) * (draw(st.integers(0, 3)) == 3)
-    steps = Step(count=draw(st.integers(1, 3)))
-    return first, Step(count=4), *others, Step(count=8), *trouble, *again, Step(), *gives_up, steps
+    is_slow = (Inject(fault="host.slow", count=draw(st.integers(3, 16))),) * draw(st.integers(0, 1))
+    gives_up = (Abort(request=draw(st.integers(0, 2))),) * (draw(st.integers(0, 1)))
+    before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
+    return first, Step(count=4), *others, before, *trouble, *is_slow, *again, Step(), *gives_up, after
 
 
 @st.composite

@@ -4,12 +4,12 @@ from harness.mutants.mutant import Hunk, Mutant
 
 EVICT = "engine_under_test.cache.evict"
 CANDIDATES = "engine_under_test.cache.lru:Candidates"
-CHOICE = "if victim.is_leaf and not any(victim.locks):"
+CHOICE = "if any(victim.locks) or"
 
 LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     id="B23",
     source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
-    hunks=(Hunk(f"{EVICT}:evict", healthy=CHOICE, broken="if victim.is_leaf and not victim.locks[component]:"),),
+    hunks=(Hunk(f"{EVICT}:_give_up", healthy=CHOICE, broken="if victim.locks[component] or"),),
     caught_by=(
         "AssertionError",
         "eviction_is_least_recently_used",
@@ -44,8 +44,8 @@ EVICTION_STOPS_AFTER_ONE = Mutant(
     hunks=(
         Hunk(
             f"{EVICT}:evict",
-            healthy="while eviction.freed[component] < wanted:",
-            broken="while not eviction.freed[component] and wanted > 0:",
+            healthy="while eviction.freed[component] + eviction.num_spared[component] < wanted:",
+            broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
         ),
     ),
     caught_by=("evictions_meet_their_need", "admitted_work_never_runs_out", "the_model_agrees"),
@@ -80,7 +80,7 @@ CHILDLESS_TOMBSTONES_STAY = Mutant(
     hunks=(
         Hunk(
             f"{EVICT}:_remove",
-            healthy="if node is not leaf and all(node.live):",
+            healthy="if node is not leaf and (all(node.live) or node.host.pages[0]):",
             broken="if node is not leaf:",
         ),
     ),

@@ -194,6 +194,7 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
         ),
     ),
     caught_by=("live_nodes_hold_live_pages",),
+    machine="host",
 )
 
 ABORTED_WHILE_LOADING_STAYS = Mutant(

@@ -32,9 +32,7 @@ PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
 CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
     id="B32",
     source="sglang releases 0.5.10: the test of the chunked slot was inverted, so a begun prompt never went on",
-    hunks=(
-        Hunk(f"{SCHEDULER}._prefill", healthy="if not self.chunked and not len(", broken="if self.chunked or not len("),
-    ),
+    hunks=(Hunk(f"{SCHEDULER}._prefill", healthy="if not begun and not len(", broken="if begun or not len("),),
     caught_by=("work_makes_progress", "who_is_next_is_admitted_if_it_fits"),
 )
 
@@ -61,7 +59,7 @@ DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._make_room",
-            healthy="self.custody.slide_windows(self.active, interval=1)",
+            healthy="self.custody.slide_windows(self.computing, interval=1)",
             broken="pass",
         ),
     ),
@@ -193,7 +191,7 @@ CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}.step",
-            healthy="self.custody.slide_windows(self.active, ",
+            healthy="self.custody.slide_windows(self.computing, ",
             broken="self.custody.slide_windows(self.running, ",
         ),
     ),

@@ -4,6 +4,7 @@ from harness.mutants.mutant import Hunk, Mutant
 
 TREE = "engine_under_test.cache.tree:RadixTree"
 CACHE = "engine_under_test.cache.prefix_cache:PrefixCache"
+LONGEST = "engine_under_test.cache.match:longest"
 
 KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
     id="B16",
@@ -48,8 +49,8 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
     source="sglang issue 35129: one SWA tombstone on the way vetoed the match of every long session",
     hunks=(
         Hunk(
-            f"{CACHE}.match",
-            healthy="elif not dead_until or end - dead_until >= self.tree.tail_len:",
+            LONGEST,
+            healthy="elif not dead_until or end - dead_until >= tree.tail_len:",
             broken="elif not dead_until:",
         ),
     ),
@@ -77,7 +78,7 @@ PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
 TOMBSTONE_MATCHES = Mutant(
     id="S9",
     source="a match that asks for the whole prefix only: its end may have no windowed pages",
-    hunks=(Hunk(f"{CACHE}.match", healthy="dead_until = end", broken="dead_until = 0"),),
+    hunks=(Hunk(LONGEST, healthy="dead_until = end", broken="dead_until = 0"),),
     caught_by=("matches_are_the_longest_valid", "locked_windows_are_live", "the_model_agrees"),
 )
 
