@@ -18,7 +18,7 @@ WINDOW_ONE_TOO_WIDE = Mutant(
             broken="mask = visible(queries, keys, pool.window and pool.window + 1)",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache",),
+    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
     model=MODEL,
 )
 
@@ -60,7 +60,7 @@ PAGE_BEFORE_IS_OVERWRITTEN = Mutant(
             broken="slot = pages[span.begin + page - (begin == start and page > 0)] * page_size - begin",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache",),
+    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
     model=MODEL,
 )
 

@@ -9,6 +9,7 @@ from harness.campaign import Plan, Result, Tallies, Worker, batch_seed, machine_
 from harness.fingerprint import slug
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.ledger import LedgerTraffic
+from harness.mutants.catalog import BY_ID
 from harness.oplog import OpLog
 from harness.probes import ENGINE_PROBES
 from harness.profiles import Profile
@@ -60,7 +61,8 @@ def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
 def test_a_finding_says_with_which_model_it_was_met():
     [finding] = work(model="tiny-qwen2", mutant="S110", stop_on_first=True, max_runs=None).findings.values()
 
-    assert (finding.log.header.model, finding.invariant) == ("tiny-qwen2", "logits_are_those_without_a_cache")
+    assert finding.log.header.model == "tiny-qwen2"
+    assert finding.invariant in BY_ID["S110"].caught_by
 
 
 def test_parts_of_an_engine_run_no_model():

@@ -130,7 +130,7 @@ BROKEN_HEADERS = [
     (
         "unknown machine",
         HEADER.replace("engine", "tre", 1),
-        f':1: the header: machine is "tre", want engine, ledger, tree; {CORRECT}',
+        f':1: the header: machine is "tre", want engine, ledger, tree, host; {CORRECT}',
     ),
     (
         "unknown fault",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine_under_test.config import EngineConfig
+from fakes.catalog import FAULTS
 from harness.engines.models import MODELS
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Recipe, Step, Submit
@@ -64,7 +65,7 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
     }
     assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
     assert all(0 <= share <= 1 for share in told["noops"].values())
-    assert list(told["faults"]) == ["pool.refuses", "client.gone", "forward.fails", "forward.late"]
+    assert list(told["faults"]) == list(FAULTS)
     assert not (tmp_path / ".swarden").exists()
 
 
