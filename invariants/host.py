@@ -8,9 +8,12 @@ from typing import NamedTuple
 from invariants.admission import has_room_for_all
 from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.events import (
+    LEAVINGS,
     Admitted,
+    Completed,
     Copied,
     Dropped,
+    Failed,
     Loaded,
     LoadPlanned,
     Removed,
@@ -172,9 +175,11 @@ def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
     waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
     others = [request for request in change.before.requests or () if request.place != WAITING]
-    is_bound = bool(others or change.before.launches) or has_room_for_all(change.before)
-    for event in change.tree_events:
-        if isinstance(event, CHANGES_CONTENT) or not is_bound:
+    has_room = has_room_for_all(change.before)
+    is_alone = not others and not change.before.launches
+    for event in change.events:
+        is_alone = is_alone or isinstance(event, (*LEAVINGS, Failed, Completed))  # or may be by now
+        if isinstance(event, CHANGES_CONTENT) or (is_alone and not has_room):
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:
             request = waiting[event.request_id]

@@ -48,18 +48,15 @@ class PrefixCache:
         farther = reach if reach and reach.length > length else None
         return Match(node, length, self._handles(node, length), farther)
 
-    def pages_to_lock(self, boundary: Boundary | Match) -> dict[str, int]:
-        """Evictable pages that a lock up to `boundary` would take from every pool; changes nothing."""
-        wanted = {}
-        lens = self.tree.covered_lens(boundary.length)
-        for index, (component, length) in enumerate(zip(self.tree.components, lens, strict=True)):
-            pages, end, top = 0, boundary.length, boundary.length - length
-            for node in boundary.node.upward():
-                if end <= top:
-                    break
-                if node.live[index] and not node.locks[index]:
-                    pages += (end - max(node.start, top)) // self._page_size
-                end = node.start
+    def pages_to_lock(self, match: Match) -> dict[str, int]:
+        """Evictable pages that locks on `match`, and on what a load could make of it, would take; changes nothing."""
+        wanted, (node, length) = {}, match.farthest
+        for index, component in enumerate(self.tree.components):
+            top = length - self.tree.covered_lens(length)[index]
+            pages = self._evictable_between(node, index, top, length)
+            if match.reach is not None:
+                own_top = match.length - self.tree.covered_lens(match.length)[index]
+                pages += self._evictable_between(match.node, index, own_top, min(match.length, top))
             wanted[component.name] = pages
         return wanted
 
@@ -180,6 +177,15 @@ class PrefixCache:
     def _handles(self, node: Node, length: int) -> list[int]:
         parts = [step.handles[: (length - step.start) // self._page_size] for step in node.upward()]
         return self._under_lock([handle for part in reversed(parts) for handle in part])
+
+    def _evictable_between(self, bottom: Node, component: int, top: int, end: int) -> int:
+        """Pages of [top, end), on the way up from `bottom`, that are there and that nobody has locked."""
+        pages = 0
+        for node in bottom.upward():
+            begin, stop = max(node.start, top), min(node.end, end)
+            if begin < stop and node.live[component] and not node.locks[component]:
+                pages += (stop - begin) // self._page_size
+        return pages
 
     def _under_lock(self, handles: list[int]) -> list[int]:
         """What a lock on the end of these keeps: of pages before the window only the unwindowed part."""

@@ -5,7 +5,7 @@ allocation; its estimate only decides whether to admit.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from engine_under_test.cache.match import Match
@@ -179,11 +179,11 @@ class Admission:
         if self._host is not None and self._host.load_under_way(match):
             load = dict.fromkeys(load, 0)
         extent, demand = self._first_stretch(request, match.farthest.length, book)
-        return Wish(match, self._cache.pages_to_lock(match.farthest), load, extent, demand)
+        return Wish(match, self._cache.pages_to_lock(match), load, extent, demand)
 
     def _wish_without_load(self, request: Request, match: Match, book: Book) -> Wish:
         extent, demand = self._first_stretch(request, match.length, book)
-        return Wish(match, self._cache.pages_to_lock(match), {}, extent, demand)
+        return Wish(match, self._cache.pages_to_lock(replace(match, reach=None)), {}, extent, demand)
 
     def _first_stretch(self, request: Request, start: int, book: Book) -> tuple[Extent, Demand]:
         whole = self._extent(request, start, most=book.budget)

@@ -129,18 +129,10 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         why="A lock covers nothing of a root, whose locks nobody reads.",
-        place="engine_under_test/cache/tree.py RadixTree.root",
+        place="engine_under_test/cache/tree.py RadixTree._root_node",
         changed=(
-            "- self.roots[namespace] = Node(self._num_nodes, namespace, None, 0, [], [], [True] * width, [0] * width)",
-            "+ self.roots[namespace] = Node(self._num_nodes, namespace, None, 0, [], [], [True] * width, [ 1] * width)",
-        ),
-    ),
-    Equivalent(
-        why="Above what a lock would cover nothing is counted, however far up the walk goes.",
-        place="engine_under_test/cache/prefix_cache.py PrefixCache.pages_to_lock",
-        changed=(
-            "- break",
-            "+ continue",
+            "- return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)",
+            "+ return Node(number, namespace, None, 0, [], [], [True] * width, [ 1] * width, nothing)",
         ),
     ),
     Equivalent(

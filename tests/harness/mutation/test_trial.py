@@ -33,7 +33,7 @@ def logs() -> dict[str, list[bytes]]:
     [
         pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "each_unit_has_one_owner", id="spoken of by an invariant"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
-        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/harness.engines", id="no import"),
+        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="no import"),
         pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="nothing that matters"),
     ],
