@@ -265,16 +265,3 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
     ),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
 )
-
-LOCK_BESIDE_A_LOAD_IS_NOT_PAID_FOR = Mutant(
-    id="S144",
-    source="found here by random traffic: a request locks what it has beside what it loads, and that was not counted",
-    hunks=(
-        Hunk(
-            "engine_under_test.cache.prefix_cache:PrefixCache.pages_to_lock",
-            healthy="if match.reach is not None:",
-            broken="if False:",
-        ),
-    ),
-    caught_by=("admitted_work_never_runs_out",),
-)

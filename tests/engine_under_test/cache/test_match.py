@@ -1,5 +1,7 @@
 """How far a prefix is cached: on the device, and with what the host has; and what is missing on the way."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine_under_test.cache.match import Boundary, Match, longest, num_missing, on_device, on_either
@@ -164,3 +166,17 @@ def test_to_look_for_what_the_host_has_changes_nothing():
     bench.match(KEY[:13])
 
     assert [(node.start, node.end, node.last_used) for node in bench.nodes()] == before
+
+
+def test_what_a_request_has_is_locked_beside_what_it_loads():
+    """The window at the end of what it could reach, and the one at the end of what is on the device: two pages each."""
+    bench = HostBench()
+    bench.cached(KEY)
+    here = bench.cache.match(KEY[:13], 0)
+
+    asked = replace(here, reach=bench.cache.match([*KEY, 1], 0).farthest)
+
+    assert (bench.cache.pages_to_lock(here), bench.cache.pages_to_lock(asked)) == (
+        {"full": 3, "swa": 2},
+        {"full": 6, "swa": 4},
+    )
