@@ -176,7 +176,7 @@ class Fetch(Op, frozen=True, tag="fetch"):
 
 
 class Ack(Op, frozen=True, tag="ack"):
-    """Take in the transfers that have ended, and begin the backups that are due."""
+    """Take in the transfers that have ended."""
 
 
 class Evict(Op, frozen=True, tag="evict"):

@@ -69,7 +69,13 @@ class HostSystem:
         return DRAIN_STEPS
 
     def do(self, op: Op) -> bool:
+        """Do an op, then begin the backups that are due."""
         self._num_ops += 1
+        worked = self._done(op)
+        self._tiered.tier.back_up()
+        return worked
+
+    def _done(self, op: Op) -> bool:
         match op:
             case Insert():
                 return self._insert(op)
@@ -138,6 +144,7 @@ class HostSystem:
         [row] = self._tiered.memory.table.rows.take(1, owner=owner)
         record = KVRecord(owner, row, self._tiered.cache.lock(match), match.length, match.length, match.length, length)
         record.write(self._tiered.memory.table, 0, match.handles)
+        self._tiered.tier.found(record.receipt.node)
         self._tiered.tier.make_room({pool.name: count for pool in self._tiered.memory.pools})
         try:
             record.write(
@@ -192,9 +199,8 @@ class HostSystem:
         return has_any
 
     def _flush(self) -> bool:
-        has_any = any(self._tiered.cache.evictable(pool.name) for pool in self._tiered.memory.pools)
         self._tiered.flush()
-        return has_any
+        return True
 
     def _inject(self, op: Inject) -> bool:
         if op.fault not in self._faults.known or not op.count or op.fault is None:
@@ -205,8 +211,7 @@ class HostSystem:
     def _acknowledge(self) -> bool:
         num_under_way = len(self._tiered.tier.under_way)
         self._tiered.tier.poll()
-        self._tiered.tier.back_up()
-        return bool(num_under_way or self._tiered.tier.under_way)
+        return bool(num_under_way)
 
     def _tokens(self, recipe: Recipe) -> list[int]:
         before: Sequence[int] = ()

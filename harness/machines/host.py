@@ -1,19 +1,20 @@
 """Random traffic for the host tier alone."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
 from harness.machines.base import Machine
 from harness.machines.draws import configurations, ordinals, rarely, recipes
-from harness.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Unlock
+from harness.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
 
 KINDS = (
     *("insert",) * 8,
     *("visit",) * 4,
     *("return",) * 6,
     *("evict",) * 4,
-    *("ack",) * 4,
     *("unlock",) * 3,
     "pressure",
     "trouble",
@@ -26,9 +27,11 @@ FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
 @st.composite
 def returns(draw: st.DrawFn) -> tuple[Op, ...]:
     """Somebody comes back to a prompt after others were served, and waits for what the host has."""
-    recipe, evict = draw(recipes()), Evict(need=(draw(st.integers(1, 16)), draw(st.integers(1, 16))))
-    waits = (Ack(),) * draw(st.integers(0, 2))
-    return Insert(recipe=recipe), Ack(), Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe)
+    recipe = Recipe(path=tuple(draw(st.lists(st.integers(0, 1), min_size=3, max_size=5))), stretch=8)  # several pages
+    evict = Evict(need=(256, 256))
+    waits = (Ack(),) * draw(st.integers(0, 1))
+    twice = (Insert(recipe=recipe), Insert(recipe=recipe))
+    return *twice, Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe)
 
 
 @st.composite
@@ -40,13 +43,11 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
             return (Insert(recipe=draw(recipes()), namespace=namespace, dead=draw(st.integers(0, 6))),)
         case "visit":
             recipe = draw(recipes())
-            return Insert(recipe=recipe), Ack(), Lock(recipe=recipe)
+            return Insert(recipe=recipe), Lock(recipe=recipe)
         case "return":
             return draw(returns())
         case "evict":
             return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
-        case "ack":
-            return Insert(recipe=draw(recipes())), Ack()
         case "unlock":
             return Lock(recipe=draw(recipes())), Unlock(receipt=draw(ordinals()))
         case "pressure":
@@ -55,7 +56,7 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
             fault, skip, count = draw(st.sampled_from(FAULTS)), draw(st.integers(0, 2)), draw(st.sampled_from((1, 3)))
             return Inject(fault=fault, skip=skip, count=count), *draw(returns()), Heal()
         case _:
-            return (draw(st.sampled_from((Flush(), Drain()))),)
+            return Insert(recipe=draw(recipes())), draw(st.sampled_from((Flush(), Drain())))
 
 
 class HostTraffic(Machine):
@@ -69,7 +70,7 @@ class HostTraffic(Machine):
         )
     )
     def configure(self, config: EngineConfig) -> None:
-        self.begin([config])
+        self.begin([replace(config, load_back_threshold=1)])
 
     @rule(ops=host_ops())
     def act(self, ops: tuple[Op, ...]) -> None:

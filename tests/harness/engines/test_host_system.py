@@ -7,7 +7,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver
 from harness.engines.host_system import HostSystem
-from harness.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Pressure, Recipe, Step, Unlock
+from harness.ops import Ack, Drain, Evict, Fetch, Heal, Inject, Insert, Lock, Pressure, Recipe, Step, Unlock
 from invariants.events import Copied, Demoted, Modelled, TransferBegan, TransferEnded
 
 CONFIG = EngineConfig(
@@ -89,7 +89,7 @@ def test_a_load_without_room_is_not_begun():
 
 @pytest.mark.parametrize(
     "op",
-    [Unlock(), Evict(), Flush(), Fetch(recipe=PROMPT), Ack(), Heal(), Inject(fault="forward.late"), Pressure(), Step()],
+    [Unlock(), Evict(), Fetch(recipe=PROMPT), Ack(), Heal(), Inject(fault="forward.late"), Pressure(), Step()],
     ids=lambda op: type(op).__name__,
 )
 def test_where_there_is_nothing_to_do_an_op_is_a_no_op(op):
