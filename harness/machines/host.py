@@ -54,7 +54,8 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
             return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
         case "trouble":
             fault, skip, count = draw(st.sampled_from(FAULTS)), draw(st.integers(0, 2)), draw(st.sampled_from((1, 3)))
-            return Inject(fault=fault, skip=skip, count=count), *draw(returns()), Heal()
+            ops, begun = draw(returns()), draw(st.sampled_from((4, 4, 4, 0)))  # mostly when all was backed up
+            return *ops[:begun], Inject(fault=fault, skip=skip, count=count), *ops[begun:], Heal()
         case _:
             return Insert(recipe=draw(recipes())), draw(st.sampled_from((Flush(), Drain())))
 
