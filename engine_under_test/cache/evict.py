@@ -27,8 +27,14 @@ class Eviction:
     tombstoned: list[Node] = field(default_factory=list)
     whole: list[Node] = field(default_factory=list)
     dead: list[Node] = field(default_factory=list)
-    spared: list[Node] = field(default_factory=list)
+    spared: dict[Node, None] = field(default_factory=dict)  # in order, each once
     num_spared: list[int] = field(default_factory=list)  # pages of theirs, by component
+
+    def take(self, node: Node) -> None:
+        """All that a node still has."""
+        for component, live in enumerate(node.live):
+            self.freed[component] += node.num_pages if live else 0
+        (self.whole if all(node.live) else self.dead).append(node)
 
     def due(self, component: int, wanted: int) -> int:
         """Of `wanted` pages those that should have come free; what stands above who was spared could not."""
@@ -48,7 +54,7 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
     """
     eviction = Eviction([0] * len(need), num_spared=[0] * len(need))
     for component, wanted in enumerate(need):
-        spared: list[Node] = []
+        spared: dict[Node, None] = {}
         while eviction.freed[component] + eviction.num_spared[component] < wanted:
             victim = _next_victim(tree, component)
             if victim is None:
@@ -57,10 +63,10 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
                 continue  # it stands in its queue twice
             if spares(victim):
                 eviction.num_spared[component] += victim.num_pages
-                spared.append(victim)
+                spared[victim] = None
             else:
                 _give_up(tree, victim, component, eviction)
-        eviction.spared += [node for node in spared if node not in eviction.spared]
+        eviction.spared |= spared
     for node in eviction.spared:
         tree.candidates.offer(node)
     return eviction
@@ -68,11 +74,10 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
 
 def _give_up(tree: RadixTree, victim: Node, component: int, eviction: Eviction) -> None:
     """All of a leaf that nobody has locked; of any other node its pages of the one component."""
-    if any(victim.locks) or not victim.is_device_leaf:
-        _tombstone(tree, victim, component, eviction)
-    elif victim.host.pages[0]:
+    may_go_whole = victim.is_device_leaf and not any(victim.locks)
+    if may_go_whole and victim.host.pages[0]:
         _demote(tree, victim, component, eviction)
-    elif victim.is_leaf:
+    elif may_go_whole and victim.is_leaf:
         _remove(tree, victim, component, eviction)
     else:
         _tombstone(tree, victim, component, eviction)
@@ -99,9 +104,7 @@ def _tombstone(tree: RadixTree, node: Node, component: int, eviction: Eviction) 
 
 def _demote(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> None:
     in_tail = tree.is_tail(leaf)
-    for index, live in enumerate(leaf.live):
-        eviction.freed[index] += leaf.num_pages if live else 0
-    (eviction.whole if all(leaf.live) else eviction.dead).append(leaf)
+    eviction.take(leaf)
     tree.demote(leaf)
     if tree.observer:
         tree.observer.notice(Demoted(leaf.id, tree.components[component].name, in_tail))
@@ -114,9 +117,7 @@ def _remove(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> 
         if node is not leaf and (all(node.live) or node.host.pages[0]):
             break
         above, in_tail = node.parent, tree.is_tail(node)
-        for index, live in enumerate(node.live):
-            eviction.freed[index] += node.num_pages if live else 0
-        (eviction.whole if all(node.live) else eviction.dead).append(node)
+        eviction.take(node)
         tree.remove(node)
         if tree.observer:
             tree.observer.notice(Removed(node.id, tree.components[component].name, in_tail))

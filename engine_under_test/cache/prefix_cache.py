@@ -147,7 +147,7 @@ class PrefixCache:
             names = [component.name for component in self.tree.components]
             to_free = [(pool, eviction.due(self._index[pool], count)) for pool, count in need.items()]
             self._observer.notice(Evicted(tuple(to_free), tuple(zip(names, eviction.freed, strict=True)), tuple(left)))
-        return eviction.spared
+        return list(eviction.spared)
 
     def evictable(self, pool: str) -> int:
         """Pages of `pool` that evictions could free now."""

@@ -4,12 +4,12 @@ from harness.mutants.mutant import Hunk, Mutant
 
 EVICT = "engine_under_test.cache.evict"
 CANDIDATES = "engine_under_test.cache.lru:Candidates"
-CHOICE = "if any(victim.locks) or"
+CHOICE = "victim.is_device_leaf and not any(victim.locks)"
 
 LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     id="B23",
     source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
-    hunks=(Hunk(f"{EVICT}:_give_up", healthy=CHOICE, broken="if victim.locks[component] or"),),
+    hunks=(Hunk(f"{EVICT}:_give_up", healthy=CHOICE, broken="victim.is_device_leaf and not victim.locks[component]"),),
     caught_by=(
         "AssertionError",
         "eviction_is_least_recently_used",
