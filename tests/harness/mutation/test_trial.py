@@ -40,7 +40,9 @@ def logs() -> dict[str, list[bytes]]:
 )
 def test_a_trial_says_what_killed_it(logs, path, healthy, broken, killed_by):
     """By the harness's own fingerprints, which name what spoke first."""
-    [trial] = trials([mutation(path, healthy, broken)], logs, seconds=20.0, workers=1)
+    seconds = 3.0 if killed_by == STUCK else 120.0
+
+    [trial] = trials([mutation(path, healthy, broken)], logs, seconds=seconds, workers=1)
 
     assert (trial.killed_by or "").startswith(killed_by or "")
     assert bool(trial.killed_by) == bool(killed_by)
