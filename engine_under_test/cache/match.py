@@ -1,6 +1,6 @@
 """How far a prefix is cached: on the device, and with what the host could bring back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,16 +59,20 @@ def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[No
     return best
 
 
+def pages_between(bottom: Node, top: int, end: int, page_size: int) -> Iterator[tuple[Node, int]]:
+    """On the way up from `bottom`, each node that has some of [top, end), with how many pages of it."""
+    for node in bottom.upward():
+        if node.end <= top:
+            break
+        begin, stop = max(node.start, top), min(node.end, end)
+        if begin < stop:
+            yield node, (stop - begin) // page_size
+
+
 def num_missing(tree: RadixTree, boundary: Boundary) -> list[int]:
     """Per component the pages up to `boundary` that are not on the device, of those that a reader needs there."""
-    missing = []
-    for index, length in enumerate(tree.covered_lens(boundary.length)):
-        pages, end, top = 0, boundary.length, boundary.length - length
-        for node in boundary.node.upward():
-            if end <= top:
-                break
-            if not node.live[index]:
-                pages += (end - max(node.start, top)) // tree.page_size
-            end = node.start
-        missing.append(pages)
+    missing, (bottom, end) = [], boundary
+    for index, length in enumerate(tree.covered_lens(end)):
+        walk = pages_between(bottom, end - length, end, tree.page_size)
+        missing.append(sum(pages for node, pages in walk if not node.live[index]))
     return missing

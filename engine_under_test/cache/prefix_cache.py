@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engine_under_test.cache.evict import evict, spare_nobody
 from engine_under_test.cache.locks import LockDesk, LockReceipt
-from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either
+from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either, pages_between
 from engine_under_test.cache.node import Component, Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import Insertion, RadixTree
@@ -180,12 +180,8 @@ class PrefixCache:
 
     def _evictable_between(self, bottom: Node, component: int, top: int, end: int) -> int:
         """Pages of [top, end), on the way up from `bottom`, that are there and that nobody has locked."""
-        pages = 0
-        for node in bottom.upward():
-            begin, stop = max(node.start, top), min(node.end, end)
-            if begin < stop and node.live[component] and not node.locks[component]:
-                pages += (stop - begin) // self._page_size
-        return pages
+        walk = pages_between(bottom, top, end, self._page_size)
+        return sum(pages for node, pages in walk if node.live[component] and not node.locks[component])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
         """What a lock on the end of these keeps: of pages before the window only the unwindowed part."""
