@@ -6,6 +6,7 @@ decides nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import NamedTuple, Protocol
 
 import torch
@@ -43,6 +44,16 @@ class SlotLayout(NamedTuple):
     outer: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
+
+    @property
+    def page_dim(self) -> int:
+        """Which dimension of the storage counts its pages."""
+        return len(self.outer)
+
+    @property
+    def rubbish(self) -> float:
+        """What shows in every result that it reaches: NaN, or -1 in whole numbers, of which none is negative."""
+        return nan if self.dtype.is_floating_point else -1
 
 
 class ForwardEntry(NamedTuple):

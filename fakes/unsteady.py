@@ -9,8 +9,6 @@ from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFail
 from fakes.faults import FaultPlan
 from fakes.places import readers, written_pages, written_slots
 
-RUBBISH = -1  # where storage has no NaN; no tag is negative
-
 
 class UnsteadyForward:
     """Another forward, which runs a pass only when it is collected, as late as may be, and permits these faults:
@@ -56,10 +54,10 @@ class UnsteadyForward:
         """Leave no trace of what was there; who was launched on top of it has nothing to go on from either."""
         for index, pool in enumerate(batch.pools):
             pages = pool.pages.tolist()
-            outer = len(self._layouts[pool.name].outer)
-            rubbish = float("nan") if pool.kv.is_floating_point() else RUBBISH
+            layout = self._layouts[pool.name]
             slots = torch.tensor(written_slots(batch, pool, pages), dtype=torch.int64, device=pool.kv.device)
-            pool.kv.flatten(outer, outer + 1).index_fill_(outer, slots, rubbish)
+            flat = pool.kv.flatten(layout.page_dim, layout.page_dim + 1)
+            flat.index_fill_(layout.page_dim, slots, layout.rubbish)
             spoiled = {page for of_entry in written_pages(batch, pool, pages) for page in of_entry}
             for launch, later in self._batches.items():
                 self._lost.setdefault(launch, set()).update(readers(later.pools[index], spoiled))

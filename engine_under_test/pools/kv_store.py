@@ -7,8 +7,6 @@ import torch
 from engine_under_test.config import PoolSpec
 from engine_under_test.ports import SlotLayout
 
-RUBBISH = -1  # in storage that knows no NaN; no token, no tag and no page is negative
-
 
 class KVStore:
     """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; line 0 is the padding page.
@@ -27,12 +25,11 @@ class KVStore:
     ) -> None:
         self.page_size = page_size
         self._kv: dict[str, torch.Tensor] = {}
-        self._page_dims: dict[str, int] = {}
+        self._layouts = {spec.name: layout(spec) for spec in pools}
         for spec in pools:
-            dtype, outer, inner, device = layout(spec)
+            dtype, outer, inner, device = self._layouts[spec.name]
             shape = (*outer, spec.num_pages + 1, page_size, *inner)
             self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
-            self._page_dims[spec.name] = len(outer)
 
     @property
     def pools(self) -> Sequence[str]:
@@ -43,10 +40,10 @@ class KVStore:
 
     def page_dim(self, pool: str) -> int:
         """Which dimension of the pool's storage counts its pages."""
-        return self._page_dims[pool]
+        return self._layouts[pool].page_dim
 
     def poison(self, pool: str, pages: Sequence[int]) -> None:
-        """Overwrite pages with what shows in every result that it reaches: NaN, or -1 in whole numbers."""
-        kv = self._kv[pool]
-        rubbish = float("nan") if kv.is_floating_point() else RUBBISH
-        kv.index_fill_(self._page_dims[pool], torch.tensor(pages, dtype=torch.int64, device=kv.device), rubbish)
+        """Overwrite pages with what shows in every result that it reaches."""
+        kv, layout = self._kv[pool], self._layouts[pool]
+        index = torch.tensor(pages, dtype=torch.int64, device=kv.device)
+        kv.index_fill_(layout.page_dim, index, layout.rubbish)

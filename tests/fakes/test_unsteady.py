@@ -4,7 +4,7 @@ import pytest
 
 from engine_under_test.ports import ForwardEntry, ForwardFailed
 from fakes.faults import faults_of
-from fakes.unsteady import RUBBISH, UnsteadyForward
+from fakes.unsteady import UnsteadyForward
 from tests.fakes.device import FIRST, NEXT, Device, passed
 
 
@@ -39,7 +39,7 @@ def test_a_pass_that_fails_leaves_rubbish():
 
     assert (str(caught.value), device.kv[3].tolist(), device.noted) == (
         "launch 1: the device gave up",
-        [RUBBISH, RUBBISH, 0, 0],
+        [-1, -1, 0, 0],
         [],
     )
 
@@ -58,7 +58,7 @@ def failed_before(entry: ForwardEntry, pages: list[int]) -> tuple[Device, list[i
 def test_who_was_launched_on_top_of_a_failed_pass_reads_writes_and_samples_nothing():
     device, sampled = failed_before(NEXT, [3])
 
-    assert (sampled, device.noted, device.kv[3].tolist()) == ([None], [], [RUBBISH, RUBBISH, 0, 0])
+    assert (sampled, device.noted, device.kv[3].tolist()) == ([None], [], [-1, -1, 0, 0])
 
 
 def test_another_request_that_was_launched_behind_a_failed_pass_is_computed():
