@@ -152,14 +152,20 @@ class Scheduler:
         book = self._admission.open_book(running, ratio=self.ratio.value)
         planned: list[Entry] = []
         for request in begun:
-            if request not in self.active:
+            if not self._has_begun(request):
                 continue  # it has given way to one before it
             entry = self._plan_chunk(request, book, alone=not planned and self._is_alone)
-            planned += [entry] if entry else []
-            if not entry.completes_input if entry else request in self.active:
+            if entry:
+                planned.append(entry)
+            is_parked, is_cut = not entry and self._has_begun(request), entry and not entry.completes_input
+            if is_parked or is_cut:
                 return self._take_in(planned)
         planned += self._plan_waiting(book, alone=not planned and self._is_alone)
         return self._take_in(planned)
+
+    def _has_begun(self, request: Request) -> bool:
+        """Does it hold KV, and is some of its input still to be launched?"""
+        return request is self.chunked or request in self.loading
 
     @property
     def _is_alone(self) -> bool:
