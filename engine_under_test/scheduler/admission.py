@@ -41,7 +41,8 @@ WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang
 class Wish:
     """What a request that waits would lock, load, compute and need, were it admitted now.
 
-    `demand` is that of its first stretch; `load` are pages besides, {} where it has nothing to wait for.
+    `demand` is that of its first stretch; `load` are pages besides, {} where it has nothing to wait for, and `shared`
+    is the transfer that brings them for somebody else already, where there is one.
     """
 
     match: Match
@@ -49,6 +50,7 @@ class Wish:
     load: Need
     extent: Extent
     demand: Demand
+    shared: int | None = None
 
     @property
     def total(self) -> Need:
@@ -176,10 +178,11 @@ class Admission:
         load = self._host.pages_to_load(match) if self._host is not None else {}
         if not load:
             return self._wish_without_load(request, match, book)
-        if self._host is not None and self._host.load_under_way(match):
+        shared = self._host.load_under_way(match) if self._host is not None else None
+        if shared:
             load = dict.fromkeys(load, 0)
         extent, demand = self._first_stretch(request, match.farthest.length, book)
-        return Wish(match, self._cache.pages_to_lock(match), load, extent, demand)
+        return Wish(match, self._cache.pages_to_lock(match), load, extent, demand, shared)
 
     def _wish_without_load(self, request: Request, match: Match, book: Book) -> Wish:
         extent, demand = self._first_stretch(request, match.length, book)
@@ -199,7 +202,7 @@ class Admission:
         record = self._open_record(request, wish.match)
         length, load = wish.match.farthest.length, wish.load
         try:
-            transfer = self._host.load_under_way(wish.match) or self._host.load(wish.match, load)
+            transfer = wish.shared or self._host.load(wish.match, load)
         except PoolExhausted:
             length, load, transfer = wish.match.length, dict.fromkeys(load, 0), 0
         if self._observer:
