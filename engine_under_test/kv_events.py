@@ -1,6 +1,7 @@
 """The field's KV events: which blocks of tokens are cached where, for whoever routes requests by them."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -35,32 +36,44 @@ class BlockRemoved:
     block_hashes: tuple[str, ...]
 
 
-KVEvent = BlockStored | BlockRemoved
+@dataclass(frozen=True, slots=True)
+class EventsLost:
+    """So many events came before the next one and were given up, since nobody asked: what was heard before is stale."""
+
+    count: int
+
+
+KVEvent = BlockStored | BlockRemoved | EventsLost
+MOST_EVENTS = 65_536  # kept for whoever asks; a cache of as many pages tells fewer in a step
 
 
 class KVEvents:
     """An observer that tells the KV events since it was asked last, in order; give it to an engine among its ports.
 
-    Whoever follows all of them knows what is cached.  Costs a hash of each page that comes into the cache.
+    Whoever follows all of them knows what is cached.  Costs a hash of each page that comes into the cache.  Of what
+    nobody asks for the last `most` are kept.
     """
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, *, most: int = MOST_EVENTS) -> None:
         self._page_size = page_size
         self._hashes: dict[int, Sequence[str]] = {}  # by node, of its pages in order
-        self._told: list[KVEvent] = []
+        self._told: deque[KVEvent] = deque(maxlen=most)
+        self._num_lost = 0
 
     def __iter__(self) -> Iterator[KVEvent]:
-        """Each event once."""
-        told, self._told = self._told, []
-        return iter(told)
+        """Each event once; first of all, how many were lost."""
+        lost, told = self._num_lost, list(self._told)
+        self._num_lost = 0
+        self._told.clear()
+        return iter([EventsLost(lost), *told] if lost else told)
 
     def notice(self, event: Event) -> None:
         match event:
             case Stored():
-                self._told.append(self._stored(event))
+                self._tell(self._stored(event))
             case Dropped():
                 tier = HOST if event.on_host else DEVICE
-                self._told.append(BlockRemoved(event.component, tier, tuple(self._hashes[event.node])))
+                self._tell(BlockRemoved(event.component, tier, tuple(self._hashes[event.node])))
             case Split():
                 pages = event.length // self._page_size
                 hashes = self._hashes.get(event.node, ())
@@ -69,6 +82,10 @@ class KVEvents:
                 self._hashes.pop(event.node, None)
             case _:
                 pass
+
+    def _tell(self, event: KVEvent) -> None:
+        self._num_lost += len(self._told) == self._told.maxlen
+        self._told.append(event)
 
     def _stored(self, event: Stored) -> BlockStored:
         before = self._hashes.get(event.parent, ())

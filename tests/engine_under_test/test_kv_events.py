@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.engine import create_engine
-from engine_under_test.events import Dropped, Split, Stored, Uprooted
-from engine_under_test.kv_events import DEVICE, HOST, BlockRemoved, BlockStored, KVEvents
+from engine_under_test.events import Dropped, Event, Split, Stored, Uprooted
+from engine_under_test.kv_events import DEVICE, HOST, BlockRemoved, BlockStored, EventsLost, KVEvents
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
@@ -48,6 +48,19 @@ def test_a_block_is_named_with_all_that_is_before_it():
 
     assert second.parent_hash == first.block_hashes[-1]
     assert second.block_hashes != told(NEXT_PAGE._replace(parent=0))[0].block_hashes
+
+
+def test_of_what_nobody_asks_for_the_last_are_kept_and_the_rest_is_counted():
+    kv_events = KVEvents(page_size=4, most=2)
+    events: list[Event] = [TWO_PAGES, NEXT_PAGE, Dropped(2, 4, "full", on_host=False)]
+    for event in events:
+        kv_events.notice(event)
+
+    lost, *kept = kv_events
+
+    assert lost == EventsLost(1)
+    assert [type(event) for event in kept] == [BlockStored, BlockRemoved]
+    assert list(kv_events) == []
 
 
 def test_namespaces_have_blocks_of_their_own():
