@@ -1,10 +1,12 @@
 """From a recipe to token ids."""
 
+from collections import deque
 from collections.abc import Sequence
 
 from harness.ops import Recipe
 
 BRANCHES = 4
+MOST_PROMPTS = 8  # remembered, for recipes to continue
 FIRST_TOKEN = 1000  # outputs of the stand-in model are below, so a prompt collides with one only on purpose
 
 
@@ -20,3 +22,19 @@ def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
         tokens += [base + offset % 64 for offset in range(recipe.stretch)]
     kept = max(1, len(tokens) - recipe.cut)
     return tokens[:kept] or [FIRST_TOKEN]
+
+
+class Prompts:
+    """The last that were used, for recipes that continue one."""
+
+    def __init__(self) -> None:
+        self._last: deque[list[int]] = deque(maxlen=MOST_PROMPTS)
+
+    def add(self, tokens: list[int]) -> None:
+        self._last.append(tokens)
+
+    def expand(self, recipe: Recipe) -> list[int]:
+        """The prompt of a recipe, behind the one that it continues where there is any."""
+        if recipe.continues is None or not self._last:
+            return expand(recipe)
+        return expand(recipe, self._last[recipe.continues % len(self._last)])

@@ -1,6 +1,5 @@
 """The host tier of one engine alone, over its pools and its prefix cache, with pages that hold what they should."""
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,12 +20,11 @@ from harness.engines.neighbour import Neighbour
 from harness.engines.swarden import EventLog
 from harness.engines.tiered_cache import TieredCache
 from harness.ops import Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.recipes import expand
+from harness.recipes import Prompts
 from invariants import events as seen
 from invariants import view
 from invariants.reference import Reference
 
-MOST_PROMPTS = 8  # inserted last, for recipes to continue
 DRAIN_STEPS = 50
 READER = "reader"
 
@@ -57,7 +55,7 @@ class HostSystem:
         self._neighbour = Neighbour(self._tiered.memory)
         self._walk = MemoryWalk(self._tiered.memory, self._tiered.cache.tree)
         self._readers: dict[int, LockReceipt] = {}
-        self._prompts: deque[list[int]] = deque(maxlen=MOST_PROMPTS)
+        self._prompts = Prompts()
         self._num_ops = 0
 
     @property
@@ -100,8 +98,7 @@ class HostSystem:
 
     def heal(self) -> None:
         self._faults.heal()
-        for pool in range(self._neighbour.num_pools):
-            self._neighbour.hold(pool, 0)
+        self._neighbour.let_go()
 
     def clear(self) -> None:
         """Every reader goes, then everything cached."""
@@ -160,7 +157,7 @@ class HostSystem:
         self._tiered.cache.publish(record, tokens, namespace=op.namespace, end=length)
         self._tiered.tier.published(record.receipt.node)
         self._tiered.close(record)
-        self._prompts.append(tokens[:length])
+        self._prompts.add(tokens[:length])
         return True
 
     def _fetch(self, op: Fetch) -> bool:
@@ -214,7 +211,4 @@ class HostSystem:
         return bool(num_under_way)
 
     def _tokens(self, recipe: Recipe) -> list[int]:
-        before: Sequence[int] = ()
-        if recipe.continues is not None and self._prompts:
-            before = self._prompts[recipe.continues % len(self._prompts)]
-        return expand(recipe, before)[: self._config.max_context_len]
+        return self._prompts.expand(recipe)[: self._config.max_context_len]

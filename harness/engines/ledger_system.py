@@ -60,7 +60,7 @@ class LedgerSystem:
         return worked
 
     def heal(self) -> None:
-        for pool in range(self._neighbour.num_pools):
+        for pool in range(len(self._memory.pools)):
             self._hold(pool, 0)
         self._compare("heal")
 

@@ -14,10 +14,6 @@ class Neighbour:
         self._ledgers = memory.ledgers.ledgers
         self._held: dict[str, list[int]] = {ledger.name: [] for ledger in self._ledgers}
 
-    @property
-    def num_pools(self) -> int:
-        return len(self._ledgers)
-
     def hold(self, pool: int, pages: int) -> bool:
         """Let the pages of a pool (its ordinal) go and take up to `pages` of it; False where neither was any."""
         ledger = self._ledgers[pool % len(self._ledgers)]
@@ -25,6 +21,11 @@ class Neighbour:
         ledger.free(let_go, owner=PRESSURE, cause="pressure let go")
         self._held[ledger.name] = ledger.take_checked(min(pages, ledger.num_free), owner=PRESSURE)
         return bool(let_go or self._held[ledger.name])
+
+    def let_go(self) -> None:
+        """Of every pool."""
+        for pool in range(len(self._ledgers)):
+            self.hold(pool, 0)
 
     def held(self, pool: str) -> tuple[int, ...]:
         return tuple(self._held[pool])

@@ -1,6 +1,5 @@
 """The prefix cache of one engine alone, over its pools, beside a naive model of it."""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,11 +15,9 @@ from harness.engines.modelled_cache import Found, ModelledCache, Reader
 from harness.engines.neighbour import Neighbour
 from harness.engines.swarden import EventLog
 from harness.ops import Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
-from harness.recipes import expand
+from harness.recipes import Prompts
 from invariants import view
 from invariants.reference import Reference
-
-MOST_PROMPTS = 8  # inserted last, for recipes to continue
 
 
 class TreeSystem:
@@ -40,7 +37,7 @@ class TreeSystem:
         self._neighbour = Neighbour(self._memory)
         self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
         self._readers: list[Reader] = []
-        self._prompts: deque[list[int]] = deque(maxlen=MOST_PROMPTS)
+        self._prompts = Prompts()
         self._num_ops = 0
 
     @property
@@ -58,8 +55,7 @@ class TreeSystem:
         return worked
 
     def heal(self) -> None:
-        for pool in range(self._neighbour.num_pools):
-            self._neighbour.hold(pool, 0)
+        self._neighbour.let_go()
 
     def clear(self) -> None:
         """Every reader goes, then everything cached."""
@@ -126,7 +122,7 @@ class TreeSystem:
         self._give_up_window(reader, self._frontier(reader.record, op.dead))
         self._cache.publish(reader, tokens, op.namespace)
         self._close(reader)
-        self._prompts.append(tokens)
+        self._prompts.add(tokens)
         return True
 
     def _lock(self, op: Lock) -> bool:
@@ -164,10 +160,7 @@ class TreeSystem:
         return has_any
 
     def _tokens(self, recipe: Recipe) -> list[int]:
-        before: Sequence[int] = ()
-        if recipe.continues is not None and self._prompts:
-            before = self._prompts[recipe.continues % len(self._prompts)]
-        return expand(recipe, before)[: self._config.max_context_len]
+        return self._prompts.expand(recipe)[: self._config.max_context_len]
 
     def _match(self, tokens: Sequence[int], namespace: int) -> Found:
         found = self._cache.match(tokens, namespace)
