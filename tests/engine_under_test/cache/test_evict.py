@@ -247,12 +247,12 @@ def test_what_goes_is_reported_by_node():
 
 
 def test_a_branch_of_many_short_nodes_can_be_evicted():
-    """A conversation that grew token by token, all of it within the window."""
+    """A node for each token, more than calls can be nested, and all of them within the window."""
     tree = RadixTree((Component("full", None), Component("swa", 4096)), page_size=1)
     tokens = list(range(1100))
-    for end in range(1, len(tokens) + 1):
-        pages = list(range(1, end + 1))
-        tree.insert(tokens[:end], pages, namespace=0, protected_len=end - 1, frontier=0)
+    node = tree.insert(tokens, list(range(1, 1101)), namespace=0, protected_len=0, frontier=0).node
+    for _ in tokens[1:]:
+        tree.split(node, 1)
 
     assert evict(tree, [0, 1]).freed == [0, 1]
 

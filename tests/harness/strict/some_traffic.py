@@ -90,6 +90,8 @@ def served(config: EngineConfig, ops: Sequence[Op]) -> set[str]:
             told |= {type(event).__name__ for event in system.take_events()}
     system.heal()
     for _ in range(system.drain_bound):
+        if not system.has_work:
+            break
         system.do(Step())
         system.take_events()
     assert not system.has_work, f"work is left after {system.drain_bound} steps"
