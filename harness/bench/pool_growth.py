@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.strict_overhead import Load, Served, config_of
+from harness.bench.load import Load, Served, config_of
 from harness.strict.checker import StrictChecker, audit
 
 SMALL_PAGES, LARGE_PAGES = 64, 65_536

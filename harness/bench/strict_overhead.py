@@ -3,17 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import process_time
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
 from engine_under_test.events import Event
-from engine_under_test.ports import Observer, Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.bench.load import PAGES, Load, Served, config_of
 from harness.strict.checker import StrictChecker, audit, census, sums
 
 CHECKERS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
@@ -21,37 +15,7 @@ CPU_SECONDS = 10.0  # a level
 BLOCK_STEPS = 16  # at a time with one engine: asking for the time is not free
 LEAST_BLOCKS = 4
 WARM_STEPS = 100
-RUNNING = 64
-PAGES = 65_536
-FAMILIES = 16  # of prompts with the same start
 THOUSAND_PAGES = 1000
-
-
-def config_of(pages: int, running: int) -> EngineConfig:
-    """Two pools of `pages` pages each."""
-    return EngineConfig(
-        page_size=16,
-        full_pages=pages,
-        swa_pages=pages,
-        sliding_window=128,
-        max_running_requests=running,
-        max_context_len=2048,
-        chunk_len=2048,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """As many requests as may run, each replaced as it ends: a prompt that begins as others do, and its output."""
-
-    running: int = RUNNING
-    shared_len: int = 256
-    own_len: int = 256
-    max_new_tokens: int = 128
-
-    def prompt(self, number: int) -> list[int]:
-        family = number % FAMILIES
-        return [*range(family, family + self.shared_len), *range(number << 20, (number << 20) + self.own_len)]
 
 
 @dataclass(frozen=True)
@@ -89,39 +53,6 @@ class Listener:
 
     def notice(self, event: Event) -> None:
         pass
-
-
-class Served:
-    """One engine under a load, and the CPU seconds of its steps."""
-
-    def __init__(self, config: EngineConfig, load: Load, observer: Observer | None) -> None:
-        self.cpu_seconds = 0.0
-        self.num_running = 0
-        self._load = load
-        self._engine = Engine(config, Ports(FakeForward(ReferenceModel()), FakeClock(), observer))
-        self._num_submitted = self._num_alive = 0
-        if isinstance(observer, StrictChecker):
-            observer.attach(self._engine)
-
-    def run(self, steps: int) -> None:
-        """Steps, each with as many requests as may run; `cpu_seconds` is what they took."""
-        began = process_time()
-        for _ in range(steps):
-            self._step()
-        self.cpu_seconds = process_time() - began
-
-    def _step(self) -> None:
-        while self._num_alive < self._load.running:
-            self._engine.submit(
-                self._load.prompt(self._num_submitted),
-                # Not all of one length, or they all end at once.
-                SamplingParams(self._load.max_new_tokens - self._num_submitted % 32),
-            )
-            self._num_submitted += 1
-            self._num_alive += 1
-        outputs = self._engine.step()
-        self._num_alive -= sum(output.finish_reason is not None for output in outputs)
-        self.num_running = len(self._engine.scheduler.running)
 
 
 def measure(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import generation, pool_growth, shrinking, strict_overhead
+from harness.bench import generation, idle_host, pool_growth, shrinking, strict_overhead
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
@@ -21,6 +21,7 @@ class Part(StrEnum):
     STRICT = "strict"
     SHRINKING = "shrinking"
     GENERATION = "generation"
+    HOST = "host"
 
 
 class Measured(NamedTuple):
@@ -42,7 +43,8 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one;
-    our shrinker against that of Hypothesis; generation against the continuous batching of transformers.
+    our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
+    idle host tier against steps without one.
     """
     prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
@@ -50,6 +52,7 @@ def bench(
         Part.STRICT: lambda: _strict(pairs, strict_seconds),
         Part.SHRINKING: _shrinking,
         Part.GENERATION: lambda: _generation(pairs),
+        Part.HOST: lambda: _host(pairs),
     }
     measured = []
     with progress() as bar:
@@ -82,6 +85,18 @@ def _shrinking() -> Measured:
 def _generation(rounds: int) -> Measured:
     races = generation.race_all(rounds=rounds)
     return Measured(generation.figures(races), generation.text(races))
+
+
+def _host(pairs: int) -> Measured:
+    cost = idle_host.measure(pairs=pairs)
+    return Measured(
+        {
+            "idle_host_ratio": round(cost.ratio, 3),
+            "idle_host_us": [round(cost.with_us, 1), round(cost.without_us, 1)],
+        },
+        f"steps per second with an idle host tier / without one: {cost.ratio:.2f} "
+        f"({cost.with_us:.0f} us / {cost.without_us:.0f} us of CPU a step)",
+    )
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:

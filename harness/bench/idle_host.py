@@ -1,0 +1,39 @@
+"""What a host tier costs that has nothing to do: the same traffic with it and without, in turns."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from harness.bench.load import PAGES, Load, Served, config_of
+
+PAIRS = 5
+BLOCKS_PER_PAIR = 12
+BLOCK_STEPS = 16
+WARM_STEPS = 100
+
+
+@dataclass(frozen=True)
+class IdleHost:
+    """Steps per second with the tier over those without it, and microseconds of CPU a step; medians over blocks."""
+
+    ratio: float
+    with_us: float
+    without_us: float
+
+
+def measure(*, pairs: int = PAIRS, pages: int = PAGES, load: Load | None = None) -> IdleHost:
+    """The device has room for everything, so that a tier that writes back is never asked for anything."""
+    load = load or Load()
+    tier = {"host_full_pages": pages, "host_swa_pages": pages, "host_policy": "write_back"}
+    without, hosted = both = [Served(config_of(pages, load.running, **one), load, None) for one in ({}, tier)]
+    for served in both:
+        served.run(WARM_STEPS)
+    costs: list[tuple[float, float]] = []
+    for block in range(pairs * BLOCKS_PER_PAIR):
+        for served in both if block % 2 else reversed(both):
+            served.run(BLOCK_STEPS)
+        costs.append((without.cpu_seconds, hosted.cpu_seconds))
+    host = hosted.engine.memory.host
+    assert host is not None, "the engine has a host tier"
+    assert all(ledger.num_free == ledger.capacity for ledger in host.ledgers), "the host tier was idle"
+    without_us, with_us = (median(of_one) / BLOCK_STEPS * 1e6 for of_one in zip(*costs, strict=True))
+    return IdleHost(median(plain / tiered for plain, tiered in costs), with_us, without_us)

@@ -1,0 +1,78 @@
+"""The load under which engine steps are timed."""
+
+from dataclasses import dataclass
+from time import process_time
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine
+from engine_under_test.ports import Observer, Ports
+from engine_under_test.sampling import SamplingParams
+from fakes.clock import FakeClock
+from fakes.forward import FakeForward
+from harness.engines.swarden import ReferenceModel
+from harness.strict.checker import StrictChecker
+
+RUNNING = 64
+PAGES = 65_536
+FAMILIES = 16  # of prompts with the same start
+
+
+def config_of(pages: int, running: int, **settings: object) -> EngineConfig:
+    """Two pools of `pages` pages each, with `settings` besides."""
+    usual = EngineConfig(
+        page_size=16,
+        full_pages=pages,
+        swa_pages=pages,
+        sliding_window=128,
+        max_running_requests=running,
+        max_context_len=2048,
+        chunk_len=2048,
+    )
+    return EngineConfig.from_mapping(usual.to_mapping() | settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """As many requests as may run, each replaced as it ends: a prompt that begins as others do, and its output."""
+
+    running: int = RUNNING
+    shared_len: int = 256
+    own_len: int = 256
+    max_new_tokens: int = 128
+
+    def prompt(self, number: int) -> list[int]:
+        family = number % FAMILIES
+        return [*range(family, family + self.shared_len), *range(number << 20, (number << 20) + self.own_len)]
+
+
+class Served:
+    """One engine under a load, and the CPU seconds of its steps."""
+
+    def __init__(self, config: EngineConfig, load: Load, observer: Observer | None) -> None:
+        self.cpu_seconds = 0.0
+        self.num_running = 0
+        self._load = load
+        self.engine = Engine(config, Ports(FakeForward(ReferenceModel()), FakeClock(), observer))
+        self._num_submitted = self._num_alive = 0
+        if isinstance(observer, StrictChecker):
+            observer.attach(self.engine)
+
+    def run(self, steps: int) -> None:
+        """Steps, each with as many requests as may run; `cpu_seconds` is what they took."""
+        began = process_time()
+        for _ in range(steps):
+            self._step()
+        self.cpu_seconds = process_time() - began
+
+    def _step(self) -> None:
+        while self._num_alive < self._load.running:
+            self.engine.submit(
+                self._load.prompt(self._num_submitted),
+                # Not all of one length, or they all end at once.
+                SamplingParams(self._load.max_new_tokens - self._num_submitted % 32),
+            )
+            self._num_submitted += 1
+            self._num_alive += 1
+        outputs = self.engine.step()
+        self._num_alive -= sum(output.finish_reason is not None for output in outputs)
+        self.num_running = len(self.engine.scheduler.running)

@@ -1,0 +1,20 @@
+"""The tier that is timed is there and idle; what it costs is the benchmark's business."""
+
+import pytest
+
+from harness.bench.idle_host import measure
+from harness.bench.load import Load
+
+SMALL = Load(running=2, shared_len=32, own_len=32, max_new_tokens=40)
+
+
+def test_both_engines_are_timed():
+    cost = measure(pairs=1, pages=2048, load=SMALL)
+
+    assert min(cost.with_us, cost.without_us) > 0
+    assert cost.ratio > 0
+
+
+def test_a_tier_that_was_used_is_not_timed():
+    with pytest.raises(AssertionError, match="idle"):
+        measure(pairs=1, pages=64, load=SMALL)
