@@ -8,7 +8,7 @@ from harness.bench.shrinking import Comparison, Effort, compare, figures
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     """Of a bug that is met in one of the first runs."""
-    return compare("B34")
+    return compare("S12")
 
 
 def test_our_shrinker_executes_a_tenth_of_the_steps_at_most(comparison):
