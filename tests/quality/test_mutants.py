@@ -15,7 +15,7 @@ from harness.verdict import told_by
 
 ROOT = Path(__file__).parents[2]
 OPLOGS = Path(__file__).with_name("oplogs")
-COLD_STARTS = ("B30", "B18", "B8")
+COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)
 CPU_SECONDS = 60
 MOST_OPS, MOST_STEPS = 12, 40
