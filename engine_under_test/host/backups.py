@@ -13,7 +13,7 @@ from engine_under_test.units import TREE
 class Backups:
     """Copies nodes, and with a node those before it that have no copy, so that what the host has begins at a root.
 
-    Pages on the host are the backup's until it is acknowledged, then the tree's.
+    Pages on the host are the backup's until it is acknowledged, then the tree's; `num_copied` counts them by component.
     """
 
     def __init__(self, memory: KVMemory, host: HostMemory, cache: PrefixCache, transfers: Transfers) -> None:
@@ -21,6 +21,7 @@ class Backups:
         self._host = host
         self._cache = cache
         self._transfers = transfers
+        self.num_copied = [0] * len(memory.pools)
 
     def begin(self, node: Node) -> bool:
         """Start to copy what the host lacks of a node; False where there is nothing, or no room, or it must wait."""
@@ -61,6 +62,7 @@ class Backups:
             node.host.is_filling = False
             if succeeded and (node.host.pages[0] if component else self._goes_on(node)):
                 self._cache.tree.set_copy(node, component, part.on_host)
+                self.num_copied[component] += len(part.on_host)
                 ledger.give(part.on_host, from_owner=transfer.owner, to_owner=TREE)
             else:
                 cause = "backed up in vain" if succeeded else "backup failed"
@@ -108,8 +110,9 @@ class Backups:
 
     def _drop(self, node: Node, component: int) -> None:
         dropped = self._cache.tree.drop_copy(node, component)
-        for ledger, pages in zip(self._host.ledgers, dropped, strict=True):
+        for component, (ledger, pages) in enumerate(zip(self._host.ledgers, dropped, strict=True)):
             ledger.free(pages, owner=TREE, cause="dropped")
+            self.num_copied[component] -= len(pages)
         if self._cache.tree.observer:
             pools = tuple(pool.name for pool, pages in zip(self._memory.pools, dropped, strict=True) if pages)
             self._cache.tree.observer.notice(CopyDropped(node.id, pools))

@@ -33,7 +33,7 @@ class HostTier:
         self._memory = memory
         self._cache = cache
         self._transfers = Transfers(memory, host, store, observer)
-        self._backups = Backups(memory, host, cache, self._transfers)
+        self.backups = Backups(memory, host, cache, self._transfers)
         self._loads = Loads(memory, cache, self._transfers)
         self._wanted: dict[int, Node] = {}
 
@@ -67,9 +67,9 @@ class HostTier:
     def back_up(self) -> None:
         """Begin the backups that are due; one that would go on from another under way waits for it."""
         for node in list(self._wanted.values()):
-            if not self._backups.waits(node):
+            if not self.backups.waits(node):
                 del self._wanted[node.id]
-                self._backups.begin(node)
+                self.backups.begin(node)
 
     def make_room(self, need: Need) -> None:
         """Evict until `need` pages are free in each pool, as far as that goes.
@@ -82,7 +82,7 @@ class HostTier:
         while waits and (short := shortage(ledgers, need)):
             spared = self._cache.evict(short, spares=lambda node: node.id not in hopeless and bool(lacking(node)))
             for node in spared:
-                if not self._backups.begin(node) and not self._backups.waits(node):
+                if not self.backups.begin(node) and not self.backups.waits(node):
                     hopeless.add(node.id)
             self._transfers.wait()
             succeeded = self._end_backups()
@@ -109,12 +109,12 @@ class HostTier:
 
     def flush(self) -> None:
         """Give up the copies that no load reads."""
-        self._backups.drop_all()
+        self.backups.drop_all()
 
     def _end_backups(self) -> bool:
         """Take in the backups that were acknowledged; False where one came to nothing."""
         all_succeeded = True
         for transfer, succeeded in self._transfers.backups_ended():
-            self._backups.end(transfer, succeeded=succeeded)
+            self.backups.end(transfer, succeeded=succeeded)
             all_succeeded = all_succeeded and succeeded
         return all_succeeded

@@ -219,7 +219,7 @@ ABORTED_WHILE_LOADING_STAYS = Mutant(
 FLUSH_FORGETS_THE_HOST = Mutant(
     id="S139",
     source="a flush drops what is cached on the device alone",
-    hunks=(Hunk(f"{TIER}.flush", healthy="self._backups.drop_all()", broken="pass"),),
+    hunks=(Hunk(f"{TIER}.flush", healthy="self.backups.drop_all()", broken="pass"),),
     caught_by=("drained_pools_are_full",),
 )
 

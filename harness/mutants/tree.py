@@ -146,7 +146,7 @@ SPLIT_LOSES_ITS_LOCKS = Mutant(
             broken="upper.live, upper.last_used = list(node.live), node.last_used",
         ),
     ),
-    caught_by=("locks_equal_their_receipts", "locks_nest", "tree_claims_equal_facts"),
+    caught_by=("AccountingError", "locks_equal_their_receipts", "locks_nest", "tree_claims_equal_facts"),
 )
 
 SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(

@@ -38,6 +38,8 @@ class Sums:
         self._page_size, self._rows = engine.memory.page_size, engine.memory.table.rows
         pools = zip(engine.memory.ledgers.ledgers, engine.memory.pools, strict=True)
         self._pools = [KVPool(ledger, index, spec.window is not None) for index, (ledger, spec) in enumerate(pools)]
+        self._host = engine.host
+        self._on_host = list(enumerate(engine.memory.host.ledgers if engine.memory.host is not None else ()))
         self._has_window = engine.memory.window is not None
         return {StepEnded: self.look}
 
@@ -68,10 +70,16 @@ class Sums:
             + self._num_loaded(pool)
             != pool.ledger.capacity
         ]
+        wrong_on_host = [
+            (component, ledger)
+            for component, ledger in self._on_host
+            if ledger.num_free + self._num_copied(component) + self._num_backed_up(component) != ledger.capacity
+        ]
         rows_are_wrong = self._rows.num_free + len(records) + _num_fenced(self._rows) != self._rows.capacity
-        if not wrong and not rows_are_wrong:
+        if not wrong and not wrong_on_host and not rows_are_wrong:
             return ()
-        views = [self._view(pool) for pool in wrong] + [self._rows_view()] * rows_are_wrong
+        views = [self._view(pool) for pool in wrong] + [self._host_view(*pool) for pool in wrong_on_host]
+        views += [self._rows_view()] * rows_are_wrong
         return [Violation(pools_conserve_their_units.name, view.name, equation_of(view)) for view in views]
 
     def evidence(self) -> Evidence:
@@ -88,16 +96,29 @@ class Sums:
         for record in self._custody.records:
             count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
             holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
-        for load in self._loads():
+        for load in self._transfers(to_host=False):
             holdings.append(Holding(Owner(*load.owner), range(len(load.moves[pool.component])), cached=False))
         return _pool_view(pool.ledger, "page", [*holdings, *self._outside.holdings(pool.ledger.name)])
 
-    def _loads(self) -> list[Transfer]:
-        return [transfer for transfer in self._loading.under_way if not transfer.to_host]
+    def _host_view(self, component: int, ledger: Ledger) -> PoolView:
+        holdings = [Holding(Owner(TREE_KIND), range(self._num_copied(component)), cached=True)]
+        for backup in self._transfers(to_host=True):
+            holdings.append(Holding(Owner(*backup.owner), range(len(backup.moves[component])), cached=False))
+        return _pool_view(ledger, "page", holdings)
+
+    def _transfers(self, *, to_host: bool) -> list[Transfer]:
+        return [transfer for transfer in self._loading.under_way if transfer.to_host == to_host]
 
     def _num_loaded(self, pool: KVPool) -> int:
         """Pages that are being loaded and are nobody's yet."""
-        return sum([len(load.moves[pool.component]) for load in self._loads()])
+        return sum([len(load.moves[pool.component]) for load in self._transfers(to_host=False)])
+
+    def _num_copied(self, component: int) -> int:
+        return self._host.backups.num_copied[component] if self._host is not None else 0
+
+    def _num_backed_up(self, component: int) -> int:
+        """Pages on the host to which something is being copied, which are no copy yet."""
+        return sum([len(backup.moves[component]) for backup in self._transfers(to_host=True)])
 
     def _rows_view(self) -> PoolView:
         records = self._custody.records

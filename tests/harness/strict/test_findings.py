@@ -58,6 +58,20 @@ def test_sums_are_blind_to_a_page_that_is_free_and_in_use():
     assert not watched.checker.counts
 
 
+def test_sums_count_the_pools_of_the_host():
+    """A copy in each, and a page that is lost."""
+    watched = running("sums", host_full_pages=8, host_swa_pages=4)
+    watched.step(3)
+
+    host = watched.engine.memory.host
+    assert host is not None
+    host.ledgers[0]._free.pop()
+
+    assert complaint(watched)[1:] == [
+        "  host full: capacity 8 = free 4 + cached 3 (evictable 3, protected 0) + uncached 0: one too few",
+    ]
+
+
 @pytest.mark.parametrize(
     ("event", "said"),
     [
