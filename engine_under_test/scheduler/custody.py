@@ -1,9 +1,8 @@
 """The KV records of the requests that hold KV: how they grow, slide, publish and end."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
@@ -17,13 +16,6 @@ from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import pages_between
 
 
-class Departing(NamedTuple):
-    """The lock of a record that was given up while pass `launch` read the pages under it."""
-
-    launch: int
-    receipt: LockReceipt
-
-
 class Custody:
     """One record per request that holds KV; whoever is released holds nothing any more."""
 
@@ -33,16 +25,11 @@ class Custody:
         self._host = host
         self._observer = observer
         self._records: dict[int, KVRecord] = {}
-        self._departing: list[Departing] = []
+        self.departures = Departures(memory, cache)
 
     @property
     def records(self) -> list[KVRecord]:
         return list(self._records.values())
-
-    @property
-    def departing(self) -> list[Departing]:
-        """The locks of records that are gone, which passes in flight still need."""
-        return list(self._departing)
 
     def holds(self, request: Request, record: KVRecord) -> bool:
         """Is `record` still what the request computes in?"""
@@ -116,28 +103,8 @@ class Custody:
         return {**pages, self._memory.table.rows.name: 1}
 
     def release(self, request: Request, *, cause: str) -> None:
-        """Give back everything that a request holds: private pages, lock and row.
-
-        What a pass in flight reads or writes waits for it: pages and row behind a fence, the lock with the departing.
-        """
-        record = self._records.pop(request.id)
-        ledgers, after = self._memory.ledgers, record.last_launch
-        dead, live = record.private_handles(self._memory.page_size)
-        ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
-        ledgers.free(live, owner=record.owner, cause=cause, after=after)
-        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
-        if after > self._memory.completed_launch:
-            self._departing.append(Departing(after, record.receipt))
-        else:
-            self._cache.unlock(record.receipt)
-
-    def complete(self, launch: int) -> None:
-        """Passes up to `launch` read nothing any more: the locks that waited for them are given back."""
-        staying = [one for one in self._departing if one.launch > launch]
-        for one in self._departing:
-            if one.launch <= launch:
-                self._cache.unlock(one.receipt)
-        self._departing = staying
+        """Give back everything that a request holds, as soon as no pass in flight needs it."""
+        self.departures.release(self._records.pop(request.id), cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
         """Free what is private, unlock what is the tree's; neither is read through the row any more."""

@@ -350,7 +350,7 @@ class Scheduler:
         landed = self.pipeline.collect()
         if landed is None:
             return False
-        self.custody.complete(landed.launch)
+        self.custody.departures.complete(landed.launch)
         results = landed.computed or [Computed(None)] * len(landed.entries)
         for entry, computed in zip(landed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):

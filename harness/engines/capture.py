@@ -28,7 +28,7 @@ class EngineCapture:
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
         records = engine.scheduler.custody.records
-        walk.visit(records, outside, engine.scheduler.custody.departing, engine.scheduler.loading.under_way)
+        walk.visit(records, outside, engine.scheduler.custody.departures.waiting, engine.scheduler.loading.under_way)
         flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))

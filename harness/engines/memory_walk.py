@@ -9,6 +9,7 @@ from itertools import compress
 from operator import ne
 from typing import NamedTuple, TypeVar
 
+from engine_under_test.cache.departures import Departing
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.record import KVRecord
@@ -16,7 +17,6 @@ from engine_under_test.cache.tree import RadixTree
 from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.scheduler.custody import Departing
 from invariants.view import (
     BACKUP_KIND,
     FENCE_KIND,

@@ -4,6 +4,7 @@ from harness.mutants.mutant import Hunk, Mutant
 
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 CUSTODY = "engine_under_test.scheduler.custody:Custody"
+DEPARTURES = "engine_under_test.cache.departures:Departures"
 PIPELINE = "engine_under_test.scheduler.pipeline:Pipeline"
 
 FENCE_IS_FORGOTTEN = Mutant(
@@ -11,7 +12,7 @@ FENCE_IS_FORGOTTEN = Mutant(
     source="a request that ends while a pass of it is in flight: its pages are free at once, and the pass writes on",
     hunks=(
         Hunk(
-            f"{CUSTODY}.release",
+            f"{DEPARTURES}.release",
             healthy="ledgers, after = self._memory.ledgers, record.last_launch",
             broken="ledgers, after = self._memory.ledgers, 0",
         ),
@@ -22,14 +23,14 @@ FENCE_IS_FORGOTTEN = Mutant(
 LOCK_IS_RETURNED_TOO_EARLY = Mutant(
     id="S71",
     source="a request that ends while a pass of it is in flight: its prefix can be evicted under that pass",
-    hunks=(Hunk(f"{CUSTODY}.release", healthy="if after > self._memory.completed_launch:", broken="if False:"),),
+    hunks=(Hunk(f"{DEPARTURES}.release", healthy="if after > self._memory.completed_launch:", broken="if False:"),),
     caught_by=("units_in_flight_are_pinned", "fences_wait_for_a_launch", "every_slot_read_holds_its_prefix"),
 )
 
 LOCK_IS_NEVER_RETURNED = Mutant(
     id="S72",
     source="a lock that waited for a pass in flight is forgotten when that has completed",
-    hunks=(Hunk(f"{CUSTODY}.complete", healthy="self._cache.unlock(one.receipt)", broken="pass"),),
+    hunks=(Hunk(f"{DEPARTURES}.complete", healthy="self._cache.unlock(one.receipt)", broken="pass"),),
     caught_by=("fences_wait_for_a_launch", "receipts_belong_to_holders", "locks_equal_their_receipts"),
 )
 

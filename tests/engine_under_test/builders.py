@@ -260,7 +260,7 @@ class Serving:
         self.engine.flush()
         books = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
         is_full = all(book.num_free == book.capacity for book in books)
-        return is_full and not self.engine.scheduler.custody.departing
+        return is_full and not self.engine.scheduler.custody.departures.waiting
 
     def tokens(self, request_id: int) -> list[int]:
         return self.received[request_id].tokens

@@ -177,7 +177,7 @@ def test_a_release_behind_a_pass_in_flight_waits_for_it():
     bench.leave(request)
 
     fenced = [(book.name, list(book.fenced_units)) for book in bench.memory.ledgers.ledgers]
-    assert (fenced, bench.evictable, [one.launch for one in bench.custody.departing]) == (
+    assert (fenced, bench.evictable, [one.launch for one in bench.custody.departures.waiting]) == (
         [("full", [3]), ("swa", [3])],
         {"full": 0, "swa": 2},
         [3],
@@ -200,9 +200,9 @@ def test_a_lock_that_departs_is_given_back_when_its_pass_has_completed(launch, d
     bench.leave(request)
 
     bench.memory.complete(launch)
-    bench.custody.complete(launch)
+    bench.custody.departures.complete(launch)
 
-    assert ([one.launch for one in bench.custody.departing], bench.evictable) == (departing, evictable)
+    assert ([one.launch for one in bench.custody.departures.waiting], bench.evictable) == (departing, evictable)
 
 
 def test_what_a_record_would_give_back_is_its_row_its_own_pages_and_what_it_alone_protects():

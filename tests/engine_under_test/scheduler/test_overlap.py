@@ -139,7 +139,7 @@ def test_the_private_pages_and_the_row_of_who_ends_in_flight_wait_for_its_pass()
 def test_the_lock_of_who_ends_in_flight_departs_with_its_pass():
     serving = stopped_in_flight()
 
-    departing = serving.engine.scheduler.custody.departing
+    departing = serving.engine.scheduler.custody.departures.waiting
 
     assert ([one.launch for one in departing], serving.engine.cache.evictable("full")) == ([4], 0)
 
@@ -149,7 +149,10 @@ def test_what_waited_behind_a_fence_is_free_when_the_pass_has_completed():
 
     serving.step()
 
-    assert (serving.fenced(), serving.engine.scheduler.custody.departing) == ({"full": {}, "swa": {}, "rows": {}}, [])
+    assert (serving.fenced(), serving.engine.scheduler.custody.departures.waiting) == (
+        {"full": {}, "swa": {}, "rows": {}},
+        [],
+    )
 
 
 @ALL_CONFIGS

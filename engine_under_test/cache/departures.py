@@ -1,0 +1,49 @@
+"""How a record ends: everything goes back, and what a pass in flight still reads or writes waits for that pass."""
+
+from typing import NamedTuple
+
+from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.pools.memory import KVMemory
+
+
+class Departing(NamedTuple):
+    """The lock of a record that was given up while pass `launch` read the pages under it."""
+
+    launch: int
+    receipt: LockReceipt
+
+
+class Departures:
+    """Takes records apart: pages and row go behind a fence, the lock waits here."""
+
+    def __init__(self, memory: KVMemory, cache: PrefixCache) -> None:
+        self._memory = memory
+        self._cache = cache
+        self._waiting: list[Departing] = []
+
+    @property
+    def waiting(self) -> list[Departing]:
+        """The locks of records that are gone, which passes in flight still need."""
+        return list(self._waiting)
+
+    def release(self, record: KVRecord, *, cause: str) -> None:
+        """Give back everything that a record has: private pages, lock and row."""
+        ledgers, after = self._memory.ledgers, record.last_launch
+        dead, live = record.private_handles(self._memory.page_size)
+        ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
+        ledgers.free(live, owner=record.owner, cause=cause, after=after)
+        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
+        if after > self._memory.completed_launch:
+            self._waiting.append(Departing(after, record.receipt))
+        else:
+            self._cache.unlock(record.receipt)
+
+    def complete(self, launch: int) -> None:
+        """Passes up to `launch` read nothing any more: the locks that waited for them are given back."""
+        staying = [one for one in self._waiting if one.launch > launch]
+        for one in self._waiting:
+            if one.launch <= launch:
+                self._cache.unlock(one.receipt)
+        self._waiting = staying
