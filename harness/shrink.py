@@ -120,6 +120,7 @@ class _Search:
         """All passes until none of them changes anything; the dear ones only where the others are at their end."""
         if not self._takes(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
+        self._keep_last()
         shorter = (self._delete, self._shorten, self._merge, self._renumber)
         simpler_config = (self._simplify_config,) * simplify_config
         rounds = [shorter, simpler_config, (self._simplify_together, self._simplify_each), (self._delete_pairs,)]
@@ -159,6 +160,12 @@ class _Search:
         return True
 
     # --- passes
+
+    def _keep_last(self) -> None:
+        """The last ops alone, twice as many each time: most of a long run has nothing to do with its end."""
+        length = 1
+        while length < len(self.log.ops) and not self._accepts(self.log.ops[-length:]):
+            length *= 2
 
     def _delete(self) -> None:
         """Chunks of half of the ops, of a quarter and so on, each from the end; single ops until all are needed."""

@@ -119,6 +119,17 @@ def test_a_six_step_bug_is_found_with_few_executions(length):
     assert search.op_calls <= 10 * length
 
 
+def test_a_long_run_before_a_short_cause_costs_next_to_nothing():
+    """Beside the first run, which is the whole log."""
+    cause = [Pressure(pages=99), Step(), Flush()]
+    ops = [*traffic(3, 400), *cause]
+
+    small = shrunk(ops, in_order(lambda op: op == cause[0], is_a(Step), is_a(Flush)))
+
+    assert small.log.ops == cause
+    assert small.op_calls < len(ops) + 60
+
+
 def test_what_stands_behind_the_failing_op_goes_at_once():
     bug = Counted(in_order(is_a(Flush)))
 
