@@ -157,7 +157,8 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     others = draw(st.lists(submissions(load), min_size=1, max_size=3))
     others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
-    again = draw(st.sampled_from(((first,), (first, first), (first, others[0]), (others[0], first, others[-1]))))
+    once, twice, both = (first,), (first, first), (others[0], first, others[-1])
+    again = draw(st.sampled_from((once, twice, (*twice, others[0]), both)))
     trouble = draw(troubles(faults)) if draw(st.integers(0, 2)) == 2 else ()
     is_slow = (Inject(fault="host.slow", count=draw(st.integers(3, 16))),) * draw(st.integers(0, 1))
     gives_up = (Abort(request=draw(st.integers(0, 2))),) * (draw(st.integers(0, 1)))
