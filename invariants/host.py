@@ -150,7 +150,8 @@ def who_waited_goes_on_from_what_was_loaded(change: Transition) -> Evidence:
         receipt = change.before.receipt_by_id.get(view.receipt) if view is not None else None
         path = change.before.path(receipt.node)[::-1] if receipt is not None else []
         key = list(chain.from_iterable(node.key for node in path))
-        tokens = change.reference.tokens_of(event.request_id)
+        input_len = request.prompt_len + request.num_outputs if request is not None else 0
+        tokens = change.reference.tokens_of(event.request_id)[:input_len]
         if event.length < len(key) < len(tokens) and list(tokens[: len(key)]) == key:
             yield request_name(event.request_id), f"goes on from {event.length}, {len(key)} tokens were loaded for it"
 

@@ -53,6 +53,9 @@ ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3
 AGAIN = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
 WRITING_BACK = replace(SHELVED, limits=HOSTED._replace(writes_back=True))
 LONG_LOAD = TransferBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
+AS_LONG_AS_ITS_LOAD = replace(
+    COPYING, requests=tuple(one._replace(prompt_len=16 if one.id == 2 else 9) for one in COPYING.requests or ())
+)
 LOST_N2 = "with no copy of its {} pages on the host"
 
 
@@ -243,6 +246,11 @@ CASES = [
         "evicted-before-he-had-it",
         while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6))),
         ("request r2", "goes on from 8, 16 tokens were loaded for it"),
+    ),
+    healthy(
+        who_waited_goes_on_from_what_was_loaded,
+        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6)), before=AS_LONG_AS_ITS_LOAD),
+        "what-was-loaded-for-another-is-as-long-as-it",
     ),
     healthy(what_the_host_has_is_not_computed_again, admitting(ADMITTED._replace(start=16, end=18))),
     healthy(what_the_host_has_is_not_computed_again, admitting(PLANNED, ADMITTED), "it-was-loaded-first"),
