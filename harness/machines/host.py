@@ -31,7 +31,7 @@ def returns(draw: st.DrawFn) -> tuple[Op, ...]:
     evict = Evict(need=(256, 256))
     waits = (Ack(),) * draw(st.integers(0, 1))
     twice = (Insert(recipe=recipe), Insert(recipe=recipe))
-    return *twice, Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe)
+    return *twice, Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe), Unlock(receipt=draw(ordinals()))
 
 
 @st.composite
@@ -48,8 +48,8 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
             return draw(returns())
         case "evict":
             return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
-        case "unlock":
-            return Lock(recipe=draw(recipes())), Unlock(receipt=draw(ordinals()))
+        case "unlock":  # two, or all would be locked in the end
+            return Unlock(receipt=draw(ordinals())), Unlock(receipt=draw(ordinals()))
         case "pressure":
             return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
         case "trouble":
