@@ -38,6 +38,9 @@ class EngineConfig:
     what is cached: at once, when it was found a second time, or when it is evicted.  They are loaded where that
     saves `load_back_threshold` tokens, or where the window alone is missing.
 
+    Sessions without a turn keep at most `idle_session_share` of each pool, and are closed when nobody has used them for
+    `session_timeout_ms` (None: never).
+
     Raises ConfigError with the field, the value and what would be right.
     """
 
@@ -64,6 +67,8 @@ class EngineConfig:
     host_swa_pages: int = 0
     host_policy: str = "write_through"
     load_back_threshold: int = 10
+    idle_session_share: float = 0.5
+    session_timeout_ms: int | None = None
     new_token_ratio: float = 0.7
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
@@ -145,7 +150,8 @@ class EngineConfig:
             ("max_estimated_new_tokens", 1),
         ):
             _check_count(name, getattr(self, name), least)
-        for name, least in (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0)):
+        optional = (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0), ("session_timeout_ms", 1))
+        for name, least in optional:
             if (count := getattr(self, name)) is not None:
                 _check_count(name, count, least)
         for name in ("full_pages", "swa_pages", "host_full_pages", "host_swa_pages"):
@@ -155,6 +161,8 @@ class EngineConfig:
                 )
         if not self.full_pages and not self.swa_pages:
             raise ConfigError("full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages")
+        if not 0 <= self.idle_session_share <= 1:
+            raise ConfigError(f"idle_session_share: {self.idle_session_share}; want 0 to 1")
         if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:
             raise ConfigError(
                 f"new_token_ratio: {self.new_token_ratio} with new_token_ratio_floor {self.new_token_ratio_floor}; "

@@ -16,6 +16,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
+from engine_under_test.session_events import TurnRefused
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
@@ -50,9 +51,22 @@ class Engine:
         return self.scheduler.has_work or bool(self._unheard)
 
     def submit(
-        self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        namespace: int = 0,
+        priority: int = 0,
+        session: int = 0,
     ) -> int:
-        """Queue a request; its id.  One that could never run ends at once, with the reason in its output."""
+        """Queue a request; its id.  One that could never run ends at once, with the reason in its output.
+
+        As a turn of a `session` it is in that one's namespace, and goes on from the KV of the turn before as far as its
+        prompt does; while another turn runs, or where the session is not open, it is rejected.
+        """
+        sessions = self.scheduler.custody.sessions
+        if session in sessions.by_id:
+            namespace = sessions.by_id[session].namespace
         self._num_requests += 1
         request = Request(
             self._num_requests,
@@ -62,6 +76,7 @@ class Engine:
             namespace,
             priority,
             self._clock.now_ms(),
+            session=session,
         )
         self._requests[request.id] = request
         if self._observer:
@@ -70,12 +85,25 @@ class Engine:
                 Submitted(request.id, tuple(token_ids), most, stop, namespace, priority, request.arrival_ms)
             )
         reason = self._why_impossible(request)
-        if reason is None:
-            self.scheduler.waiting.add(request)
-        else:
+        if reason is not None:
             self._notice(Rejected(request.id, request.prompt_len, sampling.max_new_tokens, reason))
+        elif session and (reason := sessions.why_not(session)) is not None:
+            self._notice(TurnRefused(session, request.id))
+        if reason is not None:
             self.scheduler.note_end(request, f"rejected: {reason}")
+        else:
+            if session:
+                sessions.begin_turn(request)
+            self.scheduler.waiting.add(request)
         return request.id
+
+    def open_session(self, *, namespace: int = 0) -> int:
+        """Begin a conversation whose KV stays from turn to turn; its id, for `submit` and `close_session`."""
+        return self.scheduler.custody.sessions.open(namespace, self._clock.now_ms())
+
+    def close_session(self, session: int) -> None:
+        """End a conversation, when its turn has ended; one that is not open is left alone."""
+        self.scheduler.custody.sessions.close(session)
 
     def abort(self, request_id: int) -> None:
         """End a request, whatever it is doing; one that has ended already is left alone."""

@@ -7,6 +7,7 @@ positions are in tokens.  `PoolCounts` is one number of pages per pool.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine_under_test.session_events import SessionEvent
 from engine_under_test.units import Owner
 
 PoolCounts = tuple[tuple[str, int], ...]
@@ -351,7 +352,8 @@ class Resumed(NamedTuple):
 
 
 Event = (
-    Taken
+    SessionEvent
+    | Taken
     | Given
     | Freed
     | Refused

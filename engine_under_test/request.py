@@ -57,6 +57,14 @@ class Setbacks:
     failures: int = 0
 
 
+@dataclass(slots=True)
+class Unsent:
+    """What has come of a request since its client heard of it last."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logits: list[LogitsSpan] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """What was asked for, and what has come of it; its KV is a record of its own."""
@@ -68,11 +76,11 @@ class Request:
     namespace: int = 0
     priority: int = 0
     arrival_ms: int = 0
+    session: int = 0  # whose turn it is; 0: of none
     cached_tokens: int | None = None
     setbacks: Setbacks = field(default_factory=Setbacks)
     finish_reason: str | None = None
-    unsent: list[int] = field(default_factory=list)
-    unsent_logits: list[LogitsSpan] = field(default_factory=list)
+    unsent: Unsent = field(default_factory=Unsent)
 
     @property
     def owner(self) -> Owner:
@@ -95,7 +103,7 @@ class Request:
     def append(self, token: int) -> None:
         """Take a sampled token in; sets the finish reason when it is the last."""
         self.tokens.append(token)
-        self.unsent.append(token)
+        self.unsent.token_ids.append(token)
         if token in self.sampling.stop_token_ids:
             self.finish_reason = "stop"
         elif not self.tokens_left:
@@ -103,6 +111,12 @@ class Request:
 
     def send(self) -> Output:
         """What the client has not seen yet."""
-        sent, self.unsent = tuple(self.unsent), []
-        logits, self.unsent_logits = tuple(self.unsent_logits), []
-        return Output(self.id, sent, self.finish_reason, self.cached_tokens or 0, self.setbacks.retractions, logits)
+        unsent, self.unsent = self.unsent, Unsent()
+        return Output(
+            self.id,
+            tuple(unsent.token_ids),
+            self.finish_reason,
+            self.cached_tokens or 0,
+            self.setbacks.retractions,
+            tuple(unsent.logits),
+        )

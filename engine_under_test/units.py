@@ -24,6 +24,10 @@ def request_owner(request_id: int) -> Owner:
     return Owner("request", request_id)
 
 
+def session_owner(session_id: int) -> Owner:
+    return Owner("session", session_id)
+
+
 def align_down(length: int, page_size: int) -> int:
     """The largest multiple of `page_size` that is at most `length`."""
     return length - length % page_size

@@ -43,4 +43,5 @@ def _facts(snapshot: Snapshot) -> tuple[object, ...]:
         snapshot.requests,
         snapshot.launches,
         snapshot.is_paused,
+        snapshot.sessions,
     )

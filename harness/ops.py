@@ -55,6 +55,31 @@ class Submit(Op, frozen=True, tag="submit"):
     namespace: Natural = 0
 
 
+class OpenSession(Op, frozen=True, tag="open_session"):
+    """A conversation begins."""
+
+    namespace: Natural = 0
+
+
+class Turn(Op, frozen=True, tag="turn"):
+    """The client of a session says something more: a request with all that was said, less `rewind` tokens, in front.
+
+    `tokens`, when given, are its whole prompt.
+    """
+
+    session: Natural = 0
+    recipe: Recipe = Recipe()
+    rewind: Natural = 0
+    tokens: tuple[TokenId, ...] | None = None
+    max_new_tokens: Natural = 1
+    stop: tuple[TokenId, ...] = ()
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
+
+
+class CloseSession(Op, frozen=True, tag="close_session"):
+    session: Natural = 0
+
+
 class Abort(Op, frozen=True, tag="abort"):
     request: Natural = 0
 
@@ -187,6 +212,9 @@ class Evict(Op, frozen=True, tag="evict"):
 
 AnyOp = (
     Submit
+    | OpenSession
+    | Turn
+    | CloseSession
     | Abort
     | Step
     | AdvanceClock
@@ -214,7 +242,10 @@ AnyOp = (
 
 # What each machine understands.
 OPS_OF: dict[str, tuple[type[Op], ...]] = {
-    "engine": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain),
+    "engine": (
+        *(Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain),
+        *(OpenSession, Turn, CloseSession),
+    ),
     "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
     "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),
     "host": (Insert, Fetch, Ack, Lock, Unlock, Evict, Flush, Pressure, Inject, Heal, Drain),

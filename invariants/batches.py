@@ -84,8 +84,8 @@ def what_is_committed_has_landed(change: Transition) -> Evidence:
                     reached.pop(landing.request_id, None)
                 elif landing.launch == event.launch and landing.counts:
                     reached[landing.request_id] = landing.end
-    for record in change.after.records or ():
-        expected = reached.get(record.owner.id)
+    for request_id, record in change.after.record_by_request.items():
+        expected = reached.get(request_id)
         if expected is not None and record.committed_len != expected:
             yield str(record.owner), f"committed_len is {record.committed_len}, what counts ends at {expected}"
 

@@ -20,6 +20,7 @@ CAUSES_FIRST = (
     "timeouts",
     "ratio",
     "places",
+    "sessions",
     "tree",
     "host",
     "locks",

@@ -81,7 +81,7 @@ def rows_hold_the_pages_of_their_record(change: Transition) -> Evidence:
         for component, units in zip(change.after.components, record.units, strict=True):
             if len(units) != pages:
                 yield str(record.owner), f"{len(units)} {component.pool} pages for allocated_len {record.allocated_len}"
-        if not _same(record.table, record.units[0]):
+        if record.row and not _same(record.table, record.units[0]):
             index = _first_difference(record.table, record.units[0])
             named = f"names {_at(record.table, index)}, the record {_at(record.units[0], index)}"
             yield str(record.owner), f"row {record.row}, page index {index}: the row {named}"

@@ -19,6 +19,13 @@ from invariants.host_events import PoolCounts as PoolCounts
 from invariants.host_events import Stored as Stored
 from invariants.host_events import TransferBegan as TransferBegan
 from invariants.host_events import TransferEnded as TransferEnded
+from invariants.session_events import GivenUp as GivenUp
+from invariants.session_events import Kept as Kept
+from invariants.session_events import Lent as Lent
+from invariants.session_events import SessionClosed as SessionClosed
+from invariants.session_events import SessionEvent as SessionEvent
+from invariants.session_events import SessionOpened as SessionOpened
+from invariants.session_events import TurnRefused as TurnRefused
 from invariants.view import Owner
 
 
@@ -357,4 +364,5 @@ Event = (
     | Written
     | Compared
     | Modelled
+    | SessionEvent
 )

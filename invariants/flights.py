@@ -5,7 +5,7 @@ from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Completed, Discarded, Failed, Late, Launched
-from invariants.view import FENCE, REQUEST_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
+from invariants.view import FENCE, REQUEST_KIND, SESSION_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
 from invariants.wording import request_name, standing, unit_of, units_of
 
 
@@ -82,17 +82,17 @@ def fences_wait_for_a_launch(change: Transition) -> Evidence:
 def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """What a pass in flight reads or writes is its request's, cached under its lock, or behind a fence for that pass.
 
-    It is never free and never another's.  A request that gave up its record since has nothing but fences.
+    It is never free and never another's.  A request that gave up its record since has nothing but fences, unless it was
+    the turn of a session, which keeps the record for the next turn.
     """
     after = change.after
     for view in after.launches or ():
-        for (request, _, _), columns in zip(view.entries, view.units, strict=True):
+        for place, columns in enumerate(view.units):
+            heirs = _heirs(after, view, place)
             for index, units in enumerate(columns):
-                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units))
-                if request not in view.given_up:
-                    owners.discard(Owner(REQUEST_KIND, request))
-                if owners and not _are_locked(after, view, request, index, owners):
-                    yield from _unpinned(after, view, request, index, units)
+                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units)) - heirs
+                if owners and not _are_locked(after, view, place, index, owners):
+                    yield from _unpinned(after, view, place, index, units)
 
 
 def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evidence:
@@ -116,26 +116,34 @@ def _why_over(change: Transition, launch: int, completed: int) -> str:
     return f"launch {launch} is not in flight" if is_known else ""
 
 
+def _heirs(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
+    """Who may have the record that an entry of a pass was launched for."""
+    request, session = view.entries[place][0], view.sessions[place] if view.sessions else 0
+    if request not in view.given_up:
+        return {Owner(REQUEST_KIND, request)}
+    if not session:
+        return set()
+    turns = [Owner(REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
+    return {Owner(SESSION_KIND, session), *turns}
+
+
 def _are_locked(
-    snapshot: Snapshot, view: LaunchView, request: int, component: int, owners: Collection[Owner | None]
+    snapshot: Snapshot, view: LaunchView, place: int, component: int, owners: Collection[Owner | None]
 ) -> bool:
-    """Are these all nodes that a lock covers: the request's own, or one that waits for this pass or a later one?"""
+    """Are these all nodes that a lock covers: of whose record it is, or one that waits for this pass or a later one?"""
     nodes = [owner.id for owner in owners if owner is not None and owner.kind == TREE_KIND]
+    request = Owner(REQUEST_KIND, view.entries[place][0])
+    late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
     return (
         snapshot.receipts is not None
         and len(nodes) == len(owners)
-        and snapshot.covered_by(_holders(snapshot, view, request), component).issuperset(nodes)
+        and snapshot.covered_by({request, *_heirs(snapshot, view, place), *late}, component).issuperset(nodes)
     )
 
 
-def _holders(snapshot: Snapshot, view: LaunchView, request: int) -> set[Owner]:
-    """Whose locks hold what a pass reads for a request."""
-    late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
-    return {Owner(REQUEST_KIND, request), *late}
-
-
-def _unpinned(snapshot: Snapshot, view: LaunchView, request: int, component: int, units: Iterable[int]) -> Evidence:
+def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, units: Iterable[int]) -> Evidence:
     """Unit by unit: fences, and caches that count readers without telling who they are, are looked at here."""
+    request, heirs = view.entries[place][0], _heirs(snapshot, view, place)
     pool = snapshot.pool(snapshot.components[component].pool)
     waits_for = {unit: fence.launch for fence in pool.fenced for unit in fence.units}
     for unit in filter(None, units):
@@ -143,9 +151,9 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, request: int, component: int
         if owner == FENCE:
             is_pinned = waits_for[unit] >= view.launch
         elif owner is not None and owner.kind == TREE_KIND:
-            is_pinned = _are_locked(snapshot, view, request, component, [owner]) or _is_read(snapshot, pool, unit)
+            is_pinned = _are_locked(snapshot, view, place, component, [owner]) or _is_read(snapshot, pool, unit)
         else:
-            is_pinned = owner == (REQUEST_KIND, request) and request not in view.given_up
+            is_pinned = owner in heirs
         if not is_pinned:
             where = f"launch {view.launch} reads or writes it for {request_name(request)}"
             yield unit_of(pool, unit), f"{where}, yet {_why_loose(request, owner, waits_for.get(unit))}"

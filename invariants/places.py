@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Launched, Paused, Resumed
-from invariants.view import FENCE_KIND, OUTSIDE_KIND, TRANSFER_KINDS, Snapshot
+from invariants.view import FENCE_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS, Snapshot
 from invariants.wording import request_name, units_of
 
 CHUNKED = "chunked"
@@ -36,11 +36,11 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
 def a_paused_engine_stands_still(change: Transition) -> Evidence:
     """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits.
 
-    What is being copied goes on.
+    What is being copied goes on, and a session keeps what it has.
 
     An engine tells when it begins and when it ends one.
     """
-    after, is_paused = change.after, change.before.is_paused
+    after, is_paused, staying = change.after, change.before.is_paused, {SESSION_KIND, *TRANSFER_KINDS}
     for event in change.pass_events:
         if isinstance(event, Launched) and is_paused:
             yield f"launch {event.launch}", "is launched in a pause"
@@ -48,13 +48,14 @@ def a_paused_engine_stands_still(change: Transition) -> Evidence:
     if is_paused != after.is_paused:
         yield "engine", "is in a pause, and told nobody" if after.is_paused else "has left a pause, and told nobody"
     for record in after.records or () if after.is_paused else ():
-        yield str(record.owner), f"has row {record.row} in a pause"
+        if record.owner.kind not in staying:
+            yield str(record.owner), f"has row {record.row} in a pause"
     for receipt in after.receipts or () if after.is_paused else ():
-        if receipt.holder.kind != FENCE_KIND and receipt.holder.kind not in TRANSFER_KINDS:
+        if receipt.holder.kind != FENCE_KIND and receipt.holder.kind not in staying:
             yield f"receipt {receipt.id}", f"is out in a pause, held by {receipt.holder}"
     for pool in after.pools if after.is_paused else ():
         for holding in pool.holdings:
-            if holding.units and not holding.cached and holding.owner.kind not in (OUTSIDE_KIND, *TRANSFER_KINDS):
+            if holding.units and not holding.cached and holding.owner.kind not in {OUTSIDE_KIND, *staying}:
                 yield units_of(pool, holding.units), f"owned by {holding.owner} in a pause"
 
 

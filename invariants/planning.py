@@ -115,7 +115,7 @@ class Planner:
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
         assert before.claims is not None, "claims are needed"
-        if before.claims.exact_ratio is None or before.transfers or _some_load(before):
+        if before.claims.exact_ratio is None or before.transfers or _some_load(before) or _some_keep(before):
             raise Vague
         self.before = before
         self.pager = Pager(limits.page_size, before.components)
@@ -324,6 +324,11 @@ def _stretch(event: Admitted) -> Stretch:
 
 def _moves_a_window(event: NamedTuple) -> bool:
     return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == SLID)
+
+
+def _some_keep(snapshot: Snapshot) -> bool:
+    """Has a session KV that its turn may go on from, and that others may get?"""
+    return any(session.kept_len for session in snapshot.sessions or ())
 
 
 def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> bool:

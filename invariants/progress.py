@@ -52,5 +52,7 @@ def drained_pools_are_full(change: Transition) -> Evidence:
         yield node_name(node.id), f"still in the tree, with locks {list(node.locks)}"
     for view in after.launches or ():
         yield f"launch {view.launch}", "still in flight"
+    for session in after.sessions or ():
+        yield f"session {session.id}", "still open"
     for transfer in after.transfers or ():
         yield f"transfer {transfer.id}", "still under way"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from invariants.events import Completed, Freed, Given, Taken, Written
-from invariants.view import FENCE, FREE, TREE_KIND, Owner, Snapshot
+from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, Owner, Snapshot
 
 MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # what the books follow
 
@@ -32,7 +32,9 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
             if (book := books.get(event.pool)) is not None:
                 expected = ("request", event.request_id)
                 for unit in event.pages:
-                    if (owner := book.get(unit)) != expected and not fences.guard(event, unit):
+                    owner = book.get(unit)
+                    is_kept = owner == expected or fences.guard(event, unit)
+                    if not is_kept and owner not in _heirs(event, before, after):
                         found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:
             if (book := books.get(event.pool)) is not None:
@@ -86,6 +88,17 @@ class Fences:
                 if waited_for <= launch:
                     books[pool][unit] = FREE
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > launch]
+
+
+def _heirs(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
+    """Who may have the record that a pass was launched for, where that was a turn's: its session, or the next turn."""
+    view = before.launch_by_id.get(event.launch)
+    requests = [request for request, _, _ in view.entries] if view is not None and view.sessions else []
+    if view is None or event.request_id not in requests:
+        return []
+    session = view.sessions[requests.index(event.request_id)]
+    turns = [one.id for one in (*(before.requests or ()), *(after.requests or ())) if one.session == session]
+    return [Owner(SESSION_KIND, session), *(Owner(REQUEST_KIND, turn) for turn in turns)] if session else []
 
 
 def _look(

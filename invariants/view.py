@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from invariants.derived import Derived
 from invariants.limits import Limits
+from invariants.session_view import SessionView as SessionView
 
 
 class Owner(NamedTuple):
@@ -29,6 +30,7 @@ class Owner(NamedTuple):
 
 
 REQUEST_KIND = "request"
+SESSION_KIND = "session"
 TREE_KIND = "tree"
 BACKUP_KIND = "backup"  # a transfer to the host
 LOAD_KIND = "load"  # a transfer from there
@@ -186,7 +188,8 @@ class RecordView(NamedTuple):
     up to `allocated_len` room.  `units` per component, one per page of [0, allocated_len), 0 for none.
 
     `table` is what the row of the request table has in those places, in units of the first
-    component's pool.  `receipt` is the id of its lock; `node` where its shared prefix ends (0: a root).
+    component's pool; a record without a row, 0, has nothing there.  `receipt` is the id of its lock; `node` where its
+    shared prefix ends (0: a root).
     """
 
     owner: Owner
@@ -215,19 +218,22 @@ class RequestView(NamedTuple):
     num_failures: int = 0  # passes with it that failed
     age_ms: int | None = None  # since it arrived; None: not known
     awaits: int = 0  # the transfer that it waits for
+    session: int = 0  # whose turn it is
 
 
 class LaunchView(NamedTuple):
     """A forward pass in flight: per entry the request and the positions [start, end) that it computes.
 
     `units` are, per entry and component, the units that its layers read or write.  Of the requests
-    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing.
+    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing;
+    `sessions` says per entry whose turn it was, and so who may have that record now.
     """
 
     launch: int
     entries: Sequence[tuple[int, int, int]]
     units: Sequence[tuple[Sequence[int], ...]]
     given_up: Sequence[int] = ()
+    sessions: Sequence[int] = ()
 
 
 class TransferView(NamedTuple):
@@ -264,6 +270,7 @@ OPTIONAL_PARTS = (
     "windowed",
     "slot_maps",
     "transfers",
+    "sessions",
 )
 
 
@@ -285,6 +292,7 @@ class Snapshot:
     is_paused: bool = False
     transfers: tuple[TransferView, ...] | None = None
     host_pools: Sequence[str] = ()
+    sessions: tuple[SessionView, ...] | None = None
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
@@ -326,6 +334,7 @@ class Snapshot:
             self.windowed,
             self.slot_maps,
             self.transfers,
+            self.sessions,
         )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
         return frozenset(missing if self.peer_maps else [*missing, "peer_maps"])
@@ -341,6 +350,10 @@ class Snapshot:
     @Derived
     def request_by_id(self) -> dict[int, RequestView]:
         return {request.id: request for request in self.requests or ()}
+
+    @Derived
+    def session_by_id(self) -> dict[int, SessionView]:
+        return {session.id: session for session in self.sessions or ()}
 
     @Derived
     def launch_by_id(self) -> dict[int, LaunchView]:

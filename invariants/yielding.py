@@ -227,8 +227,8 @@ def _decode_need(before: Snapshot, gone: Set[int]) -> dict[str, int]:
 def _dead_pages_left(change: Transition, subject: str, short: list[str]) -> Evidence:
     page_size = change.before.limits.page_size
     for pool, window in change.before.components:
-        for record in change.after.records or () if window is not None and pool in short else ():
-            earlier = change.before.record_by_request.get(record.owner.id)
+        for request_id, record in change.after.record_by_request.items() if pool in short else ():
+            earlier = change.before.record_by_request.get(request_id)
             if window is None or earlier is None or earlier.row != record.row:
                 continue
             dead_below = window_frontier(earlier.committed_len, window, page_size)

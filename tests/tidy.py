@@ -29,7 +29,19 @@ MAY_IMPORT = {
 }
 # Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
 LAYERS = (
-    ("clock", "errors", "units", "config", "events", "kv_events", "ports", "request", "sampling", "strict"),
+    (
+        "clock",
+        "errors",
+        "units",
+        "config",
+        "events",
+        "kv_events",
+        "ports",
+        "request",
+        "sampling",
+        "session_events",
+        "strict",
+    ),
     ("pools",),
     ("cache",),
     ("host", "sessions", "speculative"),

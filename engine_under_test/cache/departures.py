@@ -29,12 +29,13 @@ class Departures:
         return list(self._waiting)
 
     def release(self, record: KVRecord, *, cause: str) -> None:
-        """Give back everything that a record has: private pages, lock and row."""
+        """Give back everything that a record has: private pages, lock, and row where it has one."""
         ledgers, after = self._memory.ledgers, record.last_launch
         dead, live = record.private_handles(self._memory.page_size)
         ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
         ledgers.free(live, owner=record.owner, cause=cause, after=after)
-        self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
+        if record.row:
+            self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
         if after > self._memory.completed_launch:
             self._waiting.append(Departing(after, record.receipt))
         else:

@@ -18,7 +18,7 @@ class KVRecord:
 
     `handles` name a page per `page_size` tokens of [0, allocated_len); what lies before
     protected_len is the tree's, the rest the owner's to free.  Passes up to `last_launch` read and
-    write here; a stretch in flight is committed when its pass has been processed.
+    write here; a stretch in flight is committed when its pass has been processed.  `row` is 0 while a session keeps it.
     """
 
     owner: Owner

@@ -7,6 +7,7 @@ allocation; its estimate only decides whether to admit.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.prefix_cache import PrefixCache
@@ -33,6 +34,7 @@ from engine_under_test.scheduler.demand import (
     longest_chunk,
 )
 from engine_under_test.scheduler.queues import WaitingQueue
+from engine_under_test.sessions.controller import Sessions
 
 WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang pull 23174)
 
@@ -42,7 +44,8 @@ class Wish:
     """What a request that waits would lock, load, compute and need, were it admitted now.
 
     `demand` is that of its first stretch; `load` are pages besides, {} where it has nothing to wait for, and `shared`
-    is the transfer that brings them for somebody else already, where there is one.
+    is the transfer that brings them for somebody else already, where there is one.  What its session keeps is no match:
+    `kept_len` tokens of it.
     """
 
     match: Match
@@ -51,11 +54,20 @@ class Wish:
     extent: Extent
     demand: Demand
     shared: int | None = None
+    kept_len: int = 0
 
     @property
     def total(self) -> Need:
         """All that it may come to need."""
         return {pool: count + self.load.get(pool, 0) for pool, count in self.demand.total.items()}
+
+
+class Sources(NamedTuple):
+    """Where the KV of a prompt can come from."""
+
+    cache: PrefixCache
+    host: HostTier | None
+    sessions: Sessions
 
 
 class Admission:
@@ -65,14 +77,12 @@ class Admission:
         self,
         config: EngineConfig,
         memory: KVMemory,
-        cache: PrefixCache,
-        host: HostTier | None,
+        sources: Sources,
         observer: Observer | None,
     ) -> None:
         self._config = config
         self._memory = memory
-        self._cache = cache
-        self._host = host
+        self._cache, self._host, self._sessions = sources
         self._observer = observer
 
     def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
@@ -132,6 +142,16 @@ class Admission:
             missing[self._memory.table.rows.name] = 1
         return missing
 
+    def lacks_beside(self, request: Request, running: Sequence[Running], *, ratio: float, num_yields: int) -> Need:
+        """By pool, what is missing for who waits, beside those who run, of whom so many would give way."""
+        book = self.open_book(running, ratio=ratio)
+        lacking = self.lacks(request, book)
+        if lacking and self._config.mixed_batches:
+            # Who gives way leaves its token of the chunk, too: the first one's may be longer then, and need more.
+            book.budget += num_yields
+            lacking = self.lacks(request, book)
+        return lacking
+
     def plan_chunk(self, request: Request, record: KVRecord, book: Book, *, alone: bool) -> Entry | None:
         """The next chunk of a request that has begun; None parks it.
 
@@ -159,14 +179,15 @@ class Admission:
             if not alone:
                 return None
             wish = self._wish_without_load(request, wish.match, book)
-        match, extent, demand = wish.match, wish.extent, wish.demand
+        extent, demand = wish.extent, wish.demand
         if not book.fits(demand.total, besides=wish.to_lock):
             pages = min(book.room(pool) - pinned for pool, pinned in wish.to_lock.items())
             if not alone or pages <= 0:
                 return None
-            extent = self._extent(request, match.length, most=min(book.budget, pages * self._config.page_size))
+            extent = self._extent(request, extent.start, most=min(book.budget, pages * self._config.page_size))
             demand = self._demand(extent, ratio=0.0)
-        return self._reserve(request, self._open_record(request, match), extent, demand, book)
+        record = self._sessions.lend(request) if wish.kept_len else self._open_record(request, wish.match)
+        return self._reserve(request, record, extent, demand, book)
 
     def extend(self, request: Request, record: KVRecord) -> None:
         """A request has waited for a load: whatever has come, it goes on from the longest match there is now."""
@@ -175,6 +196,10 @@ class Admission:
     def _wish(self, request: Request, book: Book) -> Wish:
         """With a load where it is worth one; nothing is charged again for one that is under way."""
         match = self.match(request)
+        kept_len = self._sessions.kept_len(request)
+        if kept_len and kept_len >= match.farthest.length:
+            extent, demand = self._first_stretch(request, kept_len, book)
+            return Wish(match, dict.fromkeys(demand.total, 0), {}, extent, demand, kept_len=kept_len)
         load = self._host.pages_to_load(match) if self._host is not None else {}
         if not load:
             return self._wish_without_load(request, match, book)
@@ -219,6 +244,7 @@ class Admission:
         length = match.length
         record = KVRecord(request.owner, row, self._cache.lock(match), length, length, length, length)
         record.write(self._memory.table, 0, match.handles)
+        self._sessions.give_up(request)
         if self._host is not None:
             self._host.found(record.receipt.node)
         return record

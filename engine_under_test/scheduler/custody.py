@@ -1,4 +1,4 @@
-"""The KV records of the requests that hold KV: how they grow, slide, publish and end."""
+"""The KV records of the requests that hold KV: how they grow, slide, publish and end, or go to a session."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from engine_under_test.cache.match import Match
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import window_frontier
+from engine_under_test.config import EngineConfig
 from engine_under_test.events import Slid
 from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
@@ -14,18 +15,29 @@ from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import pages_between
+from engine_under_test.sessions.controller import Sessions
+
+FINISHED = "finished"
 
 
 class Custody:
     """One record per request that holds KV; whoever is released holds nothing any more."""
 
-    def __init__(self, memory: KVMemory, cache: PrefixCache, host: HostTier | None, observer: Observer | None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        memory: KVMemory,
+        cache: PrefixCache,
+        host: HostTier | None,
+        observer: Observer | None,
+    ) -> None:
         self._memory = memory
         self._cache = cache
         self._host = host
         self._observer = observer
         self._records: dict[int, KVRecord] = {}
         self.departures = Departures(memory, cache)
+        self.sessions = Sessions(config, memory, self.departures, observer)
 
     @property
     def records(self) -> list[KVRecord]:
@@ -103,8 +115,15 @@ class Custody:
         return {**pages, self._memory.table.rows.name: 1}
 
     def release(self, request: Request, *, cause: str) -> None:
-        """Give back everything that a request holds, as soon as no pass in flight needs it."""
-        self.departures.release(self._records.pop(request.id), cause=cause)
+        """Give back everything that a request holds, as soon as no pass in flight needs it.
+
+        What a turn has that is finished stays with its session.
+        """
+        record = self._records.pop(request.id)
+        if request.session and cause == FINISHED:
+            self.sessions.keep(request, record)
+        else:
+            self.departures.release(record, cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
         """Free what is private, unlock what is the tree's; neither is read through the row any more."""

@@ -12,13 +12,13 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Discarded, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
 from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.memory import ROWS, KVMemory
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Computed, Ports
 from engine_under_test.request import Output, Request
-from engine_under_test.scheduler.admission import Admission
+from engine_under_test.scheduler.admission import Admission, Sources
 from engine_under_test.scheduler.batch import Entry, Loading, Running
-from engine_under_test.scheduler.custody import Custody
+from engine_under_test.scheduler.custody import FINISHED, Custody
 from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.outbox import Outbox
@@ -44,12 +44,12 @@ class Scheduler:
         self.loading = LoadingQueue(host)
         self.chunked: Request | None = None
         self.running: list[Request] = []
-        self.custody = Custody(memory, cache, host, observer)
+        self.custody = Custody(config, memory, cache, host, observer)
         self.pipeline = Pipeline(memory, forward, observer, depth=config.most_launches)
         self.ratio = NewTokenRatio(config)
         self.is_paused = False
         self._config = config
-        self._admission = Admission(config, memory, cache, host, observer)
+        self._admission = Admission(config, memory, Sources(cache, host, self.custody.sessions), observer)
         self._observer = observer
         self._outbox = Outbox(observer)
 
@@ -93,6 +93,7 @@ class Scheduler:
     def note_end(self, request: Request, reason: str) -> None:
         """A request that holds nothing has ended; its client hears of it with the next step."""
         self._outbox.note_end(request, reason)
+        self.custody.sessions.end_turn(request)
 
     def pause(self) -> None:
         """Launch nothing any more; whoever holds KV gives it back at once and waits."""
@@ -118,6 +119,7 @@ class Scheduler:
             request.begin(record.committed_len)
 
     def _expire(self, now_ms: int) -> None:
+        self.custody.sessions.expire(now_ms)
         limit = self._config.request_timeout_ms
         if limit is not None:
             for request in [*self.waiting, *self.active]:
@@ -126,6 +128,7 @@ class Scheduler:
 
     def _plan(self) -> list[Entry]:
         """The next batch, with its pages: a prefill, and who runs beside it where batches are mixed; else a decode."""
+        self._reclaim()
         self._preempt()
         running = self._going_on()
         entries = self._prefill(running)
@@ -181,6 +184,8 @@ class Scheduler:
         if alone:
             self.custody.slide_windows([request], interval=1)
         planned = self._admission.plan_chunk(request, record, book, alone=alone)
+        while planned is None and book.budget > 0 and self.custody.sessions.make_room():
+            planned = self._admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
             others[-1].setbacks.retractions += 1
             if self._observer:
@@ -264,6 +269,8 @@ class Scheduler:
         if not self._settle():
             return False
         self.custody.slide_windows(self.computing, interval=1)
+        while (short := self._evict_for_decode()) and self.custody.sessions.make_room():
+            pass
         retracted = False
         while (short := self._evict_for_decode()) and len(self.active) > 1:
             self._retract(retraction_order(self.active)[0], short)
@@ -283,6 +290,15 @@ class Scheduler:
         if self._observer:
             self._observer.notice(Retracted(request.id, request.num_outputs, tuple(short.items())))
         self._put_back(request, cause="retracted")
+
+    def _reclaim(self) -> None:
+        """Idle sessions give up what they keep where the first who waits lacks pages for it."""
+        sessions = self.custody.sessions
+        while sessions.keeping and len(self.waiting) and not (self.chunked or self.loading.ready):
+            first = self._admission.in_order(self.waiting)[0]
+            lacking = self._admission.lacks_beside(first, self._going_on(), ratio=self.ratio.value, num_yields=0)
+            if not lacking or ROWS in lacking or not sessions.make_room(first, even_its_own=self._is_alone):
+                return
 
     def _preempt(self) -> None:
         """Let those who run give way to the first who waits, if it is that much more important and it helps."""
@@ -315,12 +331,7 @@ class Scheduler:
             for one in running
             if first.priority > one.request.priority + threshold
         ]
-        book = self._admission.open_book(running, ratio=ratio)
-        lacking = self._admission.lacks(first, book)
-        if lacking and self._config.mixed_batches:
-            # Who gives way leaves its token of the chunk, too: the first one's may be longer then, and need more.
-            book.budget += len(yields)
-            lacking = self._admission.lacks(first, book)
+        lacking = self._admission.lacks_beside(first, running, ratio=ratio, num_yields=len(yields))
         return Rivalry(first, lacking, yields)
 
     def _put_back(self, request: Request, *, cause: str) -> None:
@@ -375,7 +386,7 @@ class Scheduler:
         request = entry.request
         entry.record.committed_len = entry.end
         if computed.logits is not None:
-            request.unsent_logits.append(computed.logits)
+            request.unsent.logits.append(computed.logits)
             self._outbox.note_news(request)
         if computed.token is not None:
             request.append(computed.token)
@@ -384,5 +395,5 @@ class Scheduler:
         if is_done or not entry.decodes:
             self.custody.publish(request, end=entry.end)
         if is_done:
-            self._leave(request, cause="finished")
+            self._leave(request, cause=FINISHED)
             self.note_end(request, request.finish_reason or "length")

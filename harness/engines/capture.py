@@ -8,9 +8,10 @@ from engine_under_test.engine import Engine
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
+from engine_under_test.sessions.controller import Sessions
 from harness.engines.memory_walk import MemoryWalk, Outside, same_or_new
 from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
-from invariants.view import Claims, LaunchView, RequestView, Snapshot
+from invariants.view import Claims, LaunchView, RequestView, SessionView, Snapshot
 
 MILLION = 1_000_000
 
@@ -28,6 +29,7 @@ class EngineCapture:
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
         records = engine.scheduler.custody.records
+        records += [session.record for session in engine.scheduler.custody.sessions.keeping if session.record]
         walk.visit(records, outside, engine.scheduler.custody.departures.waiting, engine.scheduler.loading.under_way)
         flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
@@ -47,6 +49,7 @@ class EngineCapture:
             engine.scheduler.is_paused,
             walk.transfers,
             walk.host_pools,
+            _session_views(engine.scheduler.custody.sessions),
         )
 
 
@@ -108,7 +111,21 @@ def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
                 request.setbacks.failures,
                 None if now_ms is None else now_ms - request.arrival_ms,
                 scheduler.loading.awaited(request),
+                request.session,
             )
+
+
+def _session_views(sessions: Sessions) -> tuple[SessionView, ...]:
+    return tuple(
+        SessionView(
+            session.id,
+            session.namespace,
+            session.turn,
+            session.record.committed_len if session.record else 0,
+            session.is_closing,
+        )
+        for session in sessions.by_id.values()
+    )
 
 
 def launch_view(flight: Flight, custody: Custody) -> LaunchView:
@@ -120,4 +137,5 @@ def launch_view(flight: Flight, custody: Custody) -> LaunchView:
         spans = [(spans[index], pages) for spans, pages in pools]
         units.append(tuple(pages[span.begin : span.begin + span.num_pages] for span, pages in spans))
     given_up = [entry.request.id for entry in flight.entries if not custody.holds(entry.request, entry.record)]
-    return LaunchView(flight.batch.launch, entries, units, given_up)
+    sessions = [entry.request.session for entry in flight.entries]
+    return LaunchView(flight.batch.launch, entries, units, given_up, sessions if any(sessions) else ())

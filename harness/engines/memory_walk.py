@@ -192,7 +192,7 @@ class MemoryWalk:
             record.allocated_len,
             record.frontier,
             units,
-            self._memory.table.read(record.row, 0, len(record.handles)),
+            self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,
             node_id(record.receipt.node),
         )
@@ -202,7 +202,7 @@ class MemoryWalk:
         for pages in view.units:
             held = pages[first:]
             private.append(Holding(view.owner, [page for page in held if page] if 0 in held else held, cached=False))
-        return KnownRecord(view, Holding(view.owner, (view.row,), cached=False), private)
+        return KnownRecord(view, Holding(view.owner, (view.row,) if view.row else (), cached=False), private)
 
     def _visit_receipts(self, held: Iterable[tuple[LockReceipt, tuple[str, int]]], *, tree_stands: bool) -> None:
         """Every receipt that is out; where the tree stands as it did, one covers what it covered."""

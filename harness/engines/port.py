@@ -15,6 +15,7 @@ class Submission(NamedTuple):
     stop: Sequence[int]
     priority: int
     namespace: int
+    session: int = 0  # whose turn it is; 0: of none
 
 
 class Streamed(NamedTuple):
@@ -27,18 +28,28 @@ class Streamed(NamedTuple):
     num_retractions: int
 
 
+class SessionPort(Protocol):
+    """Conversations whose KV stays from turn to turn."""
+
+    def open_session(self, *, namespace: int = 0) -> int:
+        """Begin one; its id, which a submission names whose turn it is."""
+
+    def close_session(self, session: int) -> None: ...
+
+
 class EnginePort(Protocol):
     """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed.
 
     `vocabulary` is how many tokens the model can sample, 0 where outputs cannot be foretold.  `faults`
     knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
-    is the harness's own; each firing is told among the engine's events.
+    is the harness's own; each firing is told among the engine's events.  `sessions` is None for an engine without any.
     """
 
     pool_names: Sequence[str]
     windows: tuple[int | None, ...]
     vocabulary: int
     faults: FaultPlan
+    sessions: SessionPort | None
 
     def submit(self, submission: Submission) -> int:
         """Queue a request; its id."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import invariants.events as seen
-from engine_under_test import events
+from engine_under_test import events, session_events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.host.copier import HostCopier
@@ -24,7 +24,7 @@ from harness.engines.compared_forward import ComparedForward
 from harness.engines.copies import CopyInspector
 from harness.engines.models import tiny_model
 from harness.engines.neighbour import Neighbour
-from harness.engines.port import Streamed, Submission
+from harness.engines.port import SessionPort, Streamed, Submission
 from invariants import reference, view
 
 VOCABULARY = 64
@@ -67,6 +67,12 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Completed: seen.Completed,
     events.Paused: seen.Paused,
     events.Resumed: seen.Resumed,
+    session_events.SessionOpened: seen.SessionOpened,
+    session_events.Lent: seen.Lent,
+    session_events.Kept: seen.Kept,
+    session_events.GivenUp: seen.GivenUp,
+    session_events.TurnRefused: seen.TurnRefused,
+    session_events.SessionClosed: seen.SessionClosed,
     TagRead: seen.Read,
     TagWritten: seen.Written,
     seen.Copied: seen.Copied,  # told by who looks at transfers
@@ -146,6 +152,7 @@ class SwardenEngine:
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.windows = tuple(pool.window for pool in config.pools)
         self.vocabulary = 0 if model else VOCABULARY
+        self.sessions: SessionPort | None = self._engine
         self._steps = 0
 
     @property
@@ -158,6 +165,7 @@ class SwardenEngine:
             SamplingParams(submission.max_new_tokens, submission.stop),
             namespace=submission.namespace,
             priority=submission.priority,
+            session=submission.session,
         )
         if self._compared is not None:
             self._compared.submitted(request_id, submission.tokens)

@@ -5,7 +5,23 @@ from typing import NamedTuple, Protocol
 
 from fakes.client import FakeClient
 from harness.engines.port import EnginePort, Streamed, Submission
-from harness.ops import Abort, AdvanceClock, Flush, Heal, Inject, Op, Pause, Pressure, Resume, Step, Submit
+from harness.engines.talks import Talks
+from harness.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Flush,
+    Heal,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
 from harness.recipes import expand
 from invariants.events import Completed, Fired, Launched
 from invariants.reference import Reference
@@ -63,8 +79,8 @@ class EngineSystem:
         self.streamed: Sequence[Streamed] = ()
         self.heard: Sequence[NamedTuple] = ()
         self._keep_finished = keep_finished
-        self._alive: list[int] = []
-        self._max_tokens: dict[int, int] = {}
+        self._alive: dict[int, int] = {}  # the most tokens that each will have
+        self._talks = Talks(port, self.reference)
         self._client = FakeClient(port.faults)
         self._is_paused = False
         self._worked = False
@@ -75,8 +91,7 @@ class EngineSystem:
 
     @property
     def drain_bound(self) -> int:
-        tokens = sum(self._max_tokens[request] for request in self._alive)
-        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * tokens
+        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._alive.values())
 
     def do(self, op: Op) -> bool:
         match op:
@@ -84,6 +99,12 @@ class EngineSystem:
                 return self._step()
             case Submit():
                 return self._submit(op)
+            case OpenSession():
+                return self._talks.open(op)
+            case Turn():
+                return self._turn(op)
+            case CloseSession():
+                return self._talks.close(op)
             case Abort():
                 return self._abort(op)
             case AdvanceClock():
@@ -113,6 +134,7 @@ class EngineSystem:
             self.port.pressure(pool, 0)
 
     def clear(self) -> None:
+        self._talks.close_all()
         self.port.flush()
 
     def capture(self) -> Snapshot:
@@ -139,7 +161,7 @@ class EngineSystem:
         for streamed in self.streamed:
             self.reference.streamed(streamed.request_id, streamed.token_ids)
             if streamed.finish_reason is not None:
-                self._alive.remove(streamed.request_id)
+                del self._alive[streamed.request_id]
             elif not self._client.reads():
                 self._hang_up(streamed.request_id)
         if not self._alive:
@@ -152,12 +174,22 @@ class EngineSystem:
         if op.recipe.continues is not None and self.submitted:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
         tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
-        request = self.port.submit(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
-        self.reference.submitted(request, namespace=op.namespace, prompt=tokens, stop=op.stop)
-        self._alive.append(request)
-        self.submitted.append(request)
-        self._max_tokens[request] = len(tokens) + op.max_new_tokens
+        self._send(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
         return True
+
+    def _send(self, submission: Submission) -> int:
+        request = self.port.submit(submission)
+        tokens = list(submission.tokens)
+        self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+        self.submitted.append(request)
+        self._alive[request] = len(tokens) + submission.max_new_tokens
+        return request
+
+    def _turn(self, op: Turn) -> bool:
+        talk = self._talks.talk(op)
+        if talk is not None:
+            talk.last_turn = self._send(self._talks.submission(talk, op))
+        return talk is not None
 
     def _pause(self) -> bool:
         if self._is_paused:
@@ -182,7 +214,7 @@ class EngineSystem:
     def _abort(self, op: Abort) -> bool:
         if not self._alive:
             return False
-        self._hang_up(self._alive[op.request % len(self._alive)])
+        self._hang_up(list(self._alive)[op.request % len(self._alive)])
         return True
 
     def _hang_up(self, request_id: int) -> None:

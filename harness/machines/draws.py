@@ -21,6 +21,7 @@ KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
 TIMEOUT_MS = 100
+IDLE_SHARES = (1.0, 0.5, 0.1)
 OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
 
 
@@ -69,6 +70,13 @@ def configurations(
         config = replace(config, host_policy=policy, load_back_threshold=threshold)
     host_ratio = draw(st.sampled_from(host_ratios))
     return on_host(config, host_ratio) if host_ratio and config.prefix_sharing else config
+
+
+@st.composite
+def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
+    """Idle sessions that keep much or little, and mostly for as long as nobody needs the room."""
+    share, timeout_ms = draw(st.sampled_from(IDLE_SHARES)), draw(st.sampled_from((None, None, TIMEOUT_MS)))
+    return replace(draw(configs), idle_session_share=share, session_timeout_ms=timeout_ms)
 
 
 def on_host(config: EngineConfig, ratio: float) -> EngineConfig:

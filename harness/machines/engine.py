@@ -22,12 +22,29 @@ from harness.machines.draws import (
     step_counts,
     stop_sets,
     troubles,
+    with_sessions,
 )
-from harness.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pause, Pressure, Resume, Step, Submit
+from harness.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Drain,
+    Flush,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
+REWINDS = (0, 0, 0, 1, 4, 12)
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 
 
@@ -92,6 +109,12 @@ RETURNING = Load(
     settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
     needs_host=True,
 )
+TALKING = Load(
+    (4, 1, 8, 16),
+    also=("talk",) * 12,
+    times=2,
+    settings=MappingProxyType({"request_timeout_ms": None}),
+)
 # Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
@@ -100,7 +123,9 @@ LOADS = (
     FEW_PLACES,
     RETURNING,
     Load((15, 30, 1, 4, 40), also=("pause",) * 3),
+    RETURNING,  # again: what may go wrong there takes many that come together
     RIVALS_FOR_PLACES,
+    TALKING,
 )
 
 TRAFFICS: tuple[Traffic, ...] = (
@@ -113,6 +138,7 @@ TRAFFICS: tuple[Traffic, ...] = (
     ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort", "crowd"),
     ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
     ("submit",) * 3 + ("step",) * 3 + ("return",) * 4 + ("abort", "trouble", "pressure"),
+    ("submit",) * 2 + ("step",) * 3 + ("talk",) * 8 + ("abort", "trouble", "pressure", "flush"),
 )
 
 
@@ -159,11 +185,31 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
     once, twice, both = (first,), (first, first), (others[0], first, others[-1])
     again = draw(st.sampled_from((once, twice, (*twice, others[0]), both)))
-    trouble = draw(troubles(faults)) if draw(st.integers(0, 2)) == 2 else ()
-    is_slow = (Inject(fault="host.slow", count=draw(st.integers(3, 16))),) * draw(st.integers(0, 1))
-    gives_up = (Abort(request=draw(st.integers(0, 2))),) * (draw(st.integers(0, 1)))
+    slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
+    trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)))))
+    gives_up: tuple[Op, ...] = ()
+    if trouble == (slow,) and draw(st.booleans()):  # while it loads, when those before it have ended
+        gives_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
     before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
-    return first, Step(count=4), *others, before, *trouble, *is_slow, *again, Step(), *gives_up, after
+    return first, Step(count=4), *others, before, *trouble, *again, Step(), *gives_up, after
+
+
+@st.composite
+def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A turn in somebody's conversation, mostly with the time that it needs; some begin, and end, with it."""
+    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
+    turn = Turn(
+        session=draw(st.integers(0, 3)),
+        recipe=draw(recipes()),
+        rewind=draw(st.sampled_from(REWINDS)),
+        max_new_tokens=draw(st.sampled_from(load.outputs)),
+        stop=draw(stop_sets()),
+        priority=draw(st.sampled_from(load.priorities)),
+    )
+    interrupts = ((), (), (Abort(request=draw(ordinals())),), (turn,), (CloseSession(session=turn.session),))
+    before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
+    interrupt = draw(st.sampled_from(interrupts))
+    return *opens, turn, before, *interrupt, *((after,) if interrupt else ())
 
 
 @st.composite
@@ -188,7 +234,10 @@ class EngineTraffic(Machine):
     load = LOADS[0]
 
     @initialize(
-        config=configurations(host_ratios=HOST_RATIOS), faults=fault_sets(), load=st.sampled_from(LOADS), data=st.data()
+        config=with_sessions(configurations(host_ratios=HOST_RATIOS)),
+        faults=fault_sets(),
+        load=st.sampled_from(LOADS),
+        data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
         self.faults, self.load = faults, load
@@ -217,6 +266,10 @@ class EngineTraffic(Machine):
     @rule(data=st.data())
     def come_back(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(returns(self.load, self.faults)))
+
+    @rule(data=st.data())
+    def talk(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(talks(self.load)))
 
     @rule(count=step_counts())
     def step(self, count: int) -> None:
@@ -266,6 +319,8 @@ def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...
             return draw(contests(load))
         case "return":
             return draw(returns(load, faults))
+        case "talk":
+            return draw(talks(load))
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
@@ -293,7 +348,7 @@ class WeightedEngineTraffic(Machine):
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
 
     @initialize(
-        config=configurations(host_ratios=HOST_RATIOS),
+        config=with_sessions(configurations(host_ratios=HOST_RATIOS)),
         faults=fault_sets(),
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),

@@ -1,34 +1,135 @@
-"""Bugs of sessions and of speculation, which are to come."""
+"""Bugs of streaming sessions, and those of speculation that are to come."""
 
-from functools import partial
-
+from harness.mutants.mutant import Hunk, Mutant
 from harness.mutants.unplanted import Waiting
 
-in_sessions = partial(Waiting, capability="sessions")
+SESSION = "engine_under_test.sessions.session:Session"
+SESSIONS = "engine_under_test.sessions.controller:Sessions"
+LENGTHS = "record.committed_len = record.launched_len = record.allocated_len = length"
 
-TAIL_IS_OVERWRITTEN = in_sessions(
-    "B61", "sglang pull 22862: the room behind the last token was overwritten by the next turn's, some tokens a turn"
+TAIL_IS_OVERWRITTEN = Mutant(
+    id="B61",
+    source="sglang pull 22862: the room behind the last token was overwritten by the next turn's, some tokens a turn",
+    hunks=(
+        Hunk(
+            f"{SESSIONS}._cut",
+            healthy='self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)',
+            broken="pass",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner", "drained_pools_are_full"),
 )
 OVERSHOOT_IS_NOT_TRIMMED = Waiting(
     "B62", "sglang pull 22897: tokens drafted beyond the last one were kept with their KV", "speculation"
 )
-FRONTIER_OUTLIVES_A_TRIM = in_sessions(
-    "B63", "sglang pull 22900: a trim left the frontier beyond the room, and the pages between were never freed"
+FRONTIER_OUTLIVES_A_TRIM = Mutant(
+    id="B63",
+    source="sglang pull 22900: a trim left the frontier beyond the room, and the pages between were never freed",
+    hunks=(
+        Hunk(
+            f"{SESSION}.kept_len",
+            healthy="self.record.protected_len <= length and self.record.frontier <= seen_from",
+            broken="self.record.protected_len <= length",
+        ),
+    ),
+    caught_by=(
+        "every_slot_read_holds_its_prefix",
+        "outputs_equal_the_reference",
+        "frontiers_spare_the_window",
+        "units_in_flight_are_pinned",
+    ),
 )
-ABORTED_TURN_DESTROYS_ITS_SESSION = in_sessions(
-    "B64", "sglang pull 22273: a turn that was too long was aborted and put its one token in the session's place"
+ABORTED_TURN_DESTROYS_ITS_SESSION = Mutant(
+    id="B64",
+    source="sglang pull 22273: a turn that was too long was aborted and put its one token in the session's place",
+    hunks=(
+        Hunk(
+            f"{SESSIONS}.end_turn",
+            healthy="session.turn = 0",
+            broken="session.turn = 0\n        if request.finish_reason == 'abort':\n"
+            "            self._release(session, CLOSED)",
+        ),
+        Hunk(f"{SESSIONS}._release", healthy="self._notice(GivenUp(session.id, cause))", broken="pass"),
+    ),
+    caught_by=("sessions_change_only_by_their_turns",),
 )
-SESSION_IS_COUNTED_TWICE = in_sessions(
-    "B65", "sglang pulls 22213 and 22753: a session and the turn that borrowed its KV were both counted"
+SESSION_IS_COUNTED_TWICE = Mutant(
+    id="B65",
+    source="sglang pulls 22213 and 22753: a session and the turn that borrowed its KV were both counted",
+    hunks=(Hunk(f"{SESSIONS}.lend", healthy="session.record, session.tokens = None, []", broken="pass"),),
+    caught_by=("idle_sessions_keep_what_is_written", "receipts_belong_to_holders", "each_unit_has_one_owner"),
 )
-COMMITTED_BEYOND_THE_ROOM = in_sessions(
-    "B67", "sglang pull 28754: committed ran ahead of allocated, so the next page was one that another had"
+COMMITTED_BEYOND_THE_ROOM = Mutant(
+    id="B67",
+    source="sglang pull 28754: committed ran ahead of allocated, so the next page was one that another had",
+    hunks=(
+        Hunk(
+            f"{SESSIONS}._cut",
+            healthy=LENGTHS,
+            broken="record.committed_len = record.launched_len = length + 1\n    record.allocated_len = length",
+        ),
+    ),
+    caught_by=("cursors_are_ordered", "idle_sessions_keep_what_is_written", "turns_go_on_from_what_is_kept"),
 )
-SESSIONS_WITHOUT_BOUND = in_sessions(
-    "B69", "sglang issues 27024 and 27025: idle sessions held the pool without bound, until nobody could go on"
+SESSIONS_WITHOUT_BOUND = Mutant(
+    id="B69",
+    source="sglang issues 27024 and 27025: idle sessions held the pool without bound, until nobody could go on",
+    hunks=(
+        Hunk(
+            f"{SESSIONS}.make_room",
+            healthy="if keeping and request",
+            broken="return False\n    if keeping and request",
+        ),
+        Hunk(f"{SESSIONS}.keep", healthy="self._respect_share()", broken="pass"),
+    ),
+    caught_by=("work_makes_progress", "only_who_cannot_go_on_runs_out_of_memory"),
 )
 STATE_REFERENCES_STAY_WITH_THE_REQUEST = Waiting(
     "B71",
     "sglang release 0.5.15: references to recurrent state stayed with the request after a save",
     "recurrent state",
+)
+TWO_TURNS_AT_ONCE = Mutant(
+    id="S150",
+    source="a turn begins while another one of its session runs, and takes its place",
+    hunks=(Hunk(f"{SESSIONS}.why_not", healthy="if session.turn else None", broken="if False else None"),),
+    caught_by=("a_session_has_one_turn",),
+)
+ROOM_IS_KEPT = Mutant(
+    id="S151",
+    source="a session keeps the room that a turn had ahead of its last token, where nothing is",
+    hunks=(Hunk(f"{SESSIONS}.keep", healthy="self._cut(record, record.committed_len)", broken="pass"),),
+    caught_by=("idle_sessions_keep_what_is_written",),
+)
+TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
+    id="S152",
+    source="a turn goes on behind all of its prompt that fits the pages, of which the last were never written",
+    hunks=(
+        Hunk(
+            f"{SESSION}.kept_len",
+            healthy="length = _common_len(prompt[:-1], self.tokens)",
+            broken="length = min(len(prompt) - 1, len(self.tokens) + 1)",
+        ),
+    ),
+    caught_by=("turns_go_on_from_what_is_kept", "every_slot_read_holds_its_prefix"),
+)
+CLOSED_UNDER_ITS_TURN = Mutant(
+    id="S153",
+    source="sglang pull 21875: a session was closed while its turn ran, and the turn had nowhere to go",
+    hunks=(
+        Hunk(f"{SESSIONS}.close", healthy="if session is not None and session.turn:", broken="if session is None:"),
+    ),
+    caught_by=("closing_waits_for_the_turn", "a_session_has_one_turn"),
+)
+TURN_IS_REFUSED_FOR_NOTHING = Mutant(
+    id="S154",
+    source="a session that keeps something is taken for one whose turn runs, and nobody can go on",
+    hunks=(
+        Hunk(
+            f"{SESSIONS}.why_not",
+            healthy="if session.turn else None",
+            broken="if session.turn or session.record else None",
+        ),
+    ),
+    caught_by=("only_a_turn_too_many_is_refused",),
 )

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from engine_under_test.events import Freed, Given, Taken
 from engine_under_test.units import Owner
 from invariants import view
-from invariants.view import REQUEST_KIND, TRANSFER_KINDS, TREE_KIND
+from invariants.view import REQUEST_KIND, SESSION_KIND, TRANSFER_KINDS, TREE_KIND
 
-OWN_KINDS = frozenset({REQUEST_KIND, TREE_KIND, *TRANSFER_KINDS})
+OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, TREE_KIND, *TRANSFER_KINDS})
 
 
 class Outside:
-    """The units of those who take and free by themselves: neither requests, nor the tree, nor what it is copied by."""
+    """The units of those who take and free by themselves: no request, no session, nor the tree or what copies it."""
 
     def __init__(self) -> None:
         self.num_moves = 0

@@ -44,7 +44,7 @@ class Sums:
         return {StepEnded: self.look}
 
     def look(self, _event: StepEnded) -> Sequence[Violation]:
-        records = self._custody.records
+        records = self._records()
         num_pages = sum([len(record.handles) for record in records])
         shared_len = sum([record.protected_len for record in records])
         gone_len = (
@@ -75,7 +75,9 @@ class Sums:
             for component, ledger in self._on_host
             if ledger.num_free + self._num_copied(component) + self._num_backed_up(component) != ledger.capacity
         ]
-        rows_are_wrong = self._rows.num_free + len(records) + _num_fenced(self._rows) != self._rows.capacity
+        rows_are_wrong = (
+            self._rows.num_free + len(self._custody.records) + _num_fenced(self._rows) != self._rows.capacity
+        )
         if not wrong and not wrong_on_host and not rows_are_wrong:
             return ()
         views = [self._view(pool) for pool in wrong] + [self._host_view(*pool) for pool in wrong_on_host]
@@ -93,7 +95,7 @@ class Sums:
             Holding(owner, range(tree.evictable[pool.component]), cached=True),
             Holding(owner, range(tree.protected[pool.component]), cached=True, locks=1),
         ]
-        for record in self._custody.records:
+        for record in self._records():
             count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
             holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
         for load in self._transfers(to_host=False):
@@ -119,6 +121,10 @@ class Sums:
     def _num_backed_up(self, component: int) -> int:
         """Pages on the host to which something is being copied, which are no copy yet."""
         return sum([len(backup.moves[component]) for backup in self._transfers(to_host=True)])
+
+    def _records(self) -> list[KVRecord]:
+        """Of all who hold KV: requests, and sessions between their turns."""
+        return self._custody.records + [one.record for one in self._custody.sessions.keeping if one.record]
 
     def _rows_view(self) -> PoolView:
         records = self._custody.records

@@ -120,7 +120,7 @@ class CacheBench:
         self.heard = Heard()
         self.memory = KVMemory.for_config(config, self.heard)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=self.heard)
-        self.custody = Custody(self.memory, self.cache, None, self.heard)
+        self.custody = Custody(config, self.memory, self.cache, None, self.heard)
         self._num_requests = 0
 
     def start(self, tokens: Sequence[int], *, namespace: int = 0) -> Request:

@@ -100,7 +100,7 @@ class HostBench:
         self.on_host = self.memory.host
         ports = Ports(observer=self.heard, host=store or self.hand)
         self.tier = HostTier.for_config(config, self.memory, self.cache, ports)
-        self.device.custody = Custody(self.memory, self.cache, self.tier, self.heard)
+        self.device.custody = Custody(config, self.memory, self.cache, self.tier, self.heard)
 
     @property
     def tree(self) -> RadixTree:

@@ -11,9 +11,25 @@ from fakes.clock import FakeClock
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel, SwardenEngine
 from harness.engines.system import EngineSystem
-from harness.ops import Abort, AdvanceClock, Flush, Inject, Op, Pause, Pressure, Recipe, Resume, Step, Submit
+from harness.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Flush,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Recipe,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
 from harness.strict.checker import StrictChecker, audit, census, sums
 
+Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # how often, and what
 LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
 NUM_OPS = 120
 FAULTS = ("forward.late", "forward.fails", "pool.refuses")
@@ -55,9 +71,18 @@ CONFIGS = {
 
 def traffic(seed: int, count: int = NUM_OPS) -> list[Op]:
     """Ops of all kinds, most of them submits and steps."""
+    return _drawn(DRAWN, seed, count)
+
+
+def talk(seed: int, count: int = NUM_OPS) -> list[Op]:
+    """The same with conversations among them."""
+    return [OpenSession(), OpenSession(namespace=1), *_drawn(DRAWN | TALKED, seed, count)]
+
+
+def _drawn(kinds: Kinds, seed: int, count: int) -> list[Op]:
     chance = Random(seed)
-    kinds = chance.choices(tuple(DRAWN), weights=tuple(weight for weight, _ in DRAWN.values()), k=count)
-    return [DRAWN[kind][1](chance) for kind in kinds]
+    names = chance.choices(tuple(kinds), weights=tuple(weight for weight, _ in kinds.values()), k=count)
+    return [kinds[name][1](chance) for name in names]
 
 
 def _submission(chance: Random) -> Op:
@@ -66,7 +91,22 @@ def _submission(chance: Random) -> Op:
     return Submit(recipe=recipe, max_new_tokens=chance.randrange(20), priority=chance.randrange(3))
 
 
-DRAWN: dict[str, tuple[int, Callable[[Random], Op]]] = {
+def _turn(chance: Random) -> Op:
+    path = tuple(chance.randrange(3) for _ in range(chance.randint(1, 3)))
+    rewind = chance.choice((0, 0, 0, 1, 5, 12))
+    return Turn(
+        session=chance.randrange(3), recipe=Recipe(path=path), rewind=rewind, max_new_tokens=chance.randrange(12)
+    )
+
+
+TALKED: Kinds = {
+    "open_session": (4, lambda chance: OpenSession(namespace=chance.randrange(2))),
+    "turn": (25, _turn),
+    "submit": (6, _submission),  # or sessions would hardly ever keep anything
+    "step": (60, lambda chance: Step(count=chance.randint(2, 8))),
+    "close_session": (2, lambda chance: CloseSession(session=chance.randrange(3))),
+}
+DRAWN: Kinds = {
     "submit": (30, _submission),
     "impossible": (4, lambda _: Submit(tokens=())),
     "step": (45, lambda chance: Step(count=chance.randint(1, 4))),

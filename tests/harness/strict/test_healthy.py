@@ -4,12 +4,15 @@ What running, chunked and parked requests hold, what a pass in flight still read
 nothing, and that nothing is whole in the middle of a step (bug catalogue, 8.7).
 """
 
+from typing import get_args
+
 import pytest
 
 from engine_under_test import events
+from engine_under_test.session_events import SessionEvent
 from engine_under_test.strict import VARIABLE
 from harness.strict.checker import LOGS
-from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, traffic
+from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, talk, traffic
 
 MET = {
     events.Parked,
@@ -46,6 +49,18 @@ def test_a_healthy_engine_is_never_accused(level, config, seed, monkeypatch):
     assert not LOGS.exists()
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_conversation_is_accused(level, config, seed, monkeypatch):
+    """What sessions keep between their turns is counted, and so is what a turn has of theirs."""
+    monkeypatch.setenv(VARIABLE, level)
+
+    served(config, talk(seed))
+
+    assert not LOGS.exists()
+
+
 def test_the_traffic_meets_what_checkers_were_wrong_about(monkeypatch):
     """Or the test above would say nothing."""
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -53,6 +68,15 @@ def test_the_traffic_meets_what_checkers_were_wrong_about(monkeypatch):
     met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2, 3)])
 
     assert {kind.__name__ for kind in MET} - met == set()
+
+
+def test_conversations_go_on_and_are_given_up(monkeypatch):
+    """Or the test of conversations would say nothing."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    met = set().union(*[served(config, talk(seed)) for config in CONFIGS.values() for seed in (1, 2)])
+
+    assert {kind.__name__ for kind in get_args(SessionEvent)} - met == set()
 
 
 @pytest.mark.parametrize("level", LEVELS)

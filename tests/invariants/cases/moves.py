@@ -26,10 +26,25 @@ from invariants.moves import (
     writes_go_to_private_units,
 )
 from invariants.view import Owner
-from tests.invariants.builders import AFTER, FENCED, R1, R2, TREE, broken, during, healthy, idle, in_flight, receipts
+from tests.invariants.builders import (
+    AFTER,
+    FENCED,
+    FLYING_BEFORE,
+    R1,
+    R2,
+    TREE,
+    broken,
+    during,
+    healthy,
+    idle,
+    in_flight,
+    receipts,
+)
 from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
+KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
+AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in FLYING_BEFORE.launches or ())
 DEPARTED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
 
 
@@ -168,6 +183,17 @@ CASES = [
         writes_go_to_private_units,
         in_flight(Retracted(1, 3, ()), Freed("swa", (5, 6), R1, "retracted", 8), WRITTEN, Completed(7)),
         "given-up-behind-a-fence",
+    ),
+    healthy(
+        writes_go_to_private_units,
+        in_flight(*KEPT_BY_ITS_SESSION, before={"launches": AS_A_TURN}),
+        "kept-by-its-session",
+    ),
+    broken(
+        writes_go_to_private_units,
+        "kept-by-another-session",
+        in_flight(*KEPT_BY_ITS_SESSION, before={"launches": tuple(one._replace(sessions=(4,)) for one in AS_A_TURN)}),
+        ("swa page 6", "written by request r1 for [20, 21), yet it is owned by session s3"),
     ),
     broken(
         writes_go_to_private_units,

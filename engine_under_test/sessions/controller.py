@@ -1,0 +1,180 @@
+"""The open sessions: whose turn it is, and what the idle ones keep."""
+
+from engine_under_test.cache.departures import Departures
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.window import tail_len
+from engine_under_test.config import EngineConfig
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import Observer
+from engine_under_test.request import Request
+from engine_under_test.session_events import GivenUp, Kept, Lent, SessionClosed, SessionEvent, SessionOpened
+from engine_under_test.sessions.session import Session
+from engine_under_test.units import Owner, num_pages
+
+CLOSED = "closed"
+ROOM = "others need the room"
+
+
+class Sessions:
+    """One turn at a time has the KV of its session: the record moves whole to the turn that goes on from it, and back.
+
+    `by_id` has all that are open.  What the idle ones keep is at most the configured share of each pool, and the first
+    to go where others need room.
+    """
+
+    def __init__(
+        self, config: EngineConfig, memory: KVMemory, departures: Departures, observer: Observer | None
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._departures = departures
+        self._observer = observer
+        self.by_id: dict[int, Session] = {}  # the one that was used last stands last
+        self._num_sessions = 0
+
+    @property
+    def keeping(self) -> list[Session]:
+        """Those that keep KV, the one that was used longest ago first."""
+        return [session for session in self.by_id.values() if session.record is not None]
+
+    def open(self, namespace: int, now_ms: int) -> int:
+        """A new session; its id."""
+        self._num_sessions += 1
+        self.by_id[self._num_sessions] = Session(self._num_sessions, namespace, now_ms)
+        self._notice(SessionOpened(self._num_sessions, namespace))
+        return self._num_sessions
+
+    def why_not(self, session_id: int) -> str | None:
+        """Why a turn cannot begin; None where it can."""
+        session = self.by_id.get(session_id)
+        if session is None or session.is_closing:
+            return f"session {session_id} is not open"
+        return f"request {session.turn} has the turn of session {session_id}" if session.turn else None
+
+    def begin_turn(self, request: Request) -> None:
+        session = self.by_id[request.session]
+        session.turn = request.id
+        self._use(session, request.arrival_ms)
+
+    def end_turn(self, request: Request) -> None:
+        """The request has ended, whatever came of it; a session that waited for that is closed now."""
+        session = self.by_id.get(request.session)
+        if session is not None and session.turn == request.id:
+            session.turn = 0
+            if session.is_closing:
+                self._close(session)
+
+    def kept_len(self, request: Request) -> int:
+        """How many tokens of a turn that waits its session has KV of, so that it could go on from there."""
+        session = self.by_id.get(request.session)
+        return 0 if session is None else session.kept_len(request.tokens, self._memory.window)
+
+    def lend(self, request: Request) -> KVRecord:
+        """The record of a turn that was admitted, cut to what it goes on from; it takes a row again."""
+        session = self.by_id[request.session]
+        record, length = session.record, self.kept_len(request)
+        assert record is not None, f"session {session.id} keeps nothing"
+        session.record, session.tokens = None, []
+        self._cut(record, length)
+        [record.row] = self._memory.table.rows.take(1, owner=request.owner)
+        self._give(record, request.owner)
+        record.write(self._memory.table, 0, record.handles)
+        self._notice(Lent(session.id, request.id, length, tuple(record.handles)))
+        return record
+
+    def keep(self, request: Request, record: KVRecord) -> None:
+        """Take the record of a turn that has finished; it gives back its row, and the pages that nothing is in."""
+        session = self.by_id[request.session]
+        self._cut(record, record.committed_len)
+        rows, row, record.row = self._memory.table.rows, record.row, 0
+        rows.free([row], owner=record.owner, cause="turn ended", after=record.last_launch)
+        self._give(record, session.owner)
+        session.record, session.tokens = record, request.tokens[: record.committed_len]
+        self._notice(Kept(session.id, request.id, record.committed_len))
+        self._respect_share()
+
+    def give_up(self, request: Request) -> None:
+        """A turn does not go on from what its session keeps."""
+        if (session := self.by_id.get(request.session)) is not None:
+            self._release(session, "a turn goes another way")
+
+    def make_room(self, request: Request | None = None, *, even_its_own: bool = True) -> bool:
+        """The session that was used longest ago keeps nothing any more; False where there is none.
+
+        Of them the one whose turn `request` is comes last, and only if need be.
+        """
+        keeping = sorted(self.keeping, key=lambda session: request is not None and session.turn == request.id)
+        if keeping and request is not None and keeping[0].turn == request.id and not even_its_own:
+            return False
+        if keeping:
+            self._release(keeping[0], ROOM)
+        return bool(keeping)
+
+    def close(self, session_id: int) -> None:
+        """Give up what a session keeps, at once or when its turn has ended; one that is not open is left alone."""
+        session = self.by_id.get(session_id)
+        if session is not None and session.turn:
+            session.is_closing = True
+        elif session is not None:
+            self._close(session)
+
+    def expire(self, now_ms: int) -> None:
+        """Close those that nobody has used for too long."""
+        limit = self._config.session_timeout_ms
+        for session in list(self.by_id.values()) if limit is not None else ():
+            if session.turn:
+                session.used_ms = now_ms
+            elif limit is not None and now_ms - session.used_ms >= limit:
+                self._close(session)
+
+    def _use(self, session: Session, now_ms: int) -> None:
+        session.used_ms = now_ms
+        self.by_id[session.id] = self.by_id.pop(session.id)
+
+    def _close(self, session: Session) -> None:
+        self._release(session, CLOSED)
+        del self.by_id[session.id]
+        self._notice(SessionClosed(session.id))
+
+    def _release(self, session: Session, cause: str) -> None:
+        if session.record is not None:
+            record, session.record, session.tokens = session.record, None, []
+            self._departures.release(record, cause=cause)
+            self._notice(GivenUp(session.id, cause))
+
+    def _cut(self, record: KVRecord, length: int) -> None:
+        """Everything ends at `length`: whole pages behind it go back, once no pass in flight writes there.
+
+        |..... kept ......|length
+        |page |page |page |begun page, kept|page, free|
+        """
+        border = num_pages(length, self._memory.page_size)
+        freed, record.handles = record.handles[border:], record.handles[:border]
+        self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)
+        record.committed_len = record.launched_len = record.allocated_len = length
+
+    def _give(self, record: KVRecord, to_owner: Owner) -> None:
+        private = [handle for part in record.private_handles(self._memory.page_size) for handle in part]
+        self._memory.ledgers.give(private, from_owner=record.owner, to_owner=to_owner)
+        record.owner = to_owner
+
+    def _respect_share(self) -> None:
+        """The ones that were used longest ago give up what is more than the share of all."""
+        share = self._config.idle_session_share
+        while any(self._num_kept(pool.name, pool.window) > share * pool.num_pages for pool in self._memory.pools):
+            self.make_room()
+
+    def _num_kept(self, pool: str, window: int | None) -> int:
+        """Pages of a pool that idle sessions keep from being free, at most: what two share is counted for each."""
+        page_size, count = self._memory.page_size, 0
+        for session in self.keeping:
+            assert session.record is not None, f"session {session.id} keeps nothing"
+            record, first = session.record, 0
+            if window is not None:
+                first = max(record.frontier, record.protected_len - tail_len(window=window, page_size=page_size))
+            count += num_pages(record.allocated_len, page_size) - first // page_size
+        return count
+
+    def _notice(self, event: SessionEvent) -> None:
+        if self._observer:
+            self._observer.notice(event)

@@ -1,0 +1,314 @@
+"""Streaming sessions: what a turn leaves behind, who goes on from it, and when it goes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.events import Launched, Retracted
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.session_events import GivenUp, Kept, Lent, SessionClosed
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, Received, Serving
+
+PROMPT = list(range(100, 110))
+CONFIGS = {
+    "hybrid": HYBRID,
+    "full only": FULL_ONLY,
+    "swa only": SWA_ONLY,
+    "nothing shared": replace(HYBRID, prefix_sharing=False),
+    "overlapped": replace(HYBRID, overlap=True),
+    "looks ahead": replace(HYBRID, lookahead_tokens=3),
+}
+
+
+class Talking(Serving):
+    """Clients with conversations."""
+
+    def take_turn(
+        self, session: int, prompt: Sequence[int], *, max_new_tokens: int = 4, stop_token_ids: Sequence[int] = ()
+    ) -> int:
+        request_id = self.engine.submit(prompt, SamplingParams(max_new_tokens, stop_token_ids), session=session)
+        self.received[request_id] = Received()
+        return request_id
+
+    def answer(self, session: int, prompt: Sequence[int], *, max_new_tokens: int = 4) -> Received:
+        """Take a turn and wait until nothing is left to do."""
+        request_id = self.take_turn(session, prompt, max_new_tokens=max_new_tokens)
+        self.run()
+        return self.received[request_id]
+
+
+def second_turn(serving: Talking, session: int, *, cut: int = 0) -> list[int]:
+    """The prompt that goes on from a first turn: its prompt and output, less `cut`, and something new."""
+    first = serving.answer(session, PROMPT)
+    said = [*PROMPT, *first.tokens]
+    return [*said[: len(said) - cut], 200, 201, 202]
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_turn_goes_on_where_the_one_before_ended(config):
+    """The last token that was sampled has no KV yet; everything before it has."""
+    serving = Talking(config)
+    session = serving.engine.open_session()
+    prompt = second_turn(serving, session)
+
+    second = serving.answer(session, prompt)
+
+    assert second.cached_tokens == len(PROMPT) + 3
+    assert second.tokens == serving.expected(prompt, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("cut", range(1, 14))
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_turn_may_take_back_what_was_said(config, cut):
+    """Wherever it goes another way, its output is that of an engine without a cache."""
+    serving = Talking(config)
+    session = serving.engine.open_session()
+    prompt = second_turn(serving, session, cut=cut)
+
+    second = serving.answer(session, prompt)
+
+    assert second.tokens == serving.expected(prompt, max_new_tokens=4)
+    assert second.cached_tokens <= len(PROMPT) + 4 - cut
+
+
+def test_a_rewind_below_the_frontier_does_not_read_the_window_that_is_gone():
+    """Nothing is shared, so all of it is computed again."""
+    serving = Talking(replace(HYBRID, prefix_sharing=False))
+    session = serving.engine.open_session()
+    first = serving.answer(session, PROMPT, max_new_tokens=12)
+    prompt = [*PROMPT, *first.tokens[:2], 200]
+
+    second = serving.answer(session, prompt)
+
+    assert (second.cached_tokens, second.tokens) == (0, serving.expected(prompt, max_new_tokens=4))
+    assert serving.heard.of(GivenUp) == [GivenUp(session, "a turn goes another way")]
+
+
+def test_an_idle_session_holds_no_row_and_no_page_that_nothing_is_in():
+    serving = Talking(replace(HYBRID, lookahead_tokens=7))
+    session = serving.engine.open_session()
+
+    serving.answer(session, PROMPT)
+
+    [kept] = serving.engine.scheduler.custody.sessions.keeping
+    assert kept.record is not None
+    assert serving.engine.memory.table.rows.num_free == serving.engine.memory.table.rows.capacity
+    assert (kept.record.row, kept.record.allocated_len, len(kept.record.handles)) == (0, 13, 4)
+    assert serving.heard.of(Kept) == [Kept(session, 1, 13)]
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_closed_session_has_nothing_left_in_any_pool(config):
+    serving = Talking(config)
+    session = serving.engine.open_session()
+    serving.answer(session, second_turn(serving, session))
+
+    serving.engine.close_session(session)
+    serving.step()
+
+    assert serving.emptied()
+    assert serving.heard.of(SessionClosed) == [SessionClosed(session)]
+
+
+def test_a_session_that_is_closed_during_a_turn_goes_when_the_turn_has_ended():
+    serving = Talking()
+    session = serving.engine.open_session()
+    turn = serving.take_turn(session, PROMPT)
+    serving.step(2)
+
+    serving.engine.close_session(session)
+    serving.run()
+
+    assert serving.tokens(turn) == serving.expected(PROMPT, max_new_tokens=4)
+    assert serving.emptied()
+    late = serving.take_turn(session, PROMPT)
+    serving.step()
+    assert serving.reason(late) == "rejected: session 1 is not open"
+
+
+def test_there_is_one_turn_at_a_time():
+    """The second is rejected with the reason, and the first does not notice."""
+    serving = Talking()
+    session = serving.engine.open_session()
+    first = serving.take_turn(session, PROMPT)
+    serving.step()
+
+    second = serving.take_turn(session, PROMPT)
+    serving.run()
+
+    assert serving.reason(second) == "rejected: request 1 has the turn of session 1"
+    assert serving.tokens(first) == serving.expected(PROMPT, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("prompt", [[], list(range(10_000))], ids=["empty", "too long"])
+def test_a_turn_that_is_rejected_leaves_the_session_as_it_was(prompt):
+    serving = Talking()
+    session = serving.engine.open_session()
+    following = second_turn(serving, session)
+
+    rejected = serving.take_turn(session, prompt)
+    serving.step()
+
+    assert (serving.reason(rejected) or "").startswith("rejected: ")
+    assert serving.answer(session, following).cached_tokens == len(PROMPT) + 3
+
+
+def test_a_turn_that_is_aborted_while_it_waits_leaves_the_session_as_it_was():
+    serving = Talking()
+    session = serving.engine.open_session()
+    following = second_turn(serving, session)
+    serving.engine.pause()
+    waiting = serving.take_turn(session, following)
+
+    serving.engine.abort(waiting)
+    serving.engine.resume()
+
+    assert serving.answer(session, following).cached_tokens == len(PROMPT) + 3
+
+
+def test_the_turn_after_an_aborted_one_starts_from_what_is_shared():
+    serving = Talking()
+    session = serving.engine.open_session()
+    following = second_turn(serving, session)
+    aborted = serving.take_turn(session, following, max_new_tokens=9)
+    serving.step(2)
+
+    serving.engine.abort(aborted)
+    third = serving.answer(session, following)
+
+    assert third.tokens == serving.expected(following, max_new_tokens=4)
+    assert third.cached_tokens % serving.config.page_size == 0
+    assert not any(kept.length > 20 for kept in serving.heard.of(Kept))
+
+
+def test_a_turn_that_is_retracted_computes_again_and_its_session_goes_on():
+    serving = Talking()
+    session = serving.engine.open_session()
+    following = second_turn(serving, session)
+    turn = serving.take_turn(session, following, max_new_tokens=8)
+    serving.step(2)
+
+    serving.engine.pause()
+    serving.engine.resume()
+    serving.run()
+
+    assert serving.tokens(turn) == serving.expected(following, max_new_tokens=8)
+    assert [kept.request_id for kept in serving.heard.of(Kept)] == [1, 2]
+
+
+def test_sessions_of_two_namespaces_share_nothing():
+    serving = Talking()
+    one, other = serving.engine.open_session(namespace=1), serving.engine.open_session(namespace=2)
+
+    serving.answer(one, PROMPT)
+    second = serving.answer(other, PROMPT)
+
+    assert (second.cached_tokens, second.tokens) == (0, serving.expected(PROMPT, max_new_tokens=4, namespace=2))
+
+
+def test_idle_sessions_keep_at_most_their_share():
+    """Of 24 pages 12: two sessions of five pages each, and of the third the first must go."""
+    serving = Talking(replace(FULL_ONLY, full_pages=24, idle_session_share=0.5))
+    sessions = [serving.engine.open_session() for _ in range(3)]
+
+    for number, session in enumerate(sessions):
+        serving.answer(session, list(range(1000 * number, 1000 * number + 16)))
+
+    keeping = serving.engine.scheduler.custody.sessions.keeping
+    assert [session.id for session in keeping] == sessions[1:]
+    assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "others need the room")]
+
+
+def test_the_session_that_was_used_longest_ago_gives_way_to_who_needs_the_room():
+    serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0))
+    one, other = serving.engine.open_session(), serving.engine.open_session()
+    serving.answer(one, PROMPT)
+    serving.answer(other, [1, *PROMPT])
+
+    served = serving.serve(list(range(300, 330)), max_new_tokens=2)
+
+    assert served.tokens == serving.expected(list(range(300, 330)), max_new_tokens=2)
+    assert [given_up.session for given_up in serving.heard.of(GivenUp)] == [one, other][
+        : len(serving.heard.of(GivenUp))
+    ]
+    assert serving.heard.of(GivenUp)
+
+
+def test_a_session_gives_way_to_its_own_turn_when_nothing_else_would():
+    """What it keeps and what the turn needs do not fit side by side."""
+    serving = Talking(replace(FULL_ONLY, full_pages=8, prefix_sharing=False, idle_session_share=1.0))
+    session = serving.engine.open_session()
+    first = serving.answer(session, list(range(100, 120)), max_new_tokens=4)
+    prompt = [*range(100, 110), 7, *range(200, 215)]
+
+    second = serving.answer(session, prompt, max_new_tokens=2)
+
+    assert len(first.tokens) == 4
+    assert second.tokens == serving.expected(prompt, max_new_tokens=2)
+
+
+def test_decoding_takes_the_room_of_idle_sessions_before_anybody_is_retracted():
+    serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0, new_token_ratio=0.1))
+    session = serving.engine.open_session()
+    serving.answer(session, list(range(500, 516)))
+
+    many = [serving.submit(list(range(100 * one, 100 * one + 8)), max_new_tokens=12) for one in (1, 2)]
+    serving.run()
+
+    assert all(len(serving.tokens(one)) == 12 for one in many)
+    assert serving.heard.of(GivenUp)
+    assert not serving.heard.of(Retracted)
+
+
+def test_nobody_evicts_what_an_idle_session_has_locked():
+    serving = Talking()
+    session = serving.engine.open_session()
+    serving.answer(session, PROMPT)
+
+    serving.engine.flush()
+
+    assert serving.engine.cache.match(list(range(100, 110)) + serving.tokens(1), 0).length == 12
+
+
+@pytest.mark.parametrize(("ms", "num_closed"), [(99, 0), (100, 1)])
+def test_a_session_that_nobody_uses_is_closed_after_a_while(ms, num_closed):
+    serving = Talking(replace(HYBRID, session_timeout_ms=100))
+    serving.engine.open_session()
+
+    serving.clock.advance(ms)
+    serving.step()
+
+    assert len(serving.heard.of(SessionClosed)) == num_closed
+
+
+def test_a_turn_that_takes_long_is_no_idle_session():
+    serving = Talking(replace(HYBRID, session_timeout_ms=100))
+    session = serving.engine.open_session()
+    turn = serving.take_turn(session, PROMPT)
+    serving.step()
+
+    serving.clock.advance(1000)
+    serving.step()
+    serving.clock.advance(99)
+    serving.run()
+
+    assert serving.tokens(turn) == serving.expected(PROMPT, max_new_tokens=4)
+    assert serving.heard.of(SessionClosed) == []
+
+
+def test_what_a_pass_in_flight_still_writes_is_no_part_of_what_is_kept():
+    """With overlap a turn that stops is scheduled once more; its next turn writes after that pass."""
+    serving = Talking(replace(HYBRID, overlap=True))
+    session = serving.engine.open_session()
+    [stop] = serving.expected(PROMPT, max_new_tokens=3)[2:]
+    first = serving.take_turn(session, PROMPT, max_new_tokens=9, stop_token_ids=[stop])
+    serving.until(Kept)
+    prompt = [*PROMPT, *serving.expected(PROMPT, max_new_tokens=3), 200]
+
+    second = serving.answer(session, prompt)
+
+    assert serving.reason(first) == "stop"
+    assert serving.heard.of(Lent)[-1].length == len(PROMPT) + 2
+    assert second.tokens == serving.expected(prompt, max_new_tokens=4)
+    assert len(serving.heard.of(Launched)) > 4
