@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from engine_under_test import events
+from engine_under_test import events, session_events
 from engine_under_test.engine import Engine
 from harness.fingerprint import slug
 from harness.mutants.catalog import CATALOG
@@ -93,6 +93,7 @@ class FlightRecorder:
             events.Late: lambda _: self._came_true(LATE),
             events.Failed: lambda _: self._came_true(FAILS),
             events.Refused: self.refused,
+            session_events.Lent: self.lent,
         }
 
     def submitted(self, event: events.Submitted) -> None:
@@ -134,6 +135,10 @@ class FlightRecorder:
     def refused(self, event: events.Refused) -> None:
         if event.want <= event.free:
             self.lost["times that a pool had no memory behind its pages"] += 1
+
+    def lent(self, _event: session_events.Lent) -> None:
+        """A turn is recorded as a request, which computes all of its prompt."""
+        self.lost["times that a turn went on from what its session kept"] += 1
 
     @property
     def truncated(self) -> str:

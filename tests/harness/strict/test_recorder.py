@@ -153,6 +153,20 @@ def test_what_is_not_replayed_is_counted():
     assert watched.checker.recorder.truncated == "1 times that a pool had no memory behind its pages"
 
 
+def test_a_turn_that_goes_on_from_its_session_is_named_as_lost():
+    """It is recorded as a request like any other."""
+    watched = Watched("sums")
+    session = watched.engine.open_session()
+    for prompt in (range(12), range(14)):
+        watched.engine.submit(list(prompt), SamplingParams(0), session=session)
+        watched.step(2)
+
+    recorder = watched.checker.recorder
+
+    assert recorder.truncated == "1 times that a turn went on from what its session kept"
+    assert [op.tokens for op in recorder.ops() if isinstance(op, Submit)] == [tuple(range(12)), tuple(range(14))]
+
+
 # --- the log of a failure
 
 
