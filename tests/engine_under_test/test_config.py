@@ -57,6 +57,8 @@ REFUSALS = [
         {"new_token_ratio": 0.5, "new_token_ratio_floor": 0.6},
         "new_token_ratio: 0.5 with new_token_ratio_floor 0.6; want 0 < new_token_ratio_floor <= new_token_ratio <= 1",
     ),
+    ("share of more than all", {"idle_session_share": 1.5}, "idle_session_share: 1.5; want 0 to 1"),
+    ("no time", {"session_timeout_ms": 0}, "session_timeout_ms: 0 is not a whole number of at least 1"),
     (
         "window without a pool",
         {"sliding_window": 8},
@@ -127,10 +129,11 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
 
     assert str(caught.value) == (
         "pages: no such field; the fields are chunk_len, full_pages, host_full_pages, host_policy, "
-        "host_swa_pages, load_back_threshold, lookahead_tokens, max_context_len, max_estimated_new_tokens, "
+        "host_swa_pages, idle_session_share, load_back_threshold, lookahead_tokens, max_context_len, max_estimated_new_tokens, "
         "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "
         "new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, poison_freed_pages, "
-        "preemption_threshold, prefix_sharing, request_timeout_ms, sliding_window, swa_pages, waiting_order, "
+        "preemption_threshold, prefix_sharing, request_timeout_ms, session_timeout_ms, sliding_window, swa_pages, "
+        "waiting_order, "
         "window_eviction_interval"
     )
 
