@@ -33,7 +33,7 @@ LEAK = Mutant(
     "made up",
     (
         Hunk(
-            "engine_under_test.scheduler.custody:Custody.release",
+            "engine_under_test.cache.departures:Departures.release",
             "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n",
             "pass\n",
         ),

@@ -10,10 +10,10 @@ from harness.traces.mooncake import read_mooncake
 from harness.traces.serve import KEPT_HISTORY, Pace, PoolUse, TraceServer, longest, oracle_config, serve
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
-CUSTODY = "engine_under_test.scheduler.custody:Custody.release"
+RELEASE = "engine_under_test.cache.departures:Departures.release"
 GIVES_BACK = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
-LEAK = Mutant("leak", "made up", (Hunk(CUSTODY, GIVES_BACK, "pass\n"),), ("each_unit_has_one_owner",))
-CRASH = Mutant("crash", "made up", (Hunk(CUSTODY, GIVES_BACK, "raise ValueError(cause)\n"),), ("ValueError",))
+LEAK = Mutant("leak", "made up", (Hunk(RELEASE, GIVES_BACK, "pass\n"),), ("each_unit_has_one_owner",))
+CRASH = Mutant("crash", "made up", (Hunk(RELEASE, GIVES_BACK, "raise ValueError(cause)\n"),), ("ValueError",))
 
 SMALL = EngineConfig(
     page_size=4,
