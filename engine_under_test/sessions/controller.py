@@ -161,11 +161,11 @@ class Sessions:
     def _respect_share(self) -> None:
         """The ones that were used longest ago give up what is more than the share of all."""
         share = self._config.idle_session_share
-        while any(self._num_kept(pool.name, pool.window) > share * pool.num_pages for pool in self._memory.pools):
+        while any(self._num_kept(pool.window) > share * pool.num_pages for pool in self._memory.pools):
             self.make_room()
 
-    def _num_kept(self, pool: str, window: int | None) -> int:
-        """Pages of a pool that idle sessions keep from being free, at most: what two share is counted for each."""
+    def _num_kept(self, window: int | None) -> int:
+        """Pages that idle sessions keep from being free in a pool, at most: what two share is counted for each."""
         page_size, count = self._memory.page_size, 0
         for session in self.keeping:
             assert session.record is not None, f"session {session.id} keeps nothing"
