@@ -18,6 +18,7 @@ from invariants.events import (
     Retracted,
     Taken,
     TransferBegan,
+    TransferEnded,
 )
 from invariants.limits import ARRIVAL, PRIORITY
 from invariants.moves import ROLLED_BACK
@@ -66,16 +67,18 @@ def reservations_cover_what_is_taken(change: Transition) -> Evidence:
 def admitted_work_never_runs_out(change: Transition) -> Evidence:
     """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault.
 
-    So is a host that does not answer when what was to be evicted is being backed up.
+    So is a host that has not answered yet while what was to be evicted is being backed up.
     """
-    stuck = {view.id for view in change.after.transfers or () if view.to_host}
-    is_stuck = any(event.transfer in stuck for event in change.events_of(TransferBegan))
-    for refused in change.events_of(Refused):
-        if refused.owner.kind == LOAD_KIND and refused.want > refused.free and not is_stuck:
-            yield str(refused.owner), f"promised {refused.want} of {refused.pool}, {refused.free} were free"
-    for event in change.events_of(RanOut):
-        if event.want > event.free and not is_stuck:
+    backups = set[int]()  # those that began in this step and are under way
+    for event in change.events:
+        if isinstance(event, TransferBegan) and event.to_host:
+            backups.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            backups.discard(event.transfer)
+        elif isinstance(event, RanOut) and event.want > event.free and not backups:
             yield request_name(event.request_id), f"promised {event.want} of {event.pool}, {event.free} were free"
+        elif isinstance(event, Refused) and event.owner.kind == LOAD_KIND and event.want > event.free and not backups:
+            yield str(event.owner), f"promised {event.want} of {event.pool}, {event.free} were free"
 
 
 @invariant(When.OP, covers=("ORDER",), needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)

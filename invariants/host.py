@@ -12,6 +12,7 @@ from invariants.events import (
     Admitted,
     Completed,
     Copied,
+    CopyDropped,
     Dropped,
     Failed,
     Loaded,
@@ -190,15 +191,31 @@ def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
                 yield request_name(request.id), f"admitted at {event.start}, with the host {reach} tokens are cached"
 
 
-def copies_come_before_eviction(change: Transition) -> bool:
-    """Does it write back, and is nothing amiss with its host in this step?"""
+def the_host_keeps_up(change: Transition) -> bool:
+    """Is nothing but backups begun in this step, each there at its end, and nothing under way before?"""
     return (
-        change.after.limits.writes_back
-        and not change.before.transfers
+        not change.before.transfers
         and not change.after.transfers
         and all(event.to_host for event in change.events_of(TransferBegan))
         and all(event.failure is None for event in change.events_of(TransferEnded))
     )
+
+
+@invariant(When.STEP, covers=("EVICT-EFFECT",), needs=("transfers",), on=(CopyDropped,), given=the_host_keeps_up)
+def a_copy_gives_way_to_a_copy(change: Transition) -> Evidence:
+    """No copy is given up for a backup that the host has no room for even then."""
+    dropped = list[int]()
+    for event in change.events:
+        if isinstance(event, CopyDropped):
+            dropped.append(event.node)
+        elif isinstance(event, TransferBegan):
+            dropped.clear()
+    yield from ((node_name(node), "its copy was given up, and none came in its place") for node in dropped)
+
+
+def copies_come_before_eviction(change: Transition) -> bool:
+    """Does it write back, and is nothing amiss with its host in this step?"""
+    return change.after.limits.writes_back and the_host_keeps_up(change)
 
 
 @invariant(
@@ -208,9 +225,10 @@ def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
     """With write-back nothing goes for good for which there is room on the host, if need be for older copies.
 
     Judged in steps in which nothing was being copied before, and no copy failed; what was copied in the step is not
-    older (sglang pulls 29204 and 34046).
+    older (sglang pulls 29204 and 34046), and what gave its copy up in the step would have to be copied again.
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
+    dropped = {event.node for event in change.events_of(CopyDropped)}
     for began in [event for event in change.events_of(TransferBegan) if event.to_host]:
         newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
@@ -219,7 +237,7 @@ def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
         is_left_over = isinstance(event, Removed) and node is not None and not all(node.live)  # it goes with a leaf
         if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_left_over:
             lost = _uncopied(change, node, event, copied)
-            need = _pages_of_a_backup(change.before, node)
+            need = _pages_of_a_backup(change.before, node, dropped)
             if lost and all(change.before.pool(pool).capacity >= count + newer[pool] for pool, count in need.items()):
                 yield node_name(node.id), f"{deed_of(event)}, with no copy of its {lost} pages on the host"
 
@@ -279,11 +297,11 @@ def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, c
     return ""
 
 
-def _pages_of_a_backup(snapshot: Snapshot, node: NodeView) -> dict[str, int]:
+def _pages_of_a_backup(snapshot: Snapshot, node: NodeView, dropped: Set[int]) -> dict[str, int]:
     """By pool on the host, the pages that it must have for a copy of a node: with those before it, but for windows
-    that are there."""
+    of nodes whose copies are there."""
     path, page_size = snapshot.path(node.id), snapshot.limits.page_size
-    new = [one for one in path if one is node or not any(one.copies)]
+    new = [one for one in path if one is node or not any(one.copies) or one.id in dropped]
     return {
         pool: sum(len(one.key) // page_size for one in (path if component.window is None else new))
         for pool, component in zip(snapshot.host_pools, snapshot.components, strict=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Evicted, Finished, Launched, RanOut, Retracted
+from invariants.host_events import TransferEnded
 from invariants.limits import Estimates
 from invariants.passes import Standing
 from invariants.view import RequestView
@@ -60,7 +61,7 @@ def _expected_of_work(change: Transition, ratio: float, lowered: float) -> Itera
         shown = sum(outputs + HEADROOM for _, outputs in survivors)
         asked = 1 + sum(request.max_new_tokens for request, _ in survivors)
         yield max(change.after.limits.ratio_floor, min(MILLION, MILLION * shown / asked))
-    elif launches and not change.events_of(RanOut):
+    elif launches and not change.events_of(RanOut) and not _waited_for_copies(change):
         yield lowered if decodes and not _was_short(change) else ratio
     else:
         yield from (ratio, lowered)
@@ -71,6 +72,13 @@ def _was_short(change: Transition) -> bool:
     return any(
         dict(event.freed).get(pool, 0) < count for event in change.events_of(Evicted) for pool, count in event.need
     )
+
+
+def _waited_for_copies(change: Transition) -> bool:
+    """Did a copy reach the host after an eviction had begun?  It may have found, then, all that it needed."""
+    events = change.events
+    first = next((place for place, event in enumerate(events) if isinstance(event, Evicted)), len(events))
+    return any(isinstance(event, TransferEnded) for event in events[first:])
 
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:

@@ -34,7 +34,7 @@ class Backups:
             for component in range(len(node.live))
         ]
         above = [chain[0].parent] if chain[0].parent and self._cache.tree.windowed != 0 else []
-        if not self._make_room(need, beside=[*chain, *above]):
+        if not self._can_fit(node, need) or not self._make_room(need, beside=[*chain, *above]):
             return False
         owner = transfer_owner(self._transfers.next_id, to_host=True)
         receipt = self._cache.lock_from(chain[0].start, node)
@@ -89,6 +89,18 @@ class Backups:
         """May the host have a copy of it: has it one of what is before?  In a window nothing before is needed."""
         above = node.parent
         return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
+
+    def _can_fit(self, node: Node, need: Sequence[int]) -> bool:
+        """Is there room beside what it goes on from and what is being copied?  Else no copy is to give way for it."""
+        beside = [0 if self._cache.tree.windowed == 0 else node.end // self._memory.page_size - need[0]]
+        beside += [0] * (len(need) - 1)
+        for transfer in self._transfers.under_way.values():
+            for component, moves in enumerate(transfer.moves if transfer.to_host else ()):
+                beside[component] += len(moves)
+        return all(
+            count + stays <= ledger.capacity
+            for count, stays, ledger in zip(need, beside, self._host.ledgers, strict=True)
+        )
 
     def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
         """Give up copies, least recently used first, until `need` pages are free; of nodes `beside` windows at most."""

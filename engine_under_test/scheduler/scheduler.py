@@ -260,7 +260,7 @@ class Scheduler:
         """Evict for the next decode step; still short, retract whoever has least to lose, but never the last.
 
         Before anybody gives way, what is in flight has landed and every page that is dead under a window
-        has gone.  False where a pass is late, so that nothing can be decided yet.
+        has gone.  False where nobody can decode, or a pass or a copy is late, so that nothing can be decided yet.
         """
         if not self._evict_for_decode():
             if self.running:
@@ -269,17 +269,17 @@ class Scheduler:
         if not self._settle():
             return False
         self.custody.slide_windows(self.computing, interval=1)
-        while (short := self._evict_for_decode()) and self.custody.sessions.make_room():
-            pass
-        retracted = False
-        while (short := self._evict_for_decode()) and len(self.active) > 1:
-            self._retract(retraction_order(self.active)[0], short)
-            retracted = True
-        if retracted:
+        num_active = len(self.active)
+        while (short := self._evict_for_decode()) and not self.loading.under_way:
+            if not self.custody.sessions.make_room():
+                if len(self.active) <= 1:
+                    break
+                self._retract(retraction_order(self.active)[0], short)
+        if len(self.active) < num_active:
             self.ratio.learn(self.active)
-        if short and self.running:
+        if short and not self.loading.under_way:
             self.end(self.running[0], "out of memory: the pools are too small for one more token")
-        return True
+        return not short
 
     def _evict_for_decode(self) -> Need:
         """Evict until the next decode step has its pages; by pool, those that it still lacks."""

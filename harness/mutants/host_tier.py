@@ -265,3 +265,10 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
     ),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
 )
+
+COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
+    id="S155",
+    source="found here by random traffic: copies were given up for a backup that is larger than the host, in vain",
+    hunks=(Hunk(f"{BACKUPS}._can_fit", healthy="count + stays <= ledger.capacity", broken="True"),),
+    caught_by=("a_copy_gives_way_to_a_copy", "nothing_is_lost_while_the_host_has_room"),
+)

@@ -69,7 +69,10 @@ DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
 LAST_ONE_DOES_NOT_FIT = Mutant(
     id="B43",
     source="sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="if short and self.running:", broken="if False:"),),
+    hunks=(
+        Hunk(f"{SCHEDULER}._make_room", healthy="if short and not self.loading.under_way:", broken="if False:"),
+        Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return True"),
+    ),
     caught_by=("admitted_work_never_runs_out",),
 )
 

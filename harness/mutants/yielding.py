@@ -20,7 +20,7 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
 ENDED_INSTEAD_OF_RETRACTED = Mutant(
     id="S54",
     source="a shortage that ends the first who runs, where retracting another would do",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="and len(self.active) > 1:", broken="and len(self.active) > 99:"),),
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="len(self.active) <= 1:", broken="len(self.active) <= 99:"),),
     caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
 )
 
@@ -79,13 +79,7 @@ SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
 NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
     id="S120",
     source="a retraction after which nobody is decoded: the step of those for whom it made room is lost",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._make_room",
-            healthy='for one more token")\n    return True',
-            broken='for one more token")\n    return False',
-        ),
-    ),
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return False"),),
     caught_by=("a_retraction_lets_the_others_go_on",),
 )
 
@@ -121,4 +115,17 @@ RESUMED_WITHOUT_A_WORD = Mutant(
     source="the end of a pause, of which whoever watches the engine is not told",
     hunks=(Hunk(f"{SCHEDULER}.resume", healthy="if self._observer:", broken="if not self._observer:"),),
     caught_by=("a_paused_engine_stands_still",),
+)
+
+ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
+    id="S156",
+    source="found here by random traffic: who was alone ended while what it had evicted was on its way to the host",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._make_room", healthy="_for_decode()) and not self.loading.under_way", broken="_for_decode())"
+        ),
+        Hunk(f"{SCHEDULER}._make_room", healthy="if short and not self.loading.under_way", broken="if short"),
+        Hunk(f"{SCHEDULER}._settle", healthy="return not self.loading.under_way", broken="return True"),
+    ),
+    caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
 )

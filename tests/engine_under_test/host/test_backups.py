@@ -292,6 +292,29 @@ def test_the_copy_that_a_backup_goes_on_from_makes_no_room_for_it(full, swa, hel
     assert [copy.live for copy in copies(bench.tree)] == held
 
 
+@pytest.mark.parametrize(
+    ("config", "held"),
+    [
+        pytest.param(HOSTED, ["full swa", "full swa", "", "full swa"], id="hybrid"),
+        pytest.param(HOSTED_FULL_ONLY, ["full", "", "full"], id="full only"),
+    ],
+)
+def test_for_what_never_fits_behind_what_it_goes_on_from_no_copy_is_given_up(config, held):
+    bench = HostBench(replace(config, host_full_pages=4))
+    for tokens in (LONG[:12], OTHER[:4], LONG):
+        bench.copied(tokens)
+
+    assert ([copy.live for copy in copies(bench.tree)], bench.heard.of(CopyDropped)) == (held, [])
+
+
+def test_in_a_window_alone_nothing_goes_before_a_copy_that_it_would_have_to_fit_behind():
+    bench = HostBench(replace(HOSTED_SWA_ONLY, host_swa_pages=4))
+    for tokens in (LONG[:12], OTHER[:4], LONG):
+        bench.copied(tokens)
+
+    assert [copy.live for copy in copies(bench.tree)][1] == "swa"
+
+
 def test_a_copy_that_was_passed_over_makes_room_later():
     bench = short_of_host(full=3)
     bench.copied(LONG[:8])

@@ -5,10 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Discarded, GaveWay, Loaded, LoadPlanned, Refused, Retracted
+from engine_under_test.events import Discarded, Finished, GaveWay, Loaded, LoadPlanned, Refused, Retracted
 from tests.engine_under_test.builders import Serving, hold, let_go
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, StoreByHand
-from tests.engine_under_test.host.serving import by_hand, finish, host_free, ids, loading, with_copies
+from tests.engine_under_test.host.serving import (
+    by_hand,
+    finish,
+    host_free,
+    ids,
+    loading,
+    serving_with_host,
+    with_copies,
+)
 
 LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
 ALL_CONFIGS = pytest.mark.parametrize(
@@ -59,6 +67,21 @@ def test_a_load_that_a_pool_refuses_is_not_waited_for(skip, pool):
     [planned] = serving.heard.of(LoadPlanned)
     assert ([refused.pool for refused in serving.heard.of(Refused)], planned.transfer, planned.length) == ([pool], 0, 0)
     assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
+
+
+def test_who_is_alone_waits_for_the_copy_of_what_is_evicted_for_it():
+    """The other has ended in the pass that was in flight, and what it left is being copied."""
+    store = StoreByHand()
+    config = replace(HOSTED_FULL_ONLY, full_pages=8, host_policy="write_back", overlap=True)
+    serving = serving_with_host(replace(config, new_token_ratio=0.01, new_token_ratio_floor=0.01), store)
+    serving.submit(OTHER[:15], max_new_tokens=2)
+    alone = serving.submit(LONG[:15])
+
+    serving.until(Finished)
+    is_copied = bool(store.begun)
+    finish(serving, store)
+
+    assert (is_copied, serving.tokens(alone)) == (True, serving.expected(LONG[:15], max_new_tokens=4))
 
 
 END: dict[str, Callable[[Serving, int], None]] = {

@@ -12,7 +12,19 @@ from invariants.admission import (
     what_is_promised_is_what_is_needed,
     who_is_next_is_admitted_if_it_fits,
 )
-from invariants.events import Admitted, Finished, Freed, Launched, LoadPlanned, Parked, RanOut, Refused, Rejected, Taken
+from invariants.events import (
+    Admitted,
+    Finished,
+    Freed,
+    Launched,
+    LoadPlanned,
+    Parked,
+    RanOut,
+    Refused,
+    Rejected,
+    Taken,
+    TransferEnded,
+)
 from invariants.limits import ARRIVAL, PRIORITY, Estimates
 from invariants.view import RequestView
 from tests.invariants.builders import (
@@ -116,8 +128,13 @@ CASES = [
     broken(
         admitted_work_never_runs_out,
         "a-backup-has-ended",
-        while_copying(PLANNED, BACKED_UP, RanOut(1, "swa", 2, 1), transfers=()),
+        while_copying(PLANNED, BACKED_UP, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
         ("request r1", "promised 2 of swa, 1 were free"),
+    ),
+    healthy(
+        admitted_work_never_runs_out,
+        while_copying(BACKED_UP, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
+        "a-backup-ended-too-late",
     ),
     healthy(only_the_impossible_is_rejected, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
     broken(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from invariants.events import (
     Admitted,
     Copied,
+    CopyDropped,
     Demoted,
     Dropped,
     Inserted,
@@ -17,6 +18,7 @@ from invariants.events import (
     TransferEnded,
 )
 from invariants.host import (
+    a_copy_gives_way_to_a_copy,
     copies_equal_their_source,
     copies_go_on_from_copies,
     loads_are_paid_for_once,
@@ -74,9 +76,10 @@ def admitting(*events, room=True, alone=False, least_load_len=8, **n4):
     return on_the_shelf(*events, before=state)
 
 
-def evicting(*events, **host_full):
+def evicting(*events, host_swa_capacity=99, **host_full):
     """With write-back something goes."""
     before = replace(WRITING_BACK, pools=swapped(WRITING_BACK, "host full", **host_full))
+    before = replace(before, pools=swapped(before, "host swa", capacity=host_swa_capacity))
     return on_the_shelf(*events, before=before)
 
 
@@ -286,6 +289,13 @@ CASES = [
         admitting(ADMITTED, least_load_len=99, **IN_FULL),
         ("request r2", "admitted at 8, with the host 16 tokens are cached"),
     ),
+    healthy(a_copy_gives_way_to_a_copy, evicting(CopyDropped(3, ("full", "swa")), BACKED_UP)),
+    broken(
+        a_copy_gives_way_to_a_copy,
+        "in-vain",
+        evicting(BACKED_UP, CopyDropped(3, ("full", "swa")), Removed(2, "full", True)),
+        ("node n3", "its copy was given up, and none came in its place"),
+    ),
     healthy(nothing_is_lost_while_the_host_has_room, evicting(Demoted(3, "full", True), Removed(1, "full", False))),
     healthy(
         nothing_is_lost_while_the_host_has_room,
@@ -301,6 +311,11 @@ CASES = [
         nothing_is_lost_while_the_host_has_room,
         evicting(Removed(2, "full", True), capacity=1),
         "larger-than-the-host",
+    ),
+    healthy(
+        nothing_is_lost_while_the_host_has_room,
+        evicting(CopyDropped(1, ("full", "swa")), Tombstoned(2, "swa", True), host_swa_capacity=3),
+        "its-copy-would-need-the-windows-of-those-before-it-that-were-given-up",
     ),
     broken(
         nothing_is_lost_while_the_host_has_room,

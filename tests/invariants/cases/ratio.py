@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from invariants.base import When
 from invariants.events import Admitted, Completed, Evicted, Finished, Launched, Retracted
+from invariants.host_events import TransferEnded
 from invariants.limits import Estimates
 from invariants.ratio import the_ratio_learns_from_what_happened
 from invariants.view import RequestView
@@ -36,6 +37,14 @@ CASES = [
         learning(SHORT, *DECODE, ratio=500_000),
         "short-and-nobody-gave-way",
     ),
+    *[
+        healthy(
+            the_ratio_learns_from_what_happened,
+            learning(SHORT, TransferEnded(3, None), *DECODE, ratio=ratio),
+            f"short-until-copies-had-come-{ratio}",
+        )
+        for ratio in (499_000, 500_000)
+    ],
     healthy(
         the_ratio_learns_from_what_happened,
         learning(Admitted(1, 0, 6, (), ()), Launched(7, ((1, 0, 6),)), ratio=500_000),
