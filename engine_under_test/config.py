@@ -29,7 +29,8 @@ class EngineConfig:
     `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
     configurations).  A pool of 0 pages does not exist.  With `overlap` a step is launched before the
     result of the one before it is known; with `mixed_batches` who runs goes on beside a prefill.  Each
-    decode makes room for `lookahead_tokens` more than the next token.  Whose priority is higher by more
+    decode makes room for `lookahead_tokens` more than the next token, and computes up to `draft_tokens` guesses there,
+    which are kept as far as the model would have said them.  Whose priority is higher by more
     than `preemption_threshold` may take the place of who runs (None: nobody may).  A checker keeps
     up to `max_recorded_ops` of what was asked.  With `poison_freed_pages` a page is overwritten when it is freed, so
     that whoever still reads it shows it.
@@ -57,6 +58,7 @@ class EngineConfig:
     overlap: bool = False
     mixed_batches: bool = False
     lookahead_tokens: int = 0
+    draft_tokens: int = 0
     preemption_threshold: int | None = None
     max_forward_retries: int = 2
     request_timeout_ms: int | None = None
@@ -144,6 +146,7 @@ class EngineConfig:
             ("max_context_len", 2),
             ("window_eviction_interval", 1),
             ("lookahead_tokens", 0),
+            ("draft_tokens", 0),
             ("max_forward_retries", 0),
             ("max_recorded_ops", 1),
             ("new_token_ratio_decay_steps", 1),
@@ -161,6 +164,11 @@ class EngineConfig:
                 )
         if not self.full_pages and not self.swa_pages:
             raise ConfigError("full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages")
+        if self.draft_tokens > self.lookahead_tokens:
+            raise ConfigError(
+                f"draft_tokens: {self.draft_tokens} with lookahead_tokens {self.lookahead_tokens}, "
+                "which is the room for them; want at most as many"
+            )
         if not 0 <= self.idle_session_share <= 1:
             raise ConfigError(f"idle_session_share: {self.idle_session_share}; want 0 to 1")
         if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:

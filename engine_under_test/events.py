@@ -7,10 +7,15 @@ positions are in tokens.  `PoolCounts` is one number of pages per pool.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine_under_test.draft_events import DraftEvent
+from engine_under_test.host_events import CopyDropped as CopyDropped
+from engine_under_test.host_events import Loaded as Loaded
+from engine_under_test.host_events import LoadPlanned as LoadPlanned
+from engine_under_test.host_events import PoolCounts as PoolCounts
+from engine_under_test.host_events import TransferBegan as TransferBegan
+from engine_under_test.host_events import TransferEnded as TransferEnded
 from engine_under_test.session_events import SessionEvent
 from engine_under_test.units import Owner
-
-PoolCounts = tuple[tuple[str, int], ...]
 
 
 class Taken(NamedTuple):
@@ -145,50 +150,6 @@ class Demoted(NamedTuple):
     node: int
     component: str
     in_tail: bool
-
-
-class CopyDropped(NamedTuple):
-    """The host gave up pages of its copy of a node, which were the `pools`'."""
-
-    node: int
-    pools: tuple[str, ...]
-
-
-class TransferBegan(NamedTuple):
-    """Pages are being copied to the host, or from there: per pool on the device which, and from or to which there."""
-
-    transfer: int
-    to_host: bool
-    pages: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
-
-
-class TransferEnded(NamedTuple):
-    """A copy is done, or came to nothing for the reason `failure`."""
-
-    transfer: int
-    failure: str | None
-
-
-class LoadPlanned(NamedTuple):
-    """A request was admitted and waits for `transfer`, which brings what it lacks of [0, length): `firm` pages at once,
-    0 where others wait for it already; `demand` with all that may follow.
-
-    Where a pool refused them there is no transfer (0), and it goes on from the device alone.
-    """
-
-    request_id: int
-    length: int
-    transfer: int
-    firm: PoolCounts
-    demand: PoolCounts
-
-
-class Loaded(NamedTuple):
-    """What a request waited for has been loaded, or not: it goes on from [0, length), on `pages`."""
-
-    request_id: int
-    length: int
-    pages: tuple[int, ...]
 
 
 class Evicted(NamedTuple):
@@ -353,6 +314,7 @@ class Resumed(NamedTuple):
 
 Event = (
     SessionEvent
+    | DraftEvent
     | Taken
     | Given
     | Freed

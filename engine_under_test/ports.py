@@ -59,9 +59,9 @@ class SlotLayout(NamedTuple):
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    A request whose entry `samples` gets a next token, chosen by `sampling`; an unfinished chunk does not.
-    Where `follows` is a launch, the last of the tokens is not in `tokens`: it is the one that this launch
-    samples.
+    Behind each of the last `num_samples` positions a next token is chosen by `sampling`: behind none of an unfinished
+    chunk, behind the last known token otherwise, and behind each draft that comes after that one.  Where `follows` is a
+    launch, the last of the tokens is not in `tokens`: it is the one that this launch samples.
     """
 
     request_id: int
@@ -69,7 +69,7 @@ class ForwardEntry(NamedTuple):
     tokens: list[int]
     start: int
     end: int
-    samples: bool
+    num_samples: int
     follows: int = 0
     sampling: SamplingParams = GREEDY
 
@@ -116,9 +116,9 @@ class LogitsSpan(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What a pass has for one entry: its next token, None where it does not sample; its logits, where asked for."""
+    """What a pass has for one entry: a token for each of its samples, in order; its logits, where asked for."""
 
-    token: int | None
+    tokens: Sequence[int] = ()
     logits: LogitsSpan | None = None
 
 
@@ -179,6 +179,25 @@ class Forward(Protocol):
         """
 
 
+class Wanted(NamedTuple):
+    """A guess is wanted of how a request goes on behind its `tokens`: at most `most` more."""
+
+    request_id: int
+    namespace: int
+    tokens: Sequence[int]
+    most: int
+
+
+class Proposer(Protocol):
+    """Guesses what a model will say; a guess that is wrong costs time, and nothing else."""
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        """The draft tokens of each, fewer than wanted, or none, where nobody knows."""
+
+    def forget(self, request_id: int) -> None:
+        """The request has ended; nothing more will be wanted of it."""
+
+
 MACHINE_CLOCK = MonotonicClock()
 
 
@@ -186,7 +205,8 @@ MACHINE_CLOCK = MonotonicClock()
 class Ports:
     """What an engine is connected to; nobody listens and memory is never short unless somebody is given.
 
-    An engine without a forward makes its own from a checkpoint, one without a host store copies by itself.
+    An engine without a forward makes its own from a checkpoint, one without a host store copies by itself, one without
+    a proposer looks its guesses up in what was said.
     """
 
     forward: Forward | None = None
@@ -194,3 +214,4 @@ class Ports:
     observer: Observer | None = None
     backing: Backing | None = None
     host: HostStore | None = None
+    proposer: Proposer | None = None

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.ports import LogitsSpan
+from engine_under_test.ports import Computed, LogitsSpan
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import Owner, request_owner
 
@@ -100,14 +100,23 @@ class Request:
         if self.cached_tokens is None:
             self.cached_tokens = cached_len
 
-    def append(self, token: int) -> None:
-        """Take a sampled token in; sets the finish reason when it is the last."""
-        self.tokens.append(token)
-        self.unsent.token_ids.append(token)
-        if token in self.sampling.stop_token_ids:
-            self.finish_reason = "stop"
-        elif not self.tokens_left:
-            self.finish_reason = "length"
+    def receive(self, computed: Computed) -> bool:
+        """Take in what was computed, up to the last token that the client wants, which sets the finish reason.
+
+        Is there something for the client?
+        """
+        if computed.logits is not None:
+            self.unsent.logits.append(computed.logits)
+        for token in computed.tokens:
+            self.tokens.append(token)
+            self.unsent.token_ids.append(token)
+            if token in self.sampling.stop_token_ids:
+                self.finish_reason = "stop"
+            elif not self.tokens_left:
+                self.finish_reason = "length"
+            if self.finish_reason is not None:
+                break
+        return bool(computed.tokens) or computed.logits is not None
 
     def send(self) -> Output:
         """What the client has not seen yet."""

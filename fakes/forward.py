@@ -53,7 +53,7 @@ class FakeForward:
         self._model = model
         self._note = note
         self._batches: dict[int, ForwardBatch] = {}
-        self._sampled: dict[int, int] = {}  # the newest token by request, of the pass that ran last
+        self._sampled: dict[int, list[int]] = {}  # the newest tokens by request, of the pass that ran last
 
     @property
     def vocab_size(self) -> None:
@@ -69,9 +69,9 @@ class FakeForward:
     def collect(self, launch: int) -> list[Computed]:
         batch = self._batches.pop(launch)
         self._sampled = self._run(batch)
-        return [Computed(self._sampled.get(entry.request_id)) for entry in batch.entries]
+        return [Computed(self._sampled.get(entry.request_id, ())) for entry in batch.entries]
 
-    def _run(self, batch: ForwardBatch) -> dict[int, int]:
+    def _run(self, batch: ForwardBatch) -> dict[int, list[int]]:
         """Write, read and sample; the next tokens by request."""
         pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
         tags = self._new_tags(batch, pages_by_pool[0])
@@ -82,9 +82,12 @@ class FakeForward:
                 self._note_written(batch, pool, pages)
             sums.append(self._read(batch, pool))
         return {
-            entry.request_id: self._model.sampled_token([of_pool[index] for of_pool in sums])
+            entry.request_id: [
+                self._model.sampled_token(of_place)
+                for of_place in zip(*[of_pool[index] for of_pool in sums], strict=True)
+            ]
             for index, entry in enumerate(batch.entries)
-            if entry.samples
+            if entry.num_samples
         }
 
     def _new_tags(self, batch: ForwardBatch, pages: Sequence[int]) -> "array[int]":
@@ -99,7 +102,7 @@ class FakeForward:
         for entry, tag in zip(batch.entries, stored, strict=True):
             if not entry.start:
                 tag = self._model.namespace_tag(entry.namespace)
-            known = [*entry.tokens, self._sampled[entry.request_id]] if entry.follows else entry.tokens
+            known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
             for token in known:
                 tag = next_tag(tag, token)
                 tags.append(tag)
@@ -110,8 +113,8 @@ class FakeForward:
         for entry, written in zip(batch.entries, written_pages(batch, pool, pages), strict=True):
             self._note(TagWritten(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
 
-    def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[int]:
-        """The sum of the tags that each entry's last position sees; all reads in one gather."""
+    def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[list[int]]:
+        """The sums of the tags that the positions see behind which an entry samples; all reads in one gather."""
         page_size, count = batch.page_size, len(pool.pages)
         tags, running = array("q", bytes(8 * count * page_size)), array("q", bytes(8 * (count * page_size + 1)))
         gathered = _tensor(tags)
@@ -120,8 +123,12 @@ class FakeForward:
         totals = []
         for entry, span in zip(batch.entries, pool.spans, strict=True):
             base = span.begin * page_size - span.first_position
-            seen = 0 if pool.window is None else max(0, entry.end - pool.window)
-            totals.append(running[base + entry.end] - running[base + seen])
+            totals.append(
+                [
+                    running[base + end] - running[base + (0 if pool.window is None else max(0, end - pool.window))]
+                    for end in range(entry.end - entry.num_samples + 1, entry.end + 1)
+                ]
+            )
             if self._note:
                 start = 0 if pool.window is None else max(0, entry.start + 1 - pool.window)
                 read = tags[base + start : base + entry.end]

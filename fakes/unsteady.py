@@ -43,7 +43,7 @@ class UnsteadyForward:
         if self._plan.fires("forward.fails"):
             self._spoil(batch)
             raise ForwardFailed(f"launch {launch}: the device gave up")
-        computed = [Computed(None)] * len(launched.entries)
+        computed = [Computed()] * len(launched.entries)
         if kept:
             self._steady.launch(batch)
             for index, one in zip(kept, self._steady.collect(launch) or (), strict=True):

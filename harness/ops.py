@@ -76,6 +76,12 @@ class Turn(Op, frozen=True, tag="turn"):
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
 
 
+class Accept(Op, frozen=True, tag="accept"):
+    """Of one guess after the other so many draft tokens are right from now on, over and over; () for no guesses."""
+
+    lengths: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+
+
 class CloseSession(Op, frozen=True, tag="close_session"):
     session: Natural = 0
 
@@ -215,6 +221,7 @@ AnyOp = (
     | OpenSession
     | Turn
     | CloseSession
+    | Accept
     | Abort
     | Step
     | AdvanceClock
@@ -244,7 +251,7 @@ AnyOp = (
 OPS_OF: dict[str, tuple[type[Op], ...]] = {
     "engine": (
         *(Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain),
-        *(OpenSession, Turn, CloseSession),
+        *(OpenSession, Turn, CloseSession, Accept),
     ),
     "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
     "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),

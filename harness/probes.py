@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from engine_under_test.units import align_up
+from harness.talk_probes import TALK_PROBES, TalkWatch
 from invariants import events as seen
 from invariants.base import Transition
 from invariants.view import Snapshot
@@ -29,11 +30,13 @@ class Watch:
         self._in_flight: dict[int, Sequence[Stretch]] = {}
         self._done: set[int] = set()
         self._put_back: set[int] = set()
+        self._talks = TalkWatch()
 
     def look(self, change: Transition) -> None:
         """Note every probe of `change` that is not noted yet."""
         self._freed.append(set())
         self._admitted.clear()
+        self.seen.update(self._talks.look(change))
         for event in change.events:
             look_at = LOOKS.get(type(event))
             if look_at is not None:
@@ -271,4 +274,5 @@ ENGINE_PROBES = {
     "put_back_and_loaded_again": "who had given back everything got it back from the host",
     "node_split_while_it_is_copied": "a node was split while it was copied to the host or from there",
     "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
+    **TALK_PROBES,
 }

@@ -125,6 +125,26 @@ class Transition:
         return landings(self.before, self.pass_events) if self.events_of(seen.Completed) else []
 
     @Derived
+    def drafts(self) -> dict[tuple[int, int], Sequence[int]]:
+        """By launch and request, the draft tokens that the pass computes behind what is sure."""
+        views = [view for view in self.before.launches or () if view.drafts]
+        of_views = {
+            (view.launch, entry[0]): drafts
+            for view in views
+            for entry, drafts in zip(view.entries, view.drafts, strict=True)
+        }
+        return of_views | {(one.launch, one.request_id): one.drafts for one in self.events_of(seen.Proposed)}
+
+    @Derived
+    def accepted(self) -> dict[int, int]:
+        """By request, the drafts that count of passes in flight before: so much later comes its next token."""
+        return {
+            landing.request_id: landing.accepted
+            for landing in self.landings
+            if landing.accepted and landing.counts and landing.launch in self.before.launch_by_id
+        }
+
+    @Derived
     def misplaced(self) -> list[Misplaced]:
         """Units that were moved or written by somebody who did not own them just then."""
         return replay(self.before, self.events, self.after)

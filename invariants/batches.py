@@ -53,6 +53,10 @@ def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
             for landing in change.landings:
                 if landing.failed and landing.launch == event.launch:
                     reached.pop(landing.request_id, None)
+        elif isinstance(event, Completed):
+            for landing in change.landings:
+                if landing.counts and landing.launch == event.launch and landing.accepted:
+                    reached[landing.request_id] = landing.end
         elif isinstance(event, Paused):
             reached.clear()
         elif isinstance(event, Loaded):

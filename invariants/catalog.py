@@ -15,6 +15,7 @@ CAUSES_FIRST = (
     "flights",
     "matches",
     "batches",
+    "drafts",
     "admission",
     "yielding",
     "timeouts",

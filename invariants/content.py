@@ -31,7 +31,7 @@ def logits_are_compared(change: Transition) -> bool:
 # Of a pass one hears what its slots hold or how far off its logits are, as the model behind it is.
 @invariant(When.OP, covers=("CONTENT", "SESSION-PREFIX"), on=(Read, Compared), given=tagged_tokens_are_known)
 def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
-    """Every slot that a pass reads holds the KV of exactly its request's tokens up to there.
+    """Every slot that a pass reads holds the KV of exactly its request's tokens up to there, and of its drafts.
 
     A result that is discarded may rest on what a pass that failed before it never wrote.
     """
@@ -40,11 +40,14 @@ def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
         expected = (
             expectations.get(event.request_id) if (event.launch, event.request_id) not in change.discarded else None
         )
-        if expected is not None and event.tags != expected.tags[event.start : event.start + len(event.tags)]:
-            wrong = expected.tags[event.start : event.start + len(event.tags)]
+        if expected is None:
+            continue
+        drafts = change.drafts.get((event.launch, event.request_id), ())
+        wanted = expected.tags_of(event.start, event.start + len(event.tags), drafts)
+        if event.tags != wanted:
             offset = next(
-                (offset for offset, (tag, want) in enumerate(zip(event.tags, wrong, strict=False)) if tag != want),
-                len(wrong),
+                (offset for offset, (tag, want) in enumerate(zip(event.tags, wanted, strict=False)) if tag != want),
+                len(wanted),
             )
             place = _place(change.after, event, event.start + offset)
             yield request_name(event.request_id), f"{place} holds {_content(change.reference, event.tags[offset])}"
@@ -116,7 +119,8 @@ def clients_get_what_passes_computed(change: Transition) -> Evidence:
     """A client gets a token for each result that counts, none for what was discarded, and no more than it asked for."""
     sampled: dict[int, int] = {}
     for landing in change.landings:
-        sampled[landing.request_id] = sampled.get(landing.request_id, 0) + landing.counts
+        count = 1 + landing.accepted if landing.counts else 0
+        sampled[landing.request_id] = sampled.get(landing.request_id, 0) + count
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)
         if expected is not None:

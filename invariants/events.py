@@ -9,6 +9,9 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from invariants.draft_events import DraftEvent as DraftEvent
+from invariants.draft_events import Proposed as Proposed
+from invariants.draft_events import Verified as Verified
 from invariants.host_events import Copied as Copied
 from invariants.host_events import CopyDropped as CopyDropped
 from invariants.host_events import Demoted as Demoted
@@ -365,4 +368,5 @@ Event = (
     | Compared
     | Modelled
     | SessionEvent
+    | DraftEvent
 )

@@ -16,17 +16,19 @@ from invariants.events import (
     Paused,
     Resumed,
     Taken,
+    Verified,
 )
 from invariants.view import Snapshot
 
 OF_PASSES = frozenset(
-    {Admitted, Loaded, Launched, Late, Failed, Completed, Discarded, Paused, Resumed, *LEAVINGS}
+    {Admitted, Loaded, Launched, Late, Failed, Completed, Verified, Discarded, Paused, Resumed, *LEAVINGS}
 )  # what they can be told by
 
 
 class Landing(NamedTuple):
     """What a pass that completed was to compute for a request, positions [start, end).
 
+    Drafts belong to it as far as they were accepted: the last `accepted` positions.
     It `counts` unless the request has given up its record since the launch, or the pass failed; `failed`
     says that it would have counted otherwise.
     """
@@ -37,6 +39,7 @@ class Landing(NamedTuple):
     end: int
     counts: bool
     failed: bool
+    accepted: int = 0
 
 
 def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
@@ -45,6 +48,7 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
     given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up}
     failed: set[tuple[int, int]] = set()
     found: list[Landing] = []
+    accepted = {(event.launch, event.request_id): event.num_accepted for event in events if isinstance(event, Verified)}
     for event in events:
         if isinstance(event, Launched):
             in_flight[event.launch] = event.entries
@@ -60,7 +64,9 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
         elif isinstance(event, Completed):
             for request, start, end in in_flight.pop(event.launch, ()):
                 whom = (event.launch, request)
-                found.append(Landing(event.launch, request, start, end, whom not in given_up, whom in failed))
+                more = accepted.get(whom, 0)
+                counts, has_failed = whom not in given_up, whom in failed
+                found.append(Landing(event.launch, request, start, end + more, counts, has_failed, more))
     return found
 
 
@@ -87,10 +93,10 @@ class Standing:
         self.holders = [holder for holder in self.holders if holder != request_id]
 
     def _land(self, landing: Landing) -> None:
-        """A pass that computes the last token that is known samples the next one."""
+        """A pass that computes the last token that is known samples the next one, and one behind each good draft."""
         request = self.requests.get(landing.request_id)
-        if request is not None and landing.end >= request.prompt_len + self.outputs[request.id]:
-            self.outputs[request.id] += 1
+        if request is not None and landing.end - landing.accepted >= request.prompt_len + self.outputs[request.id]:
+            self.outputs[request.id] += 1 + landing.accepted
 
 
 class Stock:

@@ -67,6 +67,18 @@ class Expectation:
             self.tags.append(tag)
             self.sums.append(total)
 
+    def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
+        """The tags of [start, end), where the last tokens are `drafts`, whatever was said there in the end."""
+        if not drafts:
+            return self.tags[start:end]
+        border = end - len(drafts)
+        tags = self.tags[start:border]
+        tag = self.tags[border - 1] if border else namespace_tag(self.namespace)
+        for token in drafts:
+            tag = next_tag(tag, token)
+            tags.append(tag)
+        return tags
+
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
         """What must be sampled after the token at `position` - 1, with these windows, pool by pool."""
         sums, total = self.sums, self.sums[position]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from invariants.base import Evidence, Transition, When, invariant
+from invariants.content import tokens_are_known
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.view import SESSION_KIND, Owner, RecordView, Snapshot
 from invariants.wording import request_name
@@ -69,6 +70,15 @@ def turns_go_on_from_what_is_kept(change: Transition) -> Evidence:
             record = kept.pop(Owner(SESSION_KIND, event.session), None)
             if record is not None and (why := _why_not_its_own(change.after, event, record)):
                 yield request_name(event.request_id), f"goes on from session {event.session}, {why}"
+
+
+@invariant(When.STEP, covers=("SESSION-PREFIX", "CURSOR"), on=(Kept,), given=tokens_are_known)
+def a_session_keeps_no_more_than_was_said(change: Transition) -> Evidence:
+    """What a session keeps are tokens of its last turn, prompt and output; nothing that was computed beyond."""
+    for event in change.events_of(Kept):
+        said = len(change.reference.tokens_of(event.request_id))
+        if said and event.length > said:
+            yield f"session {event.session}", f"keeps {event.length} tokens, {said} were said"
 
 
 @invariant(When.OP, covers=("DEFERRED-CLOSE",), needs=("sessions", "requests"))

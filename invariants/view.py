@@ -226,7 +226,8 @@ class LaunchView(NamedTuple):
 
     `units` are, per entry and component, the units that its layers read or write.  Of the requests
     in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing;
-    `sessions` says per entry whose turn it was, and so who may have that record now.
+    `sessions` says per entry whose turn it was, and so who may have that record now.  Behind an entry it computes its
+    `drafts`, of which it will turn out how many count; () where nobody has any.
     """
 
     launch: int
@@ -234,6 +235,7 @@ class LaunchView(NamedTuple):
     units: Sequence[tuple[Sequence[int], ...]]
     given_up: Sequence[int] = ()
     sessions: Sequence[int] = ()
+    drafts: Sequence[Sequence[int]] = ()
 
 
 class TransferView(NamedTuple):

@@ -72,8 +72,13 @@ def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
 
 @invariant(When.STEP, covers=("PROGRESS", "RETRACT-NECESSARY"), needs=("requests",), on=(Retracted,))
 def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
-    """Who gives way for want of pages makes room at once: whoever runs on is computed in that very step."""
+    """Who gives way for want of pages makes room at once: whoever runs on is computed in that very step.
+
+    Unless what is to be evicted next is still being copied to the host.
+    """
     computed: set[int] = set()
+    if any(view.to_host for view in change.after.transfers or ()):
+        return
     for event in change.pass_events:
         if isinstance(event, Retracted):
             computed.clear()
@@ -150,9 +155,10 @@ def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
     for event in change.events_of(Finished):
         record = change.before.record_by_request.get(event.request_id)
         if event.reason.startswith(OUT_OF_MEMORY) and record is not None:
-            short = [*_too_small(change.before, record.launched_len + 1)]
+            length = record.launched_len + change.accepted.get(event.request_id, 0)
+            short = [*_too_small(change.before, length + 1)]
             if not short:
-                yield request_name(event.request_id), f"ended ({event.reason}) at {record.launched_len} tokens"
+                yield request_name(event.request_id), f"ended ({event.reason}) at {length} tokens"
 
 
 @invariant(When.OP, covers=("NO-CRASH", "PROGRESS", "RETRY"), needs=("requests", "launches"), on=(Failed,))
@@ -180,7 +186,7 @@ def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[i
     """What should have been done instead of the retraction, as far as the facts before and after show."""
     subject = request_name(event.request_id)
     short = [pool for pool, count in event.need if count > 0]
-    need = _decode_need(change.before, gone)
+    need = _decode_need(change, gone)
     if not any(count > stock.free.get(pool, 0) for pool, count in need.items()):
         wanted = ", ".join(f"{count} of {pool} with {stock.free.get(pool, 0)} free" for pool, count in need.items())
         yield subject, f"retracted, yet the next decode step needs {wanted}"
@@ -208,16 +214,16 @@ def _told_loss(standing: Standing, request_id: int) -> str:
     return f"priority {request.priority}, {outputs} outputs, prompt_len {request.prompt_len}"
 
 
-def _decode_need(before: Snapshot, gone: Set[int]) -> dict[str, int]:
+def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
     """Pages that one more token of each running request, and its lookahead, take from each pool."""
+    before = change.before
     page_size, lookahead = before.limits.page_size, before.limits.lookahead_len
     running = [request for request in before.requests or () if request.place == "running" and request.id not in gone]
-    records = [before.record_by_request.get(request.id) for request in running]
-    count = sum(
-        max(0, -(-(record.launched_len + 1 + lookahead) // page_size) - -(-record.allocated_len // page_size))
-        for record in records
-        if record is not None
-    )
+    count = 0
+    for request in running:
+        if (record := before.record_by_request.get(request.id)) is not None:
+            reach = record.launched_len + change.accepted.get(request.id, 0) + 1 + lookahead
+            count += max(0, -(-reach // page_size) - -(-record.allocated_len // page_size))
     need: dict[str, int] = {}
     for component in before.components:
         need[component.pool] = need.get(component.pool, 0) + count

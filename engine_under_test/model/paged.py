@@ -86,23 +86,28 @@ class PagedAttention:
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
-    """Entries with one query each and about as many pages are one group, every other entry is a group of its own."""
+    """Entries with equally few queries and about as many pages are one group, every other entry is a group of its own.
+
+    Few are those of decodes, and of decodes with drafts.
+    """
     page_size, device = batch.page_size, pool.kv.device
     pages = pool.pages.tolist()
     slots, rows = array("q"), 0
-    decodes: list[int] = []
+    decodes: dict[int, list[int]] = {}  # by the number of queries
     members: list[tuple[list[int], slice | list[int]]] = []
     first_rows = []
     for index, (entry, span) in enumerate(zip(batch.entries, pool.spans, strict=True)):
         slots.extend(_slots(pages, span, entry.start, entry.end, page_size))
         first_rows.append(rows)
-        if entry.end - entry.start == 1:
-            decodes.append(index)
+        num_queries = entry.end - entry.start
+        if num_queries == max(1, entry.num_samples):
+            decodes.setdefault(num_queries, []).append(index)
         else:
-            members.append(([index], slice(rows, rows + entry.end - entry.start)))
-        rows += entry.end - entry.start
-    for alike in _alike(decodes, pool.spans):
-        members.append((alike, [first_rows[index] for index in alike]))
+            members.append(([index], slice(rows, rows + num_queries)))
+        rows += num_queries
+    for num_queries, indices in decodes.items():
+        for alike in _alike(indices, pool.spans):
+            members.append((alike, [first_rows[index] + place for index in alike for place in range(num_queries)]))
     groups = [_group(batch, pool, pages, indices, where) for indices, where in members]
     return PoolPass(pool.kv, torch.frombuffer(slots, dtype=torch.int64).to(device), groups)
 

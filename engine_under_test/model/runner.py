@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from pathlib import Path
 
 import torch
@@ -23,7 +24,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 class Running:
     """One launched pass: the logits of the rows that were asked for, and what was sampled from the last of each entry.
 
-    `rows` are per entry its logits' [begin, end) in `logits`, `tokens` (entries,) int64 stay where they were computed.
+    `rows` are per entry its logits' [begin, end) in `logits`; `tokens` (samples,) int64, entry by entry, stay where
+    they were computed.
     """
 
     launch: int
@@ -67,11 +69,11 @@ class ModelForward:
         if launch in self._failed:
             raise ForwardFailed(f"launch {launch}: {self._failed.pop(launch)}")
         running = self._running.pop(launch)
-        computed = []
-        for entry, (begin, end), token in zip(running.entries, running.rows, running.tokens.tolist(), strict=True):
+        computed, tokens = [], iter(running.tokens.tolist())
+        for entry, (begin, end) in zip(running.entries, running.rows, strict=True):
             # A copy: a client may keep it, and would keep the logits of the whole pass with it.
             logits = LogitsSpan(entry.start, running.logits[begin:end].clone()) if _returns(entry) else None
-            computed.append(Computed(token if entry.samples else None, logits))
+            computed.append(Computed(list(islice(tokens, entry.num_samples)), logits))
         return computed
 
     def _run(self, batch: ForwardBatch) -> Running:
@@ -82,7 +84,7 @@ class ModelForward:
         rows: list[tuple[int, int]] = []
         for entry in batch.entries:
             positions.extend(range(entry.start, entry.end))
-            count = entry.end - entry.start if _returns(entry) else int(entry.samples)
+            count = entry.end - entry.start if _returns(entry) else entry.num_samples
             rows.append((len(wanted), len(wanted) + count))
             wanted.extend(range(len(positions) - count, len(positions)))
         hidden = decoder.hidden(
@@ -108,8 +110,9 @@ class ModelForward:
         token_ids = torch.tensor(known, device=self.decoder.device)
         if following:
             assert self._last, "nothing was launched that could be followed"
-            rows = {entry.request_id: row for row, entry in enumerate(self._last.entries)}
-            token_ids[following] = self._last.tokens[[rows[request_id] for request_id in sources]]
+            ends = accumulate(entry.num_samples for entry in self._last.entries)
+            newest = {entry.request_id: end - 1 for entry, end in zip(self._last.entries, ends, strict=True)}
+            token_ids[following] = self._last.tokens[[newest[request_id] for request_id in sources]]
         return token_ids
 
 
@@ -180,14 +183,17 @@ def _returns(entry: ForwardEntry) -> bool:
 
 
 def _sampled(entries: Sequence[ForwardEntry], rows: Sequence[tuple[int, int]], logits: torch.Tensor) -> torch.Tensor:
-    """The next token of each entry, (entries,) int64; 0 for those that have no logits."""
-    if not len(logits):
-        return torch.zeros(len(entries), dtype=torch.int64, device=logits.device)
-    last_rows = [max(0, end - 1) for _, end in rows]
+    """The tokens behind the last `num_samples` positions of each entry, (samples,) int64."""
+    last_rows = [
+        row for entry, (_, end) in zip(entries, rows, strict=True) for row in range(end - entry.num_samples, end)
+    ]
     last = logits if last_rows == [*range(len(logits))] else logits[last_rows]
-    tokens = last.argmax(-1)
-    for index, entry in enumerate(entries):
-        if entry.samples and not entry.sampling.is_greedy:
+    tokens, index = last.argmax(-1), 0
+    for entry in entries:
+        if not entry.sampling.is_greedy:
             seed = entry.request_id if entry.sampling.seed is None else entry.sampling.seed
-            tokens[index] = sample(last[index], entry.sampling, draw=uniform(seed, entry.end))
+            for place in range(entry.num_samples):
+                draw = uniform(seed, entry.end - entry.num_samples + 1 + place)
+                tokens[index + place] = sample(last[index + place], entry.sampling, draw=draw)
+        index += entry.num_samples
     return tokens

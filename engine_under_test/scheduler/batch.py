@@ -35,7 +35,8 @@ class Entry:
     """A request computes [start, end) of its tokens in one pass.
 
     `completes_input` is false for a chunk after which more of the input is to come; `decodes` is true
-    when the input was done before.
+    when the input was done before.  `drafts` are computed behind `end`, in the room that the record has there; what
+    comes of them is known when the pass has landed.
     """
 
     request: Request
@@ -44,12 +45,18 @@ class Entry:
     end: int
     completes_input: bool
     decodes: bool = False
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def reach(self) -> int:
+        """Where the last position lies that is written."""
+        return self.end + len(self.drafts)
 
 
 def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> ForwardBatch:
     """The pass that computes `entries`."""
     forward_entries = [_forward_entry(entry) for entry in entries]
-    rows = [memory.table.read(entry.record.row, 0, num_pages(entry.end, memory.page_size)) for entry in entries]
+    rows = [memory.table.read(entry.record.row, 0, num_pages(entry.reach, memory.page_size)) for entry in entries]
     pools = [_pool_pages(memory, pool, entries, rows) for pool in memory.pools]
     return ForwardBatch(launch, memory.page_size, forward_entries, pools)
 
@@ -61,10 +68,10 @@ def _forward_entry(entry: Entry) -> ForwardEntry:
     return ForwardEntry(
         request.id,
         request.namespace,
-        request.tokens[entry.start : entry.end],
+        [*request.tokens[entry.start : entry.end], *entry.drafts],
         entry.start,
-        entry.end,
-        entry.completes_input and request.tokens_left > unknown,
+        entry.reach,
+        1 + len(entry.drafts) if entry.completes_input and request.tokens_left > unknown else 0,
         entry.record.last_launch if unknown else 0,
         request.sampling,
     )

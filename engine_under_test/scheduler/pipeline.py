@@ -4,10 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine_under_test.config import EngineConfig
+from engine_under_test.draft_events import Proposed
 from engine_under_test.events import Completed, Failed, Late, Launched
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFailed, Observer
+from engine_under_test.ports import Computed, ForwardBatch, ForwardFailed, Ports
 from engine_under_test.scheduler.batch import Entry, forward_batch
+from engine_under_test.scheduler.speculation import Speculation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,14 +32,19 @@ class Landed:
 
 
 class Pipeline:
-    """At most `depth` passes in flight: one, or two where a step is launched before the last one's result is known."""
+    """One pass in flight, or two where a step is launched before the last one's result is known.
 
-    def __init__(self, memory: KVMemory, forward: Forward, observer: Observer | None, *, depth: int) -> None:
+    `speculation` has the drafts that are computed in them, and judges what came of those.
+    """
+
+    def __init__(self, config: EngineConfig, memory: KVMemory, ports: Ports) -> None:
+        assert ports.forward is not None, "an engine has a forward, its own or a given one"
         self.flights: deque[Flight] = deque()
+        self.speculation = Speculation(config, ports)
         self._memory = memory
-        self._forward = forward
-        self._observer = observer
-        self._depth = depth
+        self._forward = ports.forward
+        self._observer = ports.observer
+        self._depth = config.most_launches
         self._launch = 0
 
     def __len__(self) -> int:
@@ -57,6 +65,9 @@ class Pipeline:
         if self._observer:
             spans = tuple((entry.request.id, entry.start, entry.end) for entry in entries)
             self._observer.notice(Launched(self._launch, spans))
+            for entry in entries:
+                if entry.drafts:
+                    self._observer.notice(Proposed(self._launch, entry.request.id, entry.drafts))
         self._forward.launch(batch)
 
     def collect(self) -> Landed | None:
@@ -72,9 +83,10 @@ class Pipeline:
                 self._observer.notice(Late(launch))
             return None
         self.flights.popleft()
+        judged = [self.speculation.judge(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))]
         self._memory.complete(launch)
         if self._observer:
             if failure is not None:
                 self._observer.notice(Failed(launch, failure))
             self._observer.notice(Completed(launch))
-        return Landed(launch, flight.entries, computed, failure)
+        return Landed(launch, flight.entries, judged, failure)

@@ -38,14 +38,13 @@ class Scheduler:
     def __init__(
         self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, host: HostTier | None, ports: Ports
     ) -> None:
-        forward, observer = ports.forward, ports.observer
-        assert forward is not None, "an engine has a forward, its own or a given one"
+        observer = ports.observer
         self.waiting = WaitingQueue()
         self.loading = LoadingQueue(host)
         self.chunked: Request | None = None
         self.running: list[Request] = []
         self.custody = Custody(config, memory, cache, host, observer)
-        self.pipeline = Pipeline(memory, forward, observer, depth=config.most_launches)
+        self.pipeline = Pipeline(config, memory, ports)
         self.ratio = NewTokenRatio(config)
         self.is_paused = False
         self._config = config
@@ -93,6 +92,7 @@ class Scheduler:
     def note_end(self, request: Request, reason: str) -> None:
         """A request that holds nothing has ended; its client hears of it with the next step."""
         self._outbox.note_end(request, reason)
+        self.pipeline.speculation.forget(request)
         self.custody.sessions.end_turn(request)
 
     def pause(self) -> None:
@@ -133,10 +133,10 @@ class Scheduler:
         running = self._going_on()
         entries = self._prefill(running)
         if not entries and self._make_room():
-            return self._decode(self._going_on())
-        if entries and running and self._config.mixed_batches:
+            return self.pipeline.speculation.guess(self._decode(self._going_on()))
+        if entries and self._config.mixed_batches and (decodes := self._decode(running)):
             self.ratio.decay()
-            entries += self._decode(running)
+            entries += decodes
         return entries
 
     def _going_on(self) -> list[Running]:
@@ -247,9 +247,11 @@ class Scheduler:
         return True
 
     def _decode(self, running: Sequence[Running]) -> list[Entry]:
-        """One token of each, with room for the lookahead behind it."""
+        """One token of each whose last token is known, or may be in flight still, with room for the lookahead."""
         entries = []
         for request, record in running:
+            if self.pipeline.speculation.most and record.launched_len > record.committed_len:
+                continue
             start = record.launched_len
             entry = Entry(request, record, start, start + 1, completes_input=True, decodes=True)
             if self._take_pages(entry, max(record.allocated_len, entry.end + self._config.lookahead_tokens)):
@@ -316,20 +318,16 @@ class Scheduler:
         """The first who waits, and who runs and must yield to it; None where there is no such pair."""
         threshold = self._config.preemption_threshold
         has_begun = self.chunked or self.loading.ready  # who goes on first
-        if threshold is None or has_begun or not self.running or not len(self.waiting):
+        if threshold is None or has_begun or not len(self.waiting):
             return None
-        first = self._admission.in_order(self.waiting)[0]
-        if all(first.priority <= request.priority + threshold for request in self.running):
+        first, running, ratio = self._admission.in_order(self.waiting)[0], self._going_on(), self.ratio.value
+        rivals = [one for one in running if first.priority > one.request.priority + threshold]
+        if not rivals:
             return None
-        running, ratio, match = self._going_on(), self.ratio.value, self._admission.match(first)
+        match, grown = self._admission.match(first), [self._admission.growth(one, ratio=ratio) for one in rivals]
         yields = [
-            Yield(
-                one.request,
-                self.custody.units_of(one.record, but=match),
-                self._admission.growth(one, ratio=ratio).total,
-            )
-            for one in running
-            if first.priority > one.request.priority + threshold
+            Yield(one.request, self.custody.units_of(one.record, but=match), growth.total)
+            for one, growth in zip(rivals, grown, strict=True)
         ]
         lacking = self._admission.lacks_beside(first, running, ratio=ratio, num_yields=len(yields))
         return Rivalry(first, lacking, yields)
@@ -362,7 +360,7 @@ class Scheduler:
         if landed is None:
             return False
         self.custody.departures.complete(landed.launch)
-        results = landed.computed or [Computed(None)] * len(landed.entries)
+        results = landed.computed or [Computed()] * len(landed.entries)
         for entry, computed in zip(landed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
                 if self._observer:
@@ -382,18 +380,16 @@ class Scheduler:
             self._put_back(request, cause="forward failed")
 
     def _process(self, entry: Entry, computed: Computed) -> None:
-        """Commit what was computed, publish what others may share, and end who is done."""
-        request = entry.request
-        entry.record.committed_len = entry.end
-        if computed.logits is not None:
-            request.unsent.logits.append(computed.logits)
-            self._outbox.note_news(request)
-        if computed.token is not None:
-            request.append(computed.token)
+        """Commit what counts, and what the client wants, publish what others may share, and end who is done."""
+        request, record = entry.request, entry.record
+        if request.receive(computed):
             self._outbox.note_news(request)
         is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
+        record.committed_len = min(entry.end + max(0, len(computed.tokens) - 1), len(request.tokens))
+        if entry.drafts:
+            record.launched_len = record.committed_len
         if is_done or not entry.decodes:
-            self.custody.publish(request, end=entry.end)
+            self.custody.publish(request, end=record.committed_len)
         if is_done:
             self._leave(request, cause=FINISHED)
             self.note_end(request, request.finish_reason or "length")

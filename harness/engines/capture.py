@@ -132,10 +132,18 @@ def launch_view(flight: Flight, custody: Custody) -> LaunchView:
     """A pass in flight, with the pages that its tensors name, and for whom it computes in vain."""
     pools = [(pool.spans, pool.pages.tolist()) for pool in flight.batch.pools]
     entries, units = [], []
-    for index, entry in enumerate(flight.batch.entries):
-        entries.append((entry.request_id, entry.start, entry.end))
+    for index, entry in enumerate(flight.entries):
+        entries.append((entry.request.id, entry.start, entry.end))
         spans = [(spans[index], pages) for spans, pages in pools]
         units.append(tuple(pages[span.begin : span.begin + span.num_pages] for span, pages in spans))
     given_up = [entry.request.id for entry in flight.entries if not custody.holds(entry.request, entry.record)]
     sessions = [entry.request.session for entry in flight.entries]
-    return LaunchView(flight.batch.launch, entries, units, given_up, sessions if any(sessions) else ())
+    drafts = [entry.drafts for entry in flight.entries]
+    return LaunchView(
+        flight.batch.launch,
+        entries,
+        units,
+        given_up,
+        sessions if any(sessions) else (),
+        drafts if any(drafts) else (),
+    )

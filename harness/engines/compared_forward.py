@@ -9,6 +9,7 @@ import torch
 
 from engine_under_test.config import PoolSpec
 from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
+from engine_under_test.speculative.verify import num_accepted
 from fakes.places import written_pages
 from harness.engines.without_cache import WithoutCache
 from invariants.events import Compared, Written
@@ -81,19 +82,30 @@ class ComparedForward:
                 self._note(Written(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
 
     def _compare(self, launch: int, entry: ForwardEntry, computed: Computed) -> None:
-        """Tell how far off an entry is: endlessly from where on it computes tokens that nobody sent or sampled."""
-        tokens, stretch = self._tokens[entry.request_id], (launch, entry.request_id, entry.start, entry.end)
-        if entry.end > len(tokens):
-            self._note(Compared(*stretch, len(tokens), math.inf, TOLERANCE, computed.token, None))
+        """Tell how far off an entry is: endlessly from where on it computes tokens that nobody sent or sampled.
+
+        Behind each draft that the model would have said, too, it is told what it said there.
+        """
+        tokens, stretch = self._tokens[entry.request_id], (launch, entry.request_id, entry.start)
+        num_drafts = max(0, entry.num_samples - 1)
+        end = entry.end - num_drafts
+        said = computed.tokens[0] if computed.tokens else None
+        if end > len(tokens):
+            self._note(Compared(*stretch, end, len(tokens), math.inf, TOLERANCE, said, None))
             return
-        expected = self._without_cache.logits(tokens[: entry.end], entry.start)
+        drafts = self._read(entry.tokens[len(entry.tokens) - num_drafts :])
+        expected = self._without_cache.logits([*tokens[:end], *drafts], entry.start)
         position, difference = entry.start, None
         if computed.logits is not None:
             position, difference = _farthest(computed.logits, expected)
-        likeliest = None if computed.token is None else _likeliest(expected[-1], computed.token)
-        if computed.token is not None and entry.end == len(tokens):
-            tokens.append(computed.token)
-        self._note(Compared(*stretch, position, difference, TOLERANCE, computed.token, likeliest))
+        accepted = num_accepted(drafts, computed.tokens)
+        if computed.tokens and end == len(tokens):
+            tokens += computed.tokens[: accepted + 1]
+        if said is None:
+            self._note(Compared(*stretch, end, position, difference, TOLERANCE, None, None))
+        for place, token in enumerate(computed.tokens[: accepted + 1], start=end):
+            likeliest = _likeliest(expected[place - 1 - entry.start], token)
+            self._note(Compared(*stretch, place, position, difference, TOLERANCE, token, likeliest))
 
 
 def _farthest(found: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from fakes.faults import FaultPlan
+from invariants.reference import Reference
 from invariants.view import Snapshot
 
 
@@ -37,19 +38,28 @@ class SessionPort(Protocol):
     def close_session(self, session: int) -> None: ...
 
 
+class DraftPort(Protocol):
+    """Guesses that are as good as they are told to be."""
+
+    def accept(self, lengths: Sequence[int]) -> None:
+        """How many draft tokens of one guess after the other are right, over and over; () for no guesses."""
+
+
 class EnginePort(Protocol):
     """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed.
 
-    `vocabulary` is how many tokens the model can sample, 0 where outputs cannot be foretold.  `faults`
-    knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
-    is the harness's own; each firing is told among the engine's events.  `sessions` is None for an engine without any.
+    `faults` knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
+    is the harness's own; each firing is told among the engine's events.  `sessions` is None for an engine without any,
+    `drafts` for one that does not guess, or whose guesses nobody can choose.
     """
 
     pool_names: Sequence[str]
-    windows: tuple[int | None, ...]
-    vocabulary: int
     faults: FaultPlan
     sessions: SessionPort | None
+    drafts: DraftPort | None
+
+    def reference(self) -> Reference:
+        """What can be foretold of this engine's outputs, before anybody has asked for any."""
 
     def submit(self, submission: Submission) -> int:
         """Queue a request; its id."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import invariants.events as seen
-from engine_under_test import events, session_events
+from engine_under_test import draft_events, events, session_events
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.host.copier import HostCopier
@@ -18,13 +18,15 @@ from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward, TagRead, TagWritten
 from fakes.host import UnsteadyHostStore
+from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
 from harness.engines.capture import EngineCapture
 from harness.engines.compared_forward import ComparedForward
 from harness.engines.copies import CopyInspector
 from harness.engines.models import tiny_model
 from harness.engines.neighbour import Neighbour
-from harness.engines.port import SessionPort, Streamed, Submission
+from harness.engines.oracle import Oracle
+from harness.engines.port import DraftPort, SessionPort, Streamed, Submission
 from invariants import reference, view
 
 VOCABULARY = 64
@@ -67,6 +69,8 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Completed: seen.Completed,
     events.Paused: seen.Paused,
     events.Resumed: seen.Resumed,
+    draft_events.Proposed: seen.Proposed,
+    draft_events.Verified: seen.Verified,
     session_events.SessionOpened: seen.SessionOpened,
     session_events.Lent: seen.Lent,
     session_events.Kept: seen.Kept,
@@ -133,6 +137,7 @@ class SwardenEngine:
 
     def __init__(self, config: EngineConfig, model: str = "") -> None:
         self._events = EventLog()
+        self.drafts: DraftPort | None = None
         self.faults = FaultPlan(FAULTS, tell=lambda fault: self._events.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
@@ -143,6 +148,7 @@ class SwardenEngine:
             self._events,
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
+            None if model else self._proposer(config),
         )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         if self._engine.memory.host is not None:
@@ -150,14 +156,17 @@ class SwardenEngine:
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
-        self.windows = tuple(pool.window for pool in config.pools)
-        self.vocabulary = 0 if model else VOCABULARY
         self.sessions: SessionPort | None = self._engine
         self._steps = 0
 
     @property
     def has_work(self) -> bool:
         return self._engine.has_work
+
+    def reference(self) -> reference.Reference:
+        """Of a model's outputs nothing is foretold: what compares them knows better."""
+        windows = tuple(pool.window for pool in self._engine.config.pools)
+        return reference.Reference(VOCABULARY if self._compared is None else 0, windows)
 
     def submit(self, submission: Submission) -> int:
         request_id = self._engine.submit(
@@ -205,6 +214,13 @@ class SwardenEngine:
 
     def take_events(self) -> list[NamedTuple]:
         return self._events.take()
+
+    def _proposer(self, config: EngineConfig) -> ScriptedProposer:
+        """Guesses as the op-log says, so that any overshoot can be drawn."""
+        oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
+        proposer = ScriptedProposer(oracle, oracle.forget)
+        self.drafts = proposer if config.draft_tokens else None
+        return proposer
 
     def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:
         model = tiny_model(name, config)

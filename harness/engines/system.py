@@ -8,6 +8,7 @@ from harness.engines.port import EnginePort, Streamed, Submission
 from harness.engines.talks import Talks
 from harness.ops import (
     Abort,
+    Accept,
     AdvanceClock,
     CloseSession,
     Flush,
@@ -73,7 +74,7 @@ class EngineSystem:
 
     def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
         self.port = port
-        self.reference = Reference(port.vocabulary, port.windows)
+        self.reference = port.reference()
         self.steps_without_forward = 0
         self.submitted: list[int] = []
         self.streamed: Sequence[Streamed] = ()
@@ -107,6 +108,8 @@ class EngineSystem:
                 return self._talks.close(op)
             case Abort():
                 return self._abort(op)
+            case Accept():
+                return self._accept(op)
             case AdvanceClock():
                 self.port.advance_clock(op.ms)
             case Flush():
@@ -190,6 +193,12 @@ class EngineSystem:
         if talk is not None:
             talk.last_turn = self._send(self._talks.submission(talk, op))
         return talk is not None
+
+    def _accept(self, op: Accept) -> bool:
+        """False where nobody guesses."""
+        if self.port.drafts is not None:
+            self.port.drafts.accept(op.lengths)
+        return self.port.drafts is not None
 
     def _pause(self) -> bool:
         if self._is_paused:

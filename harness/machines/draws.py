@@ -10,7 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.units import align_up, lookback, num_pages
 from fakes.catalog import FAULTS
-from harness.ops import MAX_STEPS_PER_OP, Heal, Inject, Op, Recipe, Step
+from harness.ops import MAX_STEPS_PER_OP, Accept, Heal, Inject, Op, Recipe, Step
 
 PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
 WINDOWS = (4, 2, 8, 3, 5, 17, 40)
@@ -79,6 +79,14 @@ def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> Engine
     return replace(draw(configs), idle_session_share=share, session_timeout_ms=timeout_ms)
 
 
+@st.composite
+def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
+    """Where there is room ahead, mostly as many drafts in it."""
+    config = draw(configs)
+    num_free = draw(st.sampled_from((0, 1, config.lookahead_tokens)))
+    return replace(config, draft_tokens=max(0, config.lookahead_tokens - num_free))
+
+
 def on_host(config: EngineConfig, ratio: float) -> EngineConfig:
     """The configuration with so many times as many pages on the host, and one window at least."""
     least = num_pages(lookback(config.sliding_window), config.page_size) if config.sliding_window else 0
@@ -110,6 +118,12 @@ def ordinals() -> SearchStrategy[int]:
 def step_counts() -> SearchStrategy[int]:
     """Mostly few, so that others arrive while somebody runs."""
     return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
+
+
+def acceptances() -> SearchStrategy[Accept]:
+    """Guesses of which all is right, or nothing, or now more and now less; now and then nobody guesses."""
+    lengths = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
+    return st.one_of(st.sampled_from(((5,), (0,), (5, 0), ())), lengths).map(lambda drawn: Accept(lengths=drawn))
 
 
 def stop_sets() -> SearchStrategy[tuple[int, ...]]:

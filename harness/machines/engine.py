@@ -13,6 +13,7 @@ from engine_under_test.config import EngineConfig
 from harness.machines.base import Machine
 from harness.machines.draws import (
     TIMEOUT_MS,
+    acceptances,
     configurations,
     fault_sets,
     on_host,
@@ -22,10 +23,12 @@ from harness.machines.draws import (
     step_counts,
     stop_sets,
     troubles,
+    with_drafts,
     with_sessions,
 )
 from harness.ops import (
     Abort,
+    Accept,
     AdvanceClock,
     CloseSession,
     Drain,
@@ -45,6 +48,7 @@ CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
 REWINDS = (0, 0, 0, 1, 4, 12)
+CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 
 
@@ -213,6 +217,12 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
+def first_guesses(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Where there are drafts somebody guesses from the beginning on."""
+    return (draw(acceptances()),) if config.draft_tokens else ()
+
+
+@st.composite
 def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """A request, and a step when it is just as old as it may get."""
     return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
@@ -232,16 +242,19 @@ class EngineTraffic(Machine):
     machine = "engine"
     faults: tuple[str, ...] = ()
     load = LOADS[0]
+    guesses = False
 
     @initialize(
-        config=with_sessions(configurations(host_ratios=HOST_RATIOS)),
+        config=CONFIGURATIONS,
         faults=fault_sets(),
         load=st.sampled_from(LOADS),
         data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
-        self.faults, self.load = faults, load
-        self.begin([load.on(config)])
+        config = load.on(config)
+        self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
+        self.begin([config])
+        self.apply_all(data.draw(first_guesses(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
 
     @rule(data=st.data(), count=st.integers(0, 2))
@@ -270,6 +283,12 @@ class EngineTraffic(Machine):
     @rule(data=st.data())
     def talk(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(talks(self.load)))
+
+    @precondition(lambda self: self.guesses)
+    @rule(op=acceptances(), count=st.integers(0, 2))
+    def accept(self, op: Accept, count: int) -> None:
+        self.apply(op)
+        self.go_on(count)
 
     @rule(count=step_counts())
     def step(self, count: int) -> None:
@@ -321,6 +340,8 @@ def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...
             return draw(returns(load, faults))
         case "talk":
             return draw(talks(load))
+        case "accept":
+            return (draw(acceptances()),)
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
@@ -348,14 +369,16 @@ class WeightedEngineTraffic(Machine):
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
 
     @initialize(
-        config=with_sessions(configurations(host_ratios=HOST_RATIOS)),
+        config=CONFIGURATIONS,
         faults=fault_sets(),
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
-        self.ops = ops_of(traffic, load, faults)
-        self.begin([load.on(config)])
+        config = load.on(config)
+        guesses: Traffic = ("accept",) * 2 if config.draft_tokens else ()
+        self.ops = ops_of(guesses + traffic, load, faults)
+        self.begin([config])
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:

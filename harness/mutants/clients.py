@@ -20,7 +20,7 @@ STOP_IS_NOT_HEEDED = Mutant(
     source="made here: a stop token is sampled, and the request goes on",
     hunks=(
         Hunk(
-            "engine_under_test.request:Request.append",
+            "engine_under_test.request:Request.receive",
             healthy="if token in self.sampling.stop_token_ids:",
             broken="if False:",
         ),

@@ -80,12 +80,12 @@ PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
 
 LIKELIEST_IS_NOT_TAKEN = Mutant(
     id="S115",
-    source="made here: the next token is sampled from the first computed position and not from the last",
+    source="made here: the next token is sampled from one position before the last that is computed",
     hunks=(
         Hunk(
             "engine_under_test.model.runner:_sampled",
-            healthy="last_rows = [max(0, end - 1) for _, end in rows]",
-            broken="last_rows = [min(begin, len(logits) - 1) for begin, _ in rows]",
+            healthy="for row in range(end - entry.num_samples, end)",
+            broken="for end in [max(entry.num_samples, end - 1)] for row in range(end - entry.num_samples, end)",
         ),
     ),
     caught_by=("outputs_are_those_without_a_cache",),

@@ -125,7 +125,7 @@ LATE_PASS_IS_GIVEN_UP = Mutant(
         Hunk(
             f"{PIPELINE}.collect",
             healthy="            self._observer.notice(Late(launch))\n        return None\n",
-            broken="            self._observer.notice(Late(launch))\n        tokens = [None] * len(flight.entries)\n",
+            broken="            self._observer.notice(Late(launch))\n        computed = []\n",
         ),
     ),
     caught_by=(

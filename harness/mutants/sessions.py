@@ -1,4 +1,4 @@
-"""Bugs of streaming sessions, and those of speculation that are to come."""
+"""Bugs of streaming sessions."""
 
 from harness.mutants.mutant import Hunk, Mutant
 from harness.mutants.unplanted import Waiting
@@ -18,9 +18,6 @@ TAIL_IS_OVERWRITTEN = Mutant(
         ),
     ),
     caught_by=("each_unit_has_one_owner", "drained_pools_are_full"),
-)
-OVERSHOOT_IS_NOT_TRIMMED = Waiting(
-    "B62", "sglang pull 22897: tokens drafted beyond the last one were kept with their KV", "speculation"
 )
 FRONTIER_OUTLIVES_A_TRIM = Mutant(
     id="B63",

@@ -43,7 +43,7 @@ EQUALS_ARE_PREEMPTED = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._rivalry",
-            healthy="for one in running\n        if first.priority > one.request.priority + threshold",
+            healthy="for one in running if first.priority > one.request.priority + threshold",
             broken="for one in running",
         ),
     ),
@@ -86,7 +86,7 @@ NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
 NOBODY_IS_PREEMPTED_WHILE_ONE_IS_LESS_IMPORTANT = Mutant(
     id="S121",
     source="a preemption that is given up where somebody is less important, not where nobody is",
-    hunks=(Hunk(f"{SCHEDULER}._rivalry", healthy="if all(first.priority", broken="if not all(first.priority"),),
+    hunks=(Hunk(f"{SCHEDULER}._rivalry", healthy="if not rivals:", broken="if rivals:"),),
     caught_by=("who_is_first_gets_the_place_of_the_less_important",),
 )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from engine_under_test import events, session_events
+from engine_under_test import draft_events, events, session_events
 from engine_under_test.engine import Engine
 from harness.fingerprint import slug
 from harness.mutants.catalog import CATALOG
@@ -93,7 +93,8 @@ class FlightRecorder:
             events.Late: lambda _: self._came_true(LATE),
             events.Failed: lambda _: self._came_true(FAILS),
             events.Refused: self.refused,
-            session_events.Lent: self.lent,
+            session_events.Lent: lambda _: self._lose("times that a turn went on from what its session kept"),
+            draft_events.Proposed: lambda _: self._lose("guesses of what comes next"),
         }
 
     def submitted(self, event: events.Submitted) -> None:
@@ -134,11 +135,7 @@ class FlightRecorder:
 
     def refused(self, event: events.Refused) -> None:
         if event.want <= event.free:
-            self.lost["times that a pool had no memory behind its pages"] += 1
-
-    def lent(self, _event: session_events.Lent) -> None:
-        """A turn is recorded as a request, which computes all of its prompt."""
-        self.lost["times that a turn went on from what its session kept"] += 1
+            self._lose("times that a pool had no memory behind its pages")
 
     @property
     def truncated(self) -> str:
@@ -185,6 +182,10 @@ class FlightRecorder:
         path = out / f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}.oplog"
         log.save(path)
         return path
+
+    def _lose(self, what: str) -> None:
+        """Note what an op-log cannot say: a turn is recorded as a request, and no op has the tokens of a guess."""
+        self.lost[what] += 1
 
     def _record(self, entry: Entry) -> None:
         self._begin()

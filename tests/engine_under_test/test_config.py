@@ -28,6 +28,12 @@ REFUSALS = [
     ("overlap", {"overlap": 1}, "overlap: 1 is not true or false"),
     ("mixed_batches", {"mixed_batches": "yes"}, "mixed_batches: 'yes' is not true or false"),
     ("lookahead", {"lookahead_tokens": -1}, "lookahead_tokens: -1 is not a whole number of at least 0"),
+    (
+        "drafts without room",
+        {"draft_tokens": 3, "lookahead_tokens": 2},
+        "draft_tokens: 3 with lookahead_tokens 2, which is the room for them; want at most as many",
+    ),
+    ("drafts", {"draft_tokens": -1}, "draft_tokens: -1 is not a whole number of at least 0"),
     ("no lookahead", {"lookahead_tokens": None}, "lookahead_tokens: None is not a whole number of at least 0"),
     ("threshold", {"preemption_threshold": -1}, "preemption_threshold: -1 is not a whole number of at least 0"),
     (
@@ -128,7 +134,7 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
         EngineConfig.from_mapping({"page_size": 4, "pages": 8})
 
     assert str(caught.value) == (
-        "pages: no such field; the fields are chunk_len, full_pages, host_full_pages, host_policy, "
+        "pages: no such field; the fields are chunk_len, draft_tokens, full_pages, host_full_pages, host_policy, "
         "host_swa_pages, idle_session_share, load_back_threshold, lookahead_tokens, max_context_len, "
         "max_estimated_new_tokens, "
         "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine_under_test.ports import Computed
 from engine_under_test.request import Output, Request
 from engine_under_test.sampling import SamplingParams
 
@@ -23,16 +24,16 @@ def test_a_request_ends_with_its_last_token(sampled, reason):
     request = a_request(stop_token_ids=frozenset({40}))
 
     for token in sampled:
-        request.append(token)
+        request.receive(Computed([token]))
 
     assert (request.finish_reason, request.num_outputs) == (reason, len(sampled))
 
 
 def test_a_token_is_sent_once():
     request = a_request()
-    request.append(8)
+    request.receive(Computed([8]))
     first = request.send()
-    request.append(9)
+    request.receive(Computed([9]))
 
     second = request.send()
 

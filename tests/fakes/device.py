@@ -43,7 +43,7 @@ class Device:
     def collect(self, launch: int) -> list[int | None] | None:
         """The next token of each entry."""
         computed = self.forward.collect(launch)
-        return None if computed is None else [one.token for one in computed]
+        return None if computed is None else [one.tokens[-1] if one.tokens else None for one in computed]
 
 
 def passed(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -> None:
@@ -52,5 +52,5 @@ def passed(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -
     device.forward.launch(ForwardBatch(launch, PAGE, [entry], [pool]))
 
 
-FIRST = ForwardEntry(1, 0, [1, 2], 0, 2, samples=True)
-NEXT = ForwardEntry(1, 0, [], 2, 3, samples=True, follows=1)
+FIRST = ForwardEntry(1, 0, [1, 2], 0, 2, num_samples=1)
+NEXT = ForwardEntry(1, 0, [], 2, 3, num_samples=1, follows=1)

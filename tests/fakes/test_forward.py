@@ -12,7 +12,7 @@ from tests.fakes.device import FIRST, NEXT, PAGE, Device, Letters, passed
 def test_a_slot_holds_the_tag_of_the_prefix_that_ends_there():
     device = Device()
 
-    device.run([ForwardEntry(1, 9, [1, 2, 3, 4, 5], 0, 5, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+    device.run([ForwardEntry(1, 9, [1, 2, 3, 4, 5], 0, 5, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
 
     assert (device.kv[3].tolist(), device.kv[2].tolist()) == ([91, 912, 9123, 91234], [912345, 0, 0, 0])
 
@@ -21,7 +21,7 @@ def test_a_tag_is_chained_to_the_one_that_is_stored_before_it():
     device = Device()
     device.kv[3, 3] = 7
 
-    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
 
     assert device.kv[2].tolist() == [75, 756, 0, 0]
 
@@ -30,7 +30,7 @@ def test_a_span_begins_at_the_position_it_says():
     device = Device(window=2)
     device.kv[3, 3] = 7
 
-    device.run([ForwardEntry(1, 0, [5], 8, 9, samples=True)], [3, 2], [PageSpan(4, 0, 2)])
+    device.run([ForwardEntry(1, 0, [5], 8, 9, num_samples=1)], [3, 2], [PageSpan(4, 0, 2)])
 
     assert device.kv[2].tolist() == [75, 0, 0, 0]
 
@@ -47,27 +47,27 @@ def test_a_span_begins_at_the_position_it_says():
 def test_the_next_token_follows_from_all_tags_that_the_last_position_reads(window, token):
     device = Device(window=window)
 
-    sampled = device.run([ForwardEntry(1, 0, [1, 2, 3, 4, 5], 0, 5, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+    sampled = device.run([ForwardEntry(1, 0, [1, 2, 3, 4, 5], 0, 5, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
 
     assert sampled == [token]
 
 
 def test_an_entry_that_does_not_sample_gets_no_token():
-    sampled = Device().run([ForwardEntry(1, 0, [1, 2], 0, 2, samples=False)], [3], [PageSpan(0, 0, 1)])
+    sampled = Device().run([ForwardEntry(1, 0, [1, 2], 0, 2, num_samples=0)], [3], [PageSpan(0, 0, 1)])
 
     assert sampled == [None]
 
 
 def test_each_entry_reads_its_own_pages():
     device = Device()
-    entries = [ForwardEntry(1, 0, [1, 2], 0, 2, samples=True), ForwardEntry(2, 0, [3], 0, 1, samples=True)]
+    entries = [ForwardEntry(1, 0, [1, 2], 0, 2, num_samples=1), ForwardEntry(2, 0, [3], 0, 1, num_samples=1)]
 
     assert device.run(entries, [5, 4], [PageSpan(0, 0, 1), PageSpan(0, 1, 1)]) == [1 + 12, 3]
 
 
 def test_the_pools_are_summed_apart():
     device = Device()
-    entry = ForwardEntry(1, 0, [1, 2, 3], 0, 3, samples=True)
+    entry = ForwardEntry(1, 0, [1, 2, 3], 0, 3, num_samples=1)
     pools = [
         PoolPages("full", None, device.kv, torch.tensor([1]), [PageSpan(0, 0, 1)]),
         PoolPages("swa", 2, torch.zeros_like(device.kv), torch.tensor([1]), [PageSpan(0, 0, 1)]),
@@ -82,7 +82,7 @@ def test_what_is_written_and_read_is_noted():
     device = Device(window=3)
     device.kv[3] = torch.tensor([1, 12, 123, 1234])
 
-    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, samples=True)], [3, 2], [PageSpan(0, 0, 2)])
+    device.run([ForwardEntry(1, 0, [5, 6], 4, 6, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
 
     assert [(*noted[:4], list(noted[-1])) for noted in device.noted] == [
         (1, 1, "pool", 4, [2]),
@@ -94,14 +94,14 @@ def test_without_a_listener_nothing_is_noted():
     device = Device()
     device.forward = UnsteadyForward(FakeForward(Letters()), device.plan)
 
-    device.run([ForwardEntry(1, 0, [1], 0, 1, samples=True)], [3], [PageSpan(0, 0, 1)])
+    device.run([ForwardEntry(1, 0, [1], 0, 1, num_samples=1)], [3], [PageSpan(0, 0, 1)])
 
     assert device.noted == []
 
 
 def test_a_pass_sees_what_was_written_since_its_launch():
     device = Device()
-    passed(device, 1, ForwardEntry(1, 0, [5], 1, 2, samples=True), [3])
+    passed(device, 1, ForwardEntry(1, 0, [5], 1, 2, num_samples=1), [3])
     device.kv[3, 0] = 7
 
     device.collect(1)

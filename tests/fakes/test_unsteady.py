@@ -62,7 +62,7 @@ def test_who_was_launched_on_top_of_a_failed_pass_reads_writes_and_samples_nothi
 
 
 def test_another_request_that_was_launched_behind_a_failed_pass_is_computed():
-    _, sampled = failed_before(ForwardEntry(2, 0, [4], 0, 1, samples=True), [5])
+    _, sampled = failed_before(ForwardEntry(2, 0, [4], 0, 1, num_samples=1), [5])
 
     assert sampled == [4]
 

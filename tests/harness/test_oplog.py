@@ -176,7 +176,7 @@ BROKEN_OPS = [
         "an op of another machine",
         '{"op":"take"}',
         "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, pause, "
-        f"resume, inject, heal, drain, open_session, turn, close_session; {CORRECT}",
+        f"resume, inject, heal, drain, open_session, turn, close_session, accept; {CORRECT}",
     ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),

@@ -21,17 +21,18 @@ def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
 
 
 @pytest.mark.parametrize(
-    ("end", "max_new_tokens", "samples"),
+    ("end", "max_new_tokens", "num_samples"),
     [
-        pytest.param(20, 1, False, id="more of the input is to come"),
-        pytest.param(24, 1, True, id="the end of the input"),
-        pytest.param(24, 0, False, id="no output is wanted"),
+        pytest.param(20, 1, 0, id="more of the input is to come"),
+        pytest.param(24, 1, 1, id="the end of the input"),
+        pytest.param(24, 0, 0, id="no output is wanted"),
     ],
 )
-def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, samples):
+def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, num_samples):
     batch = a_pass(16, end, max_new_tokens=max_new_tokens)
 
-    assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, samples, sampling=SamplingParams(max_new_tokens))]
+    sampling = SamplingParams(max_new_tokens)
+    assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, num_samples, sampling=sampling)]
 
 
 @pytest.mark.parametrize(

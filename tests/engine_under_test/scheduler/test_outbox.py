@@ -1,6 +1,7 @@
 """The outbox: each client hears once a step, those who have ended last."""
 
 from engine_under_test.events import Finished
+from engine_under_test.ports import Computed
 from engine_under_test.request import Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.outbox import Outbox
@@ -9,7 +10,7 @@ from tests.engine_under_test.builders import Heard
 
 def request_with_news(number: int) -> Request:
     request = Request(number, 1, [5], SamplingParams(4))
-    request.append(10 + number)
+    request.receive(Computed([10 + number]))
     return request
 
 

@@ -52,7 +52,9 @@ class Comparison:
     ) -> list[Computed] | None:
         """One pass over one entry that begins on page 3 of a pool."""
         pool = PoolPages("full", None, torch.zeros(4, 4), torch.tensor([3, 2]), [PageSpan(0, 0, 2)])
-        self.steady.computed = [Computed(token, None if logits is None else LogitsSpan(entry.start, logits))]
+        self.steady.computed = [
+            Computed(() if token is None else (token,), None if logits is None else LogitsSpan(entry.start, logits))
+        ]
         self.forward.launch(ForwardBatch(launch, 4, [entry], [pool]))
         return self.forward.collect(launch)
 
@@ -61,8 +63,8 @@ class Comparison:
         return [one for one in self.noted if isinstance(one, Compared)]
 
 
-WHOLE = ForwardEntry(1, 0, PROMPT, 0, 5, samples=True)
-REST = ForwardEntry(1, 0, PROMPT[2:], 2, 5, samples=True)
+WHOLE = ForwardEntry(1, 0, PROMPT, 0, 5, num_samples=1)
+REST = ForwardEntry(1, 0, PROMPT[2:], 2, 5, num_samples=1)
 
 
 def spoiled(position: int, by: float) -> torch.Tensor:
@@ -76,7 +78,7 @@ def spoiled(position: int, by: float) -> torch.Tensor:
     [
         pytest.param(WHOLE, LOGITS, LIKELIEST, (0, 0.0, LIKELIEST), id="all-of-it"),
         pytest.param(REST, LOGITS[2:], LIKELIEST, (2, 0.0, LIKELIEST), id="behind-what-was-cached"),
-        pytest.param(WHOLE._replace(samples=False), LOGITS, None, (0, 0.0, None), id="a-chunk"),
+        pytest.param(WHOLE._replace(num_samples=0), LOGITS, None, (0, 0.0, None), id="a-chunk"),
         pytest.param(WHOLE, spoiled(3, 0.5), LIKELIEST, (3, 0.5, LIKELIEST), id="one-position-off"),
         pytest.param(WHOLE, LOGITS, 9, (0, 0.0, LIKELIEST), id="another-token"),
     ],
@@ -114,7 +116,7 @@ def test_a_token_that_was_sampled_belongs_to_the_sequence_from_then_on():
     comparison = Comparison()
     comparison.run(WHOLE, LOGITS, LIKELIEST)
 
-    comparison.run(ForwardEntry(1, 0, [], 5, 6, samples=True, follows=1), LOGITS[:1], 0)
+    comparison.run(ForwardEntry(1, 0, [], 5, 6, num_samples=1, follows=1), LOGITS[:1], 0)
 
     expected = WITHOUT_CACHE.logits([*PROMPT, LIKELIEST], 5)
     assert comparison.compared[1].difference == pytest.approx(float((expected - LOGITS[:1]).abs().max()))
@@ -123,7 +125,7 @@ def test_a_token_that_was_sampled_belongs_to_the_sequence_from_then_on():
 def test_a_position_whose_token_nobody_sent_or_sampled_is_wrong_whatever_is_computed():
     comparison = Comparison()
 
-    comparison.run(ForwardEntry(1, 0, [8, 8], 4, 6, samples=True), LOGITS[3:], 0)
+    comparison.run(ForwardEntry(1, 0, [8, 8], 4, 6, num_samples=1), LOGITS[3:], 0)
 
     assert comparison.compared == [Compared(1, 1, 4, 6, 5, math.inf, TOLERANCE, 0, None)]
 

@@ -6,10 +6,11 @@ from invariants.batches import (
     computation_goes_on_where_it_stopped,
     what_is_committed_has_landed,
 )
-from invariants.events import Admitted, Completed, Failed, Late, Launched, Loaded, Preempted, Retracted
-from tests.invariants.builders import FLYING, STALE, broken, during, healthy, in_flight, records
+from invariants.events import Admitted, Completed, Failed, Late, Launched, Loaded, Preempted, Retracted, Verified
+from tests.invariants.builders import FLYING, STALE, broken, during, flying_record, healthy, in_flight, records
 from tests.invariants.host_builders import LANDED, while_copying
 
+GUESSED_RIGHT = Verified(7, 1, 1, (30, 9))
 ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
 
 
@@ -83,6 +84,22 @@ CASES = [
         "from-what-is-committed",
         in_flight(Launched(8, ((1, 20, 21),))),
         ("request r1", "launch 8 computes [20, 21), launched_len was 21"),
+    ),
+    healthy(
+        computation_goes_on_where_it_stopped,
+        in_flight(GUESSED_RIGHT, Completed(7), Launched(8, ((1, 22, 23),))),
+        "behind-a-draft-that-was-accepted",
+    ),
+    broken(
+        computation_goes_on_where_it_stopped,
+        "behind-a-draft-that-is-not-judged",
+        in_flight(Launched(8, ((1, 22, 23),)), GUESSED_RIGHT, Completed(7)),
+        ("request r1", "launch 8 computes [22, 23), launched_len was 21"),
+    ),
+    healthy(
+        what_is_committed_has_landed,
+        in_flight(GUESSED_RIGHT, Completed(7), records=flying_record(committed_len=22)),
+        "with-a-draft-that-was-accepted",
     ),
     healthy(what_is_committed_has_landed),
     healthy(what_is_committed_has_landed, FLYING, "of-the-pass-before"),

@@ -11,12 +11,24 @@ from invariants.content import (
     outputs_equal_the_reference,
     reads_cover_the_window,
 )
-from invariants.events import Compared, Completed, Discarded, Late, Launched, Read, Retracted, Written
-from invariants.reference import Reference
+from invariants.events import (
+    Compared,
+    Completed,
+    Discarded,
+    Late,
+    Launched,
+    Proposed,
+    Read,
+    Retracted,
+    Verified,
+    Written,
+)
+from invariants.reference import Reference, next_tag
 from invariants.view import RequestView
 from tests.invariants.builders import FLYING, HEALTHY, broken, during, healthy, in_flight, reference, tags
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
+DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # what token 30 leaves behind r1's position 20
 OTHER = reference(22).expectations[2].tags
 
 
@@ -66,6 +78,17 @@ CASES = [
         "of-nobody-and-beyond-its-pages",
         read("swa", 24, [5]),
         ("request r1", "position 24 in swa holds what nobody's tokens give"),
+    ),
+    healthy(
+        every_slot_read_holds_its_prefix,
+        during(LAUNCHED, Proposed(7, 1, (30,)), Read(7, 1, "full", 16, tags(16, 21) + DRAFT)),
+        "of-a-draft-whatever-comes-of-it",
+    ),
+    broken(
+        every_slot_read_holds_its_prefix,
+        "of-another-draft",
+        during(LAUNCHED, Proposed(7, 1, (31,)), Read(7, 1, "full", 16, tags(16, 21) + DRAFT)),
+        ("request r1", "position 21 in full page 8 holds what nobody's tokens give"),
     ),
     healthy(reads_cover_the_window),
     broken(
@@ -134,6 +157,17 @@ CASES = [
     ),
     healthy(clients_get_what_passes_computed),
     healthy(clients_get_what_passes_computed, FLYING, "one-step-later"),
+    healthy(
+        clients_get_what_passes_computed,
+        replace(in_flight(Verified(7, 1, 1, (30, 9)), Completed(7)), reference=reference(23)),
+        "a-draft-too",
+    ),
+    broken(
+        clients_get_what_passes_computed,
+        "a-draft-that-was-not-accepted",
+        replace(in_flight(Verified(7, 1, 0, (30, 9)), Completed(7)), reference=reference(23)),
+        ("request r1", "got 2 tokens, 1 results of the step count"),
+    ),
     broken(
         clients_get_what_passes_computed,
         "of-a-pass-in-flight",

@@ -7,6 +7,7 @@ from invariants.base import Transition
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.sessions import (
     a_session_has_one_turn,
+    a_session_keeps_no_more_than_was_said,
     closing_waits_for_the_turn,
     idle_sessions_keep_what_is_written,
     only_a_turn_too_many_is_refused,
@@ -141,6 +142,13 @@ CASES = [
         "for-nothing",
         talking(TurnRefused(4, 7)),
         ("request r7", "is refused, yet nobody has the turn of session 4"),
+    ),
+    healthy(a_session_keeps_no_more_than_was_said, talking(Kept(4, 1, 22))),
+    broken(
+        a_session_keeps_no_more_than_was_said,
+        "what-was-computed-beyond-the-end",
+        talking(Kept(4, 1, 23)),
+        ("session 4", "keeps 23 tokens, 22 were said"),
     ),
     healthy(sessions_change_only_by_their_turns, talking(GivenUp(4, "closed"), **NOW_LENT)),
     broken(

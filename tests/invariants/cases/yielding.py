@@ -16,7 +16,7 @@ from invariants.events import (
     Retracted,
 )
 from invariants.limits import PRIORITY, Estimates
-from invariants.view import Owner
+from invariants.view import Owner, TransferView
 from invariants.yielding import (
     a_retraction_lets_the_others_go_on,
     failed_passes_are_retried_or_given_up,
@@ -50,6 +50,7 @@ LOADING = LoadPlanned(2, 4, 1, (), ())
 PREEMPTED = Preempted(1, 3, 2)
 LOST = Finished(1, "forward failed 1 times: lost")
 RETRACTED = Retracted(1, 4, (("swa", 1),))
+COPY = TransferView(1, True, 0, (), ())
 DECODED = Launched(7, ((1, 20, 21),))
 NOTHING_OF_R1 = {
     "records": (),
@@ -63,8 +64,7 @@ def short(*events, idle_nodes=False, frontier=0, lookahead=0):
     """r1, at a page boundary, needs a page of each pool; r9 runs too and keeps its tail or not."""
     record = (BEFORE.records or ())[0]
     others = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0, frontier=frontier)
-    every = BEFORE.nodes or ()
-    kept = every if idle_nodes else every[:2]
+    kept = (BEFORE.nodes or ())[: 3 if idle_nodes else 2]
     books = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
     full = replace(
         BEFORE, records=(record, others), nodes=kept, pools=books, limits=LIMITS._replace(lookahead_len=lookahead)
@@ -167,6 +167,7 @@ CASES = [
     healthy(
         a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"
     ),
+    healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), transfers=(COPY,)), "waits-for-a-copy"),
     broken(
         a_retraction_lets_the_others_go_on,
         "nobody-is-decoded",

@@ -1,0 +1,77 @@
+"""Bugs of speculation: what is guessed, where it is written, and how much of it stays."""
+
+from harness.mutants.mutant import Hunk, Mutant
+
+SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
+SPECULATION = "engine_under_test.scheduler.speculation:Speculation"
+
+OVERSHOOT_IS_NOT_TRIMMED = Mutant(
+    id="B62",
+    source="sglang pull 22897: tokens drafted beyond the last one were kept with their KV",
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._process",
+            healthy="min(entry.end + max(0, len(computed.tokens) - 1), len(request.tokens))",
+            broken="entry.end + max(0, len(computed.tokens) - 1)",
+        ),
+    ),
+    caught_by=("a_session_keeps_no_more_than_was_said", "inserted_prefixes_match", "ValueError", "AssertionError"),
+)
+EVERY_DRAFT_COUNTS = Mutant(
+    id="S157",
+    source="drafts are taken for what the model said, whatever it said",
+    hunks=(
+        Hunk(
+            f"{SPECULATION}.judge",
+            healthy="accepted = num_accepted(entry.drafts, computed.tokens)",
+            broken="accepted = len(entry.drafts)",
+        ),
+    ),
+    caught_by=("drafts_count_as_far_as_the_model_says_them", "outputs_equal_the_reference"),
+)
+DRAFTS_COUNT_BUT_THE_NEXT_PASS_BEGINS_BEFORE_THEM = Mutant(
+    id="S158",
+    source="what was launched is not moved to what counts, so the next pass computes accepted drafts once more",
+    hunks=(Hunk(f"{SCHEDULER}._process", healthy="if entry.drafts:", broken="if False:"),),
+    caught_by=("cursors_are_ordered", "computation_goes_on_where_it_stopped"),
+)
+GOES_ON_FROM_A_GUESS = Mutant(
+    id="S159",
+    source="with overlap a decode is launched behind drafts that nobody has judged yet",
+    hunks=(Hunk(f"{SCHEDULER}._decode", healthy="if self.pipeline.speculation.most and", broken="if False and"),),
+    caught_by=("nothing_goes_on_from_a_guess",),
+)
+MORE_DRAFTS_THAN_ROOM = Mutant(
+    id="S160",
+    source="somebody guesses more than was wanted, and all of it is computed, beyond the room for it",
+    hunks=(
+        Hunk(f"{SPECULATION}.guess", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
+        Hunk(f"{SPECULATION}.guess", healthy="tuple(drafts[: self.most])", broken="tuple(drafts)"),
+    ),
+    caught_by=("drafts_stay_in_their_room", "IndexError", "AccountingError"),
+)
+UNALIGNED_CLAMP = Mutant(
+    id="S161",
+    source="a rewind into a page whose windowed part is gone clamps the frontier to it, and the page counts as live",
+    hunks=(
+        Hunk(
+            "engine_under_test.sessions.session:Session.kept_len",
+            healthy="self.record.protected_len <= length and self.record.frontier <= seen_from",
+            broken="self.record.protected_len <= length",
+        ),
+        Hunk(
+            "engine_under_test.sessions.controller:Sessions._cut",
+            healthy="record.committed_len = record.launched_len = record.allocated_len = length",
+            broken="record.committed_len = record.launched_len = record.allocated_len = length\n"
+            "    record.frontier = min(record.frontier, length)",
+        ),
+    ),
+    caught_by=(
+        "cursors_are_aligned",
+        "windowed_pages_go_with_the_frontier",
+        "every_slot_read_holds_its_prefix",
+        "outputs_equal_the_reference",
+        "the_last_token_keeps_its_page",
+        "AccountingError",
+    ),
+)

@@ -1,0 +1,82 @@
+"""Rare states of sessions and of speculation; see probes.py."""
+
+from collections.abc import Iterator, Sequence
+
+from invariants import events as seen
+from invariants.base import Transition
+from invariants.view import SESSION_KIND, RequestView
+
+ANOTHER_WAY = "a turn goes another way"  # why a session gives up what it keeps for its turn
+
+TALK_PROBES = {
+    "first_turn_aborted": "a client gave up on the first turn of a session",
+    "closed_during_a_turn": "a session was closed while its turn ran or waited",
+    "turn_retracted": "the turn of a session gave back everything for want of pages",
+    "rewound_below_the_frontier": "a turn took back so much that the windows which it would read are gone",
+    "rewound_into_an_evicted_page": "the same where it goes on inside a page whose windowed part is gone",
+    "drafts_rejected": "the model said something else than was guessed",
+    "overshot_the_length": "more drafts counted than a client had asked for",
+    "overshot_a_stop": "drafts counted behind a stop token",
+    "overshot_while_the_window_slid": "more counted than a client wanted, in a step in which its window gave up pages",
+}
+
+
+class TalkWatch:
+    """What one run has seen of conversations, and the little to remember for it."""
+
+    def __init__(self) -> None:
+        self._last_turns: dict[int, int] = {}  # by session, the turn that has ended last
+
+    def look(self, change: Transition) -> Iterator[str]:
+        """The probes that a transition has been in."""
+        if any(session.is_closing and session.turn for session in change.after.sessions or ()):
+            yield "closed_during_a_turn"
+        for retracted in change.events_of(seen.Retracted):
+            if self._session_of(change, retracted.request_id):
+                yield "turn_retracted"
+        for given_up in change.events_of(seen.GivenUp):
+            yield from self._given_up(change, given_up)
+        for verified in change.events_of(seen.Verified):
+            yield from self._verified(change, verified)
+        for finished in change.events_of(seen.Finished):
+            session = self._session_of(change, finished.request_id)
+            if session and finished.reason == "abort" and session not in self._last_turns:
+                yield "first_turn_aborted"
+        for kept in change.events_of(seen.Kept):
+            self._last_turns[kept.session] = kept.request_id
+
+    def _session_of(self, change: Transition, request_id: int) -> int:
+        request = change.before.request_by_id.get(request_id) or change.after.request_by_id.get(request_id)
+        return request.session if request is not None else 0
+
+    def _given_up(self, change: Transition, event: seen.GivenUp) -> Iterator[str]:
+        kept = [one for one in change.before.records or () if one.owner == (SESSION_KIND, event.session)]
+        session = change.before.session_by_id.get(event.session)
+        if session is not None and kept and event.cause == ANOTHER_WAY:
+            said = change.reference.tokens_of(self._last_turns.get(event.session, 0))[: kept[0].committed_len]
+            length = common_len(change.reference.tokens_of(session.turn)[:-1], said)
+            if length < kept[0].frontier:
+                yield "rewound_below_the_frontier"
+                if length % change.after.limits.page_size:
+                    yield "rewound_into_an_evicted_page"
+
+    def _verified(self, change: Transition, event: seen.Verified) -> Iterator[str]:
+        if event.num_accepted < len(event.tokens) - 1:
+            yield "drafts_rejected"
+        request = change.before.request_by_id.get(event.request_id)
+        if request is not None and event.request_id not in change.after.request_by_id:
+            new = len(change.reference.tokens_of(request.id)) - request.prompt_len - request.num_outputs
+            if 0 < new <= event.num_accepted:
+                yield "overshot_the_length" if _has_all(request, new) else "overshot_a_stop"
+                if any(slid.request_id == request.id for slid in change.events_of(seen.Slid)):
+                    yield "overshot_while_the_window_slid"
+
+
+def _has_all(request: RequestView, new: int) -> bool:
+    return request.num_outputs + new == request.max_new_tokens
+
+
+def common_len(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))

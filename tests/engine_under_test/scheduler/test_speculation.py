@@ -1,0 +1,196 @@
+"""Decodes with drafts: what is computed, what of it counts, and what is left of the rest."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine_under_test.draft_events import Proposed, Verified
+from engine_under_test.events import Inserted, Launched, Retracted
+from engine_under_test.ports import Wanted
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.session_events import Kept
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Received
+from tests.engine_under_test.speculative.guessing import Guessing
+
+PROMPT, OTHER = list(range(100, 117)), list(range(300, 309))
+DRAFTING: dict[str, Any] = {"lookahead_tokens": 3, "draft_tokens": 3}
+CONFIGS = {
+    "hybrid": replace(HYBRID, **DRAFTING),
+    "full only": replace(FULL_ONLY, **DRAFTING),
+    "swa only": replace(SWA_ONLY, **DRAFTING),
+    "nothing shared": replace(UNSHARED, **DRAFTING),
+    "overlapped": replace(HYBRID, overlap=True, **DRAFTING),
+    "mixed": replace(HYBRID, mixed_batches=True, chunk_len=5, **DRAFTING),
+    "overlapped and mixed": replace(HYBRID, overlap=True, mixed_batches=True, chunk_len=5, **DRAFTING),
+    "more room": replace(HYBRID, lookahead_tokens=6, draft_tokens=2),
+}
+
+
+class Stubborn:
+    """Guesses the same, and more than is wanted, whatever was said."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[int] = []
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        return [[5] * 9 for _ in wanted]
+
+    def forget(self, request_id: int) -> None:
+        self.forgotten.append(request_id)
+
+
+LENGTHS = pytest.mark.parametrize("lengths", [(), (0,), (1,), (3,), (3, 0, 1), (2, 5)], ids=str)
+ALL_CONFIGS = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+@LENGTHS
+@ALL_CONFIGS
+def test_however_good_the_guesses_the_output_is_the_same(config, lengths):
+    serving = Guessing(config, lengths)
+    requests = {serving.submit(prompt, max_new_tokens=11): prompt for prompt in (PROMPT, OTHER, PROMPT[:6])}
+
+    serving.run()
+
+    assert [serving.tokens(one) for one in requests] == [
+        serving.expected(prompt, max_new_tokens=11) for prompt in requests.values()
+    ]
+    assert serving.emptied()
+
+
+@LENGTHS
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+def test_who_gives_way_in_between_says_the_same(lengths, overlap):
+    serving = Guessing(replace(FULL_ONLY, full_pages=10, overlap=overlap, new_token_ratio=0.1, **DRAFTING), lengths)
+    requests = {serving.submit(prompt, max_new_tokens=14): prompt for prompt in (OTHER, PROMPT[:9])}
+
+    serving.run()
+
+    assert serving.heard.of(Retracted)
+    assert [serving.tokens(one) for one in requests] == [
+        serving.expected(prompt, max_new_tokens=14) for prompt in requests.values()
+    ]
+    assert serving.emptied()
+
+
+def test_good_guesses_save_passes():
+    serving = Guessing(CONFIGS["hybrid"], (3,))
+
+    serving.serve(PROMPT[:9], max_new_tokens=9)
+
+    assert serving.passes == [((1, 0, 9),), ((1, 9, 10),), ((1, 13, 14),)]
+    assert [verified.num_accepted for verified in serving.heard.of(Verified)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("length", "cursors"),
+    [
+        pytest.param(0, (10, 10, 13, 4), id="none is right"),
+        pytest.param(2, (12, 12, 13, 4), id="some are right"),
+        pytest.param(3, (13, 13, 13, 4), id="all are right"),
+    ],
+)
+def test_a_record_goes_as_far_as_what_counts(length, cursors):
+    """What was written for a wrong guess stays behind committed_len, as room."""
+    serving = Guessing(CONFIGS["hybrid"], (length,))
+    serving.submit(PROMPT[:9], max_new_tokens=20)
+    serving.step(2)
+
+    [record] = serving.engine.scheduler.custody.records
+
+    assert (record.committed_len, record.launched_len, record.allocated_len, len(record.handles)) == cursors
+
+
+def test_in_flight_it_is_the_last_token_that_is_launched():
+    serving = Guessing(CONFIGS["overlapped"], (3,))
+    serving.submit(PROMPT[:9], max_new_tokens=20)
+    serving.until(Proposed)
+
+    [record] = serving.engine.scheduler.custody.records
+
+    assert (record.committed_len, record.launched_len, record.allocated_len) == (9, 10, 13)
+
+
+def test_nobody_goes_on_before_the_guess_is_judged():
+    serving = Guessing(CONFIGS["overlapped"], (1,))
+
+    serving.serve(PROMPT[:9], max_new_tokens=7)
+
+    assert serving.passes == [((1, 0, 9),), ((1, 9, 10),), ((1, 11, 12),), ((1, 13, 14),)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tokens", "reason"),
+    [
+        pytest.param(SamplingParams(3), 3, "length", id="its length"),
+        pytest.param(SamplingParams(20, stop_token_ids=()), 20, "length", id="a whole number of passes"),
+    ],
+)
+def test_beyond_what_was_asked_for_nothing_is_sent(wanted, tokens, reason):
+    serving = Guessing(CONFIGS["hybrid"], (3,))
+
+    received = serving.serve(PROMPT[:9], max_new_tokens=wanted.max_new_tokens)
+
+    assert (received.tokens, received.reason) == (serving.expected(PROMPT[:9], max_new_tokens=tokens), reason)
+
+
+def test_beyond_a_stop_token_nothing_is_sent_or_shared():
+    """It is the second of four tokens that one pass has for the client."""
+    serving = Guessing(CONFIGS["hybrid"], (3,))
+    said = serving.expected(PROMPT[:9], max_new_tokens=5)
+    request = serving.submit(PROMPT[:9], max_new_tokens=20, stop_token_ids=[said[2]])
+
+    serving.run()
+
+    assert (serving.tokens(request), serving.received[request].reason) == (said[:3], "stop")
+    assert serving.heard.of(Inserted)[-1].end == 12
+
+
+@pytest.mark.parametrize("lengths", [(3,), (0,), (1, 2)], ids=str)
+@ALL_CONFIGS
+def test_a_session_keeps_what_was_said_and_no_more(config, lengths):
+    serving = Guessing(replace(config, max_context_len=64), lengths)
+    session = serving.engine.open_session()
+    said = list(PROMPT[:9])
+    for turn in range(4):
+        request = serving.engine.submit(said, SamplingParams(5), session=session)
+        serving.received[request] = Received()
+        serving.run()
+        assert serving.tokens(request) == serving.expected(said, max_new_tokens=5)
+        said += [*serving.tokens(request), 400 + turn]
+
+    kept = serving.heard.of(Kept)
+    serving.engine.close_session(session)
+
+    assert all(said_len - 1 <= one.length <= said_len for one, said_len in zip(kept, (14, 20, 26, 32), strict=True))
+    assert serving.emptied()
+
+
+def test_more_than_was_wanted_is_not_computed():
+    serving = Guessing(CONFIGS["hybrid"], proposer=Stubborn())
+
+    serving.serve(PROMPT[:9], max_new_tokens=3)
+
+    assert [len(proposed.drafts) for proposed in serving.heard.of(Proposed)] == [3, 3]
+
+
+def test_beside_a_prefill_nobody_guesses():
+    """Its budget counts a token for each who decodes."""
+    serving = Guessing(CONFIGS["mixed"], (3,))
+    serving.submit(OTHER, max_new_tokens=12)
+    serving.step(3)
+    serving.submit(PROMPT, max_new_tokens=1)
+    serving.run()
+
+    mixed = [launched.launch for launched in serving.heard.of(Launched) if len(launched.entries) == 2]
+    assert mixed
+    assert not {proposed.launch for proposed in serving.heard.of(Proposed)}.intersection(mixed)
+
+
+def test_who_has_ended_is_forgotten_by_who_guesses():
+    proposer = Stubborn()
+
+    Guessing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
+
+    assert proposer.forgotten == [1]

@@ -1,0 +1,27 @@
+"""An engine that guesses, as well as its test says."""
+
+from collections.abc import Sequence
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.ports import Ports, Proposer
+from fakes.backing import FakeBacking
+from fakes.forward import FakeForward
+from fakes.proposer import ScriptedProposer
+from fakes.unsteady import UnsteadyForward
+from harness.engines.oracle import Oracle
+from harness.engines.swarden import VOCABULARY, ReferenceModel
+from tests.engine_under_test.builders import Serving
+
+
+class Guessing(Serving):
+    """Of one guess after the other so many draft tokens are right as `lengths` say, over and over."""
+
+    def __init__(self, config: EngineConfig, lengths: Sequence[int] = (), *, proposer: Proposer | None = None) -> None:
+        super().__init__(config)
+        oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
+        scripted = ScriptedProposer(oracle, oracle.forget)
+        scripted.accept(lengths)
+        forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
+        ports = Ports(forward, self.clock, self.heard, FakeBacking(self.faults), proposer=proposer or scripted)
+        self.engine = create_engine(config, ports=ports)

@@ -1,0 +1,18 @@
+"""How many draft tokens count."""
+
+import pytest
+
+from engine_under_test.speculative.verify import num_accepted
+
+
+@pytest.mark.parametrize(
+    ("drafts", "said", "accepted"),
+    [
+        pytest.param([], [5], 0, id="no drafts"),
+        pytest.param([5, 6], [5, 6, 7], 2, id="all"),
+        pytest.param([5, 6], [5, 9, 7], 1, id="the first"),
+        pytest.param([5, 6], [9, 6, 7], 0, id="not those behind a wrong one"),
+    ],
+)
+def test_drafts_count_up_to_the_first_that_was_not_said(drafts, said, accepted):
+    assert num_accepted(drafts, said) == accepted
