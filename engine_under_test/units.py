@@ -4,6 +4,7 @@ Lengths and positions are in tokens; pages hold `page_size` tokens.  The slot of
 page * page_size + offset.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -46,3 +47,11 @@ def num_pages(length: int, page_size: int) -> int:
 def lookback(window: int) -> int:
     """How many earlier tokens a token reads; `window` counts the token itself too."""
     return window - 1
+
+
+def common_len(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(index for index in range(length) if one[index] != other[index])

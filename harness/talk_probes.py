@@ -1,7 +1,8 @@
 """Rare states of sessions and of speculation; see probes.py."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from engine_under_test.units import common_len
 from invariants import events as seen
 from invariants.base import Transition
 from invariants.view import SESSION_KIND, RequestView
@@ -74,9 +75,3 @@ class TalkWatch:
 
 def _has_all(request: RequestView, new: int) -> bool:
     return request.num_outputs + new == request.max_new_tokens
-
-
-def common_len(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))

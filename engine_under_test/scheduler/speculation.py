@@ -1,7 +1,8 @@
 """Guesses before a decode, and what of them counts when the model has said what it would."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.draft_events import Verified
@@ -21,6 +22,8 @@ class Speculation:
 
     def __init__(self, config: EngineConfig, ports: Ports) -> None:
         self.most = config.draft_tokens
+        assert ports.forward is not None, "an engine has a forward, its own or a given one"
+        self._vocab_size = ports.forward.vocab_size
         self._proposer: Proposer = ports.proposer or NgramProposer()
         self._observer = ports.observer
 
@@ -32,7 +35,8 @@ class Speculation:
         wanted = [Wanted(one.id, one.namespace, one.tokens, self.most) for one in requests]
         proposed = self._proposer.propose(wanted)
         return [
-            replace(entry, drafts=tuple(drafts[: self.most])) for entry, drafts in zip(entries, proposed, strict=True)
+            replace(entry, drafts=tuple(self._known(drafts[: self.most])))
+            for entry, drafts in zip(entries, proposed, strict=True)
         ]
 
     def judge(self, launch: int, entry: Entry, computed: Computed) -> Computed:
@@ -46,6 +50,11 @@ class Speculation:
         if logits is not None:
             logits = logits._replace(values=logits.values[: entry.end + accepted - logits.start])
         return Computed(computed.tokens[: accepted + 1], logits)
+
+    def _known(self, drafts: Sequence[int]) -> Iterator[int]:
+        """Up to the first that is no token of the model that judges: who guesses may know more."""
+        size = self._vocab_size
+        return takewhile(lambda token: token >= 0 and (size is None or token < size), drafts)
 
     def forget(self, request: Request) -> None:
         """A request has ended."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.units import Owner, lookback, session_owner
+from engine_under_test.units import Owner, common_len, lookback, session_owner
 
 
 @dataclass(slots=True, eq=False)
@@ -39,14 +39,7 @@ class Session:
         """
         if self.record is None:
             return 0
-        length = _common_len(prompt[:-1], self.tokens)
+        length = common_len(prompt[:-1], self.tokens)
         seen_from = length if window is None else max(0, length - lookback(window))
         is_there = self.record.protected_len <= length and self.record.frontier <= seen_from
         return length if is_there else 0
-
-
-def _common_len(one: Sequence[int], other: Sequence[int]) -> int:
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
-        return length
-    return next(index for index in range(length) if one[index] != other[index])

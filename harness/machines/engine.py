@@ -47,7 +47,7 @@ from harness.ops import (
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
-REWINDS = (0, 0, 0, 1, 4, 12)
+REWINDS = (0, 0, 1, 5, 13, 30)
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 
@@ -119,6 +119,12 @@ TALKING = Load(
     times=2,
     settings=MappingProxyType({"request_timeout_ms": None}),
 )
+TALKING_IN_A_CROWD = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
+PAUSING = Load(
+    (15, 30, 1, 4, 40),
+    also=("pause",) * 6 + ("crowd",) * 3,
+    settings=MappingProxyType({**OVERBOOKED.settings, "chunk_len": 7}),
+)
 # Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
@@ -126,10 +132,11 @@ LOADS = (
     OVERBOOKED,
     FEW_PLACES,
     RETURNING,
-    Load((15, 30, 1, 4, 40), also=("pause",) * 3),
+    PAUSING,
     RETURNING,  # again: what may go wrong there takes many that come together
     RIVALS_FOR_PLACES,
     TALKING,
+    TALKING_IN_A_CROWD,
 )
 
 TRAFFICS: tuple[Traffic, ...] = (
@@ -192,7 +199,7 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
     trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)))))
     gives_up: tuple[Op, ...] = ()
-    if trouble == (slow,) and draw(st.booleans()):  # while it loads, when those before it have ended
+    if trouble == (slow,) and draw(st.integers(0, 2)):  # while it loads, when those before it have ended
         gives_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
     before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
     return first, Step(count=4), *others, before, *trouble, *again, Step(), *gives_up, after
@@ -210,7 +217,15 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
         stop=draw(stop_sets()),
         priority=draw(st.sampled_from(load.priorities)),
     )
-    interrupts = ((), (), (Abort(request=draw(ordinals())),), (turn,), (CloseSession(session=turn.session),))
+    goes_back = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
+    interrupts = (
+        (),
+        (),
+        (Abort(request=draw(ordinals())),),
+        (turn,),
+        (CloseSession(session=turn.session),),
+        *((Step(count=8), Step(count=8), goes_back),) * 2,
+    )
     before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
     interrupt = draw(st.sampled_from(interrupts))
     return *opens, turn, before, *interrupt, *((after,) if interrupt else ())

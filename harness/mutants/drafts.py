@@ -46,7 +46,7 @@ MORE_DRAFTS_THAN_ROOM = Mutant(
     source="somebody guesses more than was wanted, and all of it is computed, beyond the room for it",
     hunks=(
         Hunk(f"{SPECULATION}.guess", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
-        Hunk(f"{SPECULATION}.guess", healthy="tuple(drafts[: self.most])", broken="tuple(drafts)"),
+        Hunk(f"{SPECULATION}.guess", healthy="self._known(drafts[: self.most])", broken="self._known(drafts)"),
     ),
     caught_by=("drafts_stay_in_their_room", "IndexError", "AccountingError"),
 )

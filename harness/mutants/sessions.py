@@ -104,7 +104,7 @@ TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
     hunks=(
         Hunk(
             f"{SESSION}.kept_len",
-            healthy="length = _common_len(prompt[:-1], self.tokens)",
+            healthy="length = common_len(prompt[:-1], self.tokens)",
             broken="length = min(len(prompt) - 1, len(self.tokens) + 1)",
         ),
     ),
