@@ -8,6 +8,7 @@ import torch
 from engine_under_test.model.attention import Scoring, attention, visible
 from engine_under_test.model.checkpoint import load_decoder
 from engine_under_test.model.decoder import Decoder
+from engine_under_test.model.runner import usable_device
 from engine_under_test.ports import Wanted
 from engine_under_test.units import common_len
 
@@ -93,5 +94,5 @@ class DraftModel:
 
 
 def draft_model(directory: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> DraftModel:
-    """The model of a checkpoint as a proposer; raises CheckpointError for one that cannot be run."""
-    return DraftModel(load_decoder(directory, dtype=dtype, device=torch.device(device)))
+    """The model of a checkpoint as a proposer; raises CheckpointError or ConfigError for one that cannot be run."""
+    return DraftModel(load_decoder(directory, dtype=dtype, device=usable_device(device)))

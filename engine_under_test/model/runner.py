@@ -125,13 +125,13 @@ def model_forward(
     """
     if dtype not in DTYPES:
         raise ConfigError(f"dtype: {dtype!r} is not one of {', '.join(DTYPES)}")
-    decoder = load_decoder(directory, dtype=DTYPES[dtype], device=_usable(device))
+    decoder = load_decoder(directory, dtype=DTYPES[dtype], device=usable_device(device))
     fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
     decoder.reserve(fitted_config.max_context_len)
     return fitted_config, ModelForward(decoder)
 
 
-def _usable(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
     """The device of that name, which holds tensors."""
     try:
         return torch.empty(1, device=name).device

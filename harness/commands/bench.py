@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import generation, idle_host, pool_growth, shrinking, strict_overhead
+from harness.bench import generation, idle_host, pool_growth, shrinking, speculation, strict_overhead
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
@@ -22,6 +22,7 @@ class Part(StrEnum):
     SHRINKING = "shrinking"
     GENERATION = "generation"
     HOST = "host"
+    SPECULATION = "speculation"
 
 
 class Measured(NamedTuple):
@@ -44,7 +45,7 @@ def bench(
 ) -> None:
     """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one;
     our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
-    idle host tier against steps without one.
+    idle host tier against steps without one; generation with prompt lookup against generation without.
     """
     prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
@@ -53,6 +54,7 @@ def bench(
         Part.SHRINKING: _shrinking,
         Part.GENERATION: lambda: _generation(pairs),
         Part.HOST: lambda: _host(pairs),
+        Part.SPECULATION: lambda: _speculation(pairs),
     }
     measured = []
     with progress() as bar:
@@ -97,6 +99,11 @@ def _host(pairs: int) -> Measured:
         f"steps per second with an idle host tier / without one: {cost.ratio:.2f} "
         f"({cost.with_us:.0f} us / {cost.without_us:.0f} us of CPU a step)",
     )
+
+
+def _speculation(rounds: int) -> Measured:
+    savings = speculation.measure_all(rounds=rounds)
+    return Measured(speculation.figures(savings), speculation.text(savings))
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:

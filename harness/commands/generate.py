@@ -11,7 +11,9 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.errors import ConfigError
 from engine_under_test.model.checkpoint import read_spec
+from engine_under_test.model.draft import draft_model
 from engine_under_test.model.tokenizer import TextStream, Tokenizer
+from engine_under_test.ports import Ports, Proposer
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
 from harness.commands.console import ERR, OUT, print_json
@@ -56,6 +58,8 @@ def generate(
     full_pages: Annotated[int | None, typer.Option(min=0, help="as many as the request needs by default")] = None,
     swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as a window needs by default")] = None,
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 512,
+    draft_tokens: Annotated[int, typer.Option(min=0, help="tokens guessed a step; 0 guesses nothing")] = 0,
+    draft: Annotated[Path | None, typer.Option(help="checkpoint that guesses, not what was said before")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run a checkpoint on a prompt, token by token; the pools' figures follow on standard error.
@@ -64,28 +68,39 @@ def generate(
     """
     spec, tokenizer = read_spec(checkpoint), Tokenizer(checkpoint)
     token_ids = tokenizer.encode(_prompt(prompt, prompt_file))
-    most = len(token_ids) + max_new_tokens
-    most_pages = num_pages(most + 1, page_size)
+    most = len(token_ids) + max_new_tokens + draft_tokens
     try:
         config = EngineConfig(
             page_size=page_size,
-            full_pages=most_pages if full_pages is None else full_pages,
+            full_pages=num_pages(most + 1, page_size) if full_pages is None else full_pages,
             swa_pages=swa_pages or 0,
             sliding_window=spec.sliding_window if swa_pages else None,
             max_running_requests=1,
             max_context_len=max(2, min(most, spec.max_context_len)),
             chunk_len=chunk_len,
+            lookahead_tokens=draft_tokens,
+            draft_tokens=draft_tokens,
         )
     except ConfigError as error:
-        is_of_the_window = "sliding_window" in str(error)
-        raise UsageError(f"{checkpoint / 'config.json'}: {error}" if is_of_the_window else str(error)) from error
+        source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
+        raise UsageError(f"{source}{error}") from error
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
-    engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype)
+    ports = Ports(proposer=_proposer(draft, draft_tokens, device))
+    engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype, ports=ports)
     answer = _answer(engine, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
     if as_json:
         print_json(asdict(answer))
     else:
         ERR.print(_table(answer))
+
+
+def _proposer(checkpoint: Path | None, draft_tokens: int, device: str) -> Proposer | None:
+    """The model of a checkpoint; None where guesses are looked up, or nobody guesses."""
+    if checkpoint is None:
+        return None
+    if not draft_tokens:
+        raise UsageError(f"draft: {checkpoint} is given and draft_tokens is 0; say how many tokens it is to guess")
+    return draft_model(checkpoint, device=device)
 
 
 def _prompt(text: str | None, file: Path | None) -> str:

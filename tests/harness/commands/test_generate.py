@@ -67,6 +67,16 @@ def test_a_prompt_can_come_from_a_file(checkpoint, answer):
     assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
 
 
+@pytest.mark.parametrize("guesses", [(), ("--draft", "{checkpoint}")], ids=["looked up", "by a draft model"])
+def test_guesses_change_nothing_but_the_steps(checkpoint, answer, guesses):
+    given = [argument.format(checkpoint=checkpoint) for argument in guesses]
+    run = generate(checkpoint, "--page-size", 4, "--draft-tokens", 3, *given, "--json")
+
+    told = json.loads(run.stdout)
+    assert told["text"] == answer
+    assert told["steps"] <= 25
+
+
 def test_the_strict_level_applies(checkpoint, answer):
     run = generate(checkpoint, SWARDEN_STRICT_MEM_CHECK="census")
 
@@ -90,6 +100,14 @@ def test_the_strict_level_applies(checkpoint, answer):
         pytest.param(["--dtype", "int8"], r"swarden: dtype: 'int8' is not one of .*", id="no such dtype"),
         pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a share above 0, at most 1", id="no share"),
         pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
+        pytest.param(
+            ["--draft", "there"],
+            r"swarden: draft: there is given and draft_tokens is 0; say how many tokens it is to guess",
+            id="a guess of no tokens",
+        ),
+        pytest.param(
+            ["--draft", "there", "--draft-tokens", 2], r"swarden: there: no such directory; .*", id="nobody to guess"
+        ),
         pytest.param(["--prompt-file", "x"], r"swarden: prompt: give --prompt TEXT or .*", id="two prompts"),
     ],
 )

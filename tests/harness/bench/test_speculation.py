@@ -1,0 +1,43 @@
+"""With drafts and without the same is said; how much faster is the benchmark's business."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.bench import speculation
+from harness.bench.generation import made
+from harness.bench.speculation import Saving, figures, measure, prompts, text
+
+
+@pytest.fixture(scope="module")
+def small() -> Saving:
+    with made("tiny") as directory:
+        return measure("tiny", directory, rounds=1, new_tokens=24)
+
+
+def test_both_say_the_same(small):
+    assert small.equal_outputs == speculation.REQUESTS
+    assert min(small.drafted, small.plain) > 0
+
+
+def test_what_was_said_before_is_said_again(small):
+    """Otherwise nothing would be measured."""
+    assert small.accepted_len > 0
+
+
+def test_a_prompt_is_a_phrase_of_its_own_over_and_over():
+    drawn = prompts(1024)
+
+    assert len({tuple(prompt) for prompt in drawn}) == speculation.REQUESTS
+    assert all(prompt[: speculation.PHRASE_LEN] * speculation.PHRASES == prompt for prompt in drawn)
+
+
+def test_the_figures_name_the_checkpoint(small):
+    fast = replace(small, drafted=30.0, plain=20.0, accepted_len=2.5)
+
+    assert figures([fast]) == {
+        "speculation_ratio": {"tiny": 1.5},
+        "accepted_length": {"tiny": 2.5},
+        "speculation_tokens_per_second": {"tiny": [30.0, 20.0]},
+    }
+    assert "tiny: 1.50 (30.0 / 20.0 output tokens a second of CPU; 2.50 of 4 draft tokens count; 8 of 8" in text([fast])
