@@ -296,7 +296,7 @@ class Scheduler:
     def _reclaim(self) -> None:
         """Idle sessions give up what they keep where the first who waits lacks pages for it."""
         sessions = self.custody.sessions
-        while sessions.keeping and len(self.waiting) and not (self.chunked or self.loading.ready):
+        while sessions.records and len(self.waiting) and not (self.chunked or self.loading.ready):
             first = self._admission.in_order(self.waiting)[0]
             lacking = self._admission.lacks_beside(first, self._going_on(), ratio=self.ratio.value, num_yields=0)
             if not lacking or ROWS in lacking or not sessions.make_room(first, even_its_own=self._is_alone):

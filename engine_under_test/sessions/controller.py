@@ -33,9 +33,9 @@ class Sessions:
         self._num_sessions = 0
 
     @property
-    def keeping(self) -> list[Session]:
-        """Those that keep KV, the one that was used longest ago first."""
-        return [session for session in self.by_id.values() if session.record is not None]
+    def records(self) -> list[KVRecord]:
+        """What idle sessions keep, that of the one that was used longest ago first."""
+        return [session.record for session in self.by_id.values() if session.record is not None]
 
     def open(self, namespace: int, now_ms: int) -> int:
         """A new session; its id."""
@@ -52,9 +52,8 @@ class Sessions:
         return f"request {session.turn} has the turn of session {session_id}" if session.turn else None
 
     def begin_turn(self, request: Request) -> None:
-        session = self.by_id[request.session]
-        session.turn = request.id
-        self._use(session, request.arrival_ms)
+        session = self.by_id[request.session] = self.by_id.pop(request.session)
+        session.turn, session.used_ms = request.id, request.arrival_ms
 
     def end_turn(self, request: Request) -> None:
         """The request has ended, whatever came of it; a session that waited for that is closed now."""
@@ -103,12 +102,12 @@ class Sessions:
 
         Of them the one whose turn `request` is comes last, and only if need be.
         """
-        keeping = sorted(self.keeping, key=lambda session: request is not None and session.turn == request.id)
-        if keeping and request is not None and keeping[0].turn == request.id and not even_its_own:
-            return False
-        if keeping:
-            self._release(keeping[0], ROOM)
-        return bool(keeping)
+        keeping = [session for session in self.by_id.values() if session.record is not None]
+        others = [session for session in keeping if request is None or session.turn != request.id]
+        first = next(iter(others or (keeping if even_its_own else ())), None)
+        if first is not None:
+            self._release(first, ROOM)
+        return first is not None
 
     def close(self, session_id: int) -> None:
         """Give up what a session keeps, at once or when its turn has ended; one that is not open is left alone."""
@@ -126,10 +125,6 @@ class Sessions:
                 session.used_ms = now_ms
             elif limit is not None and now_ms - session.used_ms >= limit:
                 self._close(session)
-
-    def _use(self, session: Session, now_ms: int) -> None:
-        session.used_ms = now_ms
-        self.by_id[session.id] = self.by_id.pop(session.id)
 
     def _close(self, session: Session) -> None:
         self._release(session, CLOSED)
@@ -167,9 +162,8 @@ class Sessions:
     def _num_kept(self, window: int | None) -> int:
         """Pages that idle sessions keep from being free in a pool, at most: what two share is counted for each."""
         page_size, count = self._memory.page_size, 0
-        for session in self.keeping:
-            assert session.record is not None, f"session {session.id} keeps nothing"
-            record, first = session.record, 0
+        for record in self.records:
+            first = 0
             if window is not None:
                 first = max(record.frontier, record.protected_len - tail_len(window=window, page_size=page_size))
             count += num_pages(record.allocated_len, page_size) - first // page_size

@@ -28,8 +28,7 @@ class EngineCapture:
 
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
-        records = engine.scheduler.custody.records
-        records += [session.record for session in engine.scheduler.custody.sessions.keeping if session.record]
+        records = engine.scheduler.custody.records + engine.scheduler.custody.sessions.records
         walk.visit(records, outside, engine.scheduler.custody.departures.waiting, engine.scheduler.loading.under_way)
         flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))

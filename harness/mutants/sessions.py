@@ -74,8 +74,8 @@ SESSIONS_WITHOUT_BOUND = Mutant(
     hunks=(
         Hunk(
             f"{SESSIONS}.make_room",
-            healthy="if keeping and request",
-            broken="return False\n    if keeping and request",
+            healthy="if first is not None:",
+            broken="return False\n    if first is not None:",
         ),
         Hunk(f"{SESSIONS}.keep", healthy="self._respect_share()", broken="pass"),
     ),

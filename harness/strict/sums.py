@@ -124,7 +124,7 @@ class Sums:
 
     def _records(self) -> list[KVRecord]:
         """Of all who hold KV: requests, and sessions between their turns."""
-        return self._custody.records + [one.record for one in self._custody.sessions.keeping if one.record]
+        return self._custody.records + self._custody.sessions.records
 
     def _rows_view(self) -> PoolView:
         records = self._custody.records

@@ -91,10 +91,9 @@ def test_an_idle_session_holds_no_row_and_no_page_that_nothing_is_in():
 
     serving.answer(session, PROMPT)
 
-    [kept] = serving.engine.scheduler.custody.sessions.keeping
-    assert kept.record is not None
+    [kept] = serving.engine.scheduler.custody.sessions.records
     assert serving.engine.memory.table.rows.num_free == serving.engine.memory.table.rows.capacity
-    assert (kept.record.row, kept.record.allocated_len, len(kept.record.handles)) == (0, 13, 4)
+    assert (kept.row, kept.allocated_len, len(kept.handles)) == (0, 13, 4)
     assert serving.heard.of(Kept) == [Kept(session, 1, 13)]
 
 
@@ -215,8 +214,8 @@ def test_idle_sessions_keep_at_most_their_share():
     for number, session in enumerate(sessions):
         serving.answer(session, list(range(1000 * number, 1000 * number + 16)))
 
-    keeping = serving.engine.scheduler.custody.sessions.keeping
-    assert [session.id for session in keeping] == sessions[1:]
+    kept = serving.engine.scheduler.custody.sessions.records
+    assert [record.owner.id for record in kept] == sessions[1:]
     assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "others need the room")]
 
 
