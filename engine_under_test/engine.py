@@ -175,7 +175,8 @@ class Engine:
             return f"max_new_tokens {request.sampling.max_new_tokens} is below 0"
         most = request.prompt_len + request.sampling.max_new_tokens + config.lookahead_tokens
         if most > config.max_context_len:
-            return f"{most} tokens are more than max_context_len {config.max_context_len}"
+            ahead = f" with the lookahead of {config.lookahead_tokens}" if config.lookahead_tokens else ""
+            return f"{most} tokens{ahead} are more than max_context_len {config.max_context_len}"
         needed = num_pages(request.prompt_len + 1 + config.lookahead_tokens, config.page_size)
         for pool in config.pools:
             if pool.window is None and needed > pool.num_pages:
@@ -209,6 +210,8 @@ def create_engine(
             raise ConfigError("checkpoint: not given, and neither is a forward; give the directory of a checkpoint")
         config, forward = model_forward(config, Path(checkpoint), device=device, dtype=dtype)
         ports = replace(ports, forward=forward)
+    if ports.proposer is not None and not config.draft_tokens:
+        raise ConfigError("draft_tokens: 0, and a proposer is given; say how many tokens it is to guess")
     engine = Engine(config, replace(ports, observer=both(ports.observer, checker)))
     if checker is not None:
         checker.attach(engine)

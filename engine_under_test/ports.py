@@ -189,13 +189,16 @@ class Wanted(NamedTuple):
 
 
 class Proposer(Protocol):
-    """Guesses what a model will say; a guess that is wrong costs time, and nothing else."""
+    """Guesses what a model will say; a guess that is wrong costs time, and nothing else.
+
+    What it is told are the engine's own lists, which it leaves as they are.
+    """
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        """The draft tokens of each, fewer than wanted, or none, where nobody knows."""
+        """The draft tokens of each, in order: fewer than wanted, or none, where nobody knows."""
 
     def forget(self, request_id: int) -> None:
-        """The request has ended; nothing more will be wanted of it."""
+        """The request has ended, or was rejected before anything was wanted of it; nothing more will be."""
 
 
 MACHINE_CLOCK = MonotonicClock()

@@ -105,8 +105,6 @@ class Request:
 
         Is there something for the client?
         """
-        if computed.logits is not None:
-            self.unsent.logits.append(computed.logits)
         for token in computed.tokens:
             self.tokens.append(token)
             self.unsent.token_ids.append(token)
@@ -116,7 +114,10 @@ class Request:
                 self.finish_reason = "length"
             if self.finish_reason is not None:
                 break
-        return bool(computed.tokens) or computed.logits is not None
+        if (logits := computed.logits) is not None:
+            wanted_len = len(self.tokens) - 1 - logits.start if computed.tokens else len(logits.values)
+            self.unsent.logits.append(logits._replace(values=logits.values[:wanted_len]))
+        return bool(computed.tokens) or logits is not None
 
     def send(self) -> Output:
         """What the client has not seen yet."""

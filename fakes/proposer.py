@@ -9,7 +9,8 @@ from engine_under_test.ports import Wanted
 class ScriptedProposer:
     """Of one guess after the other so many tokens are right as `accept` was told, over and over; the next one is wrong.
 
-    `truth` says what the model will say.  Before `accept` was told anything it guesses nothing.
+    Behind it stands what the model would say there, which would be right if that one were.  `truth` says what the model
+    will say.  Before `accept` was told anything it guesses nothing.
     """
 
     def __init__(self, truth: Callable[[Wanted], Sequence[int]], forget: Callable[[int], None]) -> None:
@@ -26,5 +27,9 @@ class ScriptedProposer:
         return [self._guess(one, next(self._lengths)) if self._is_guessing else [] for one in wanted]
 
     def _guess(self, wanted: Wanted, length: int) -> list[int]:
-        right = list(self._truth(wanted))
-        return [*right[:length], *[token + 1 for token in right[length : length + 1]]]
+        drafts = list(self._truth(wanted))
+        if length < len(drafts):
+            drafts[length] += 1
+            behind = wanted._replace(tokens=[*wanted.tokens, *drafts[: length + 1]], most=wanted.most - length - 1)
+            drafts[length + 1 :] = self._truth(behind)
+        return drafts

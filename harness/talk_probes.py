@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from engine_under_test.sessions.controller import ANOTHER_WAY
 from engine_under_test.units import common_len
 from invariants import events as seen
 from invariants.base import Transition
 from invariants.view import SESSION_KIND, RequestView
-
-ANOTHER_WAY = "a turn goes another way"  # why a session gives up what it keeps for its turn
 
 TALK_PROBES = {
     "first_turn_aborted": "a client gave up on the first turn of a session",

@@ -6,9 +6,9 @@ from invariants.events import Completed, Launched
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("BATCH-WF", "NO-OOB"), on=(Proposed,))
+@invariant(When.OP, covers=("BATCH-WF", "NO-OOB"), needs=("records",), on=(Proposed,))
 def drafts_stay_in_their_room(change: Transition) -> Evidence:
-    """Drafts stand behind the one last token of a request that decodes, no more of them than there is lookahead."""
+    """Drafts stand behind the one last token of a request that decodes, no more than there are to be, on its pages."""
     limits = change.after.limits
     ends = {(event.launch, entry[0]): entry for event in change.events_of(Launched) for entry in event.entries}
     for event in change.events_of(Proposed):
@@ -16,10 +16,11 @@ def drafts_stay_in_their_room(change: Transition) -> Evidence:
         _, start, end = ends.get((event.launch, event.request_id), (0, 0, 0))
         if end - start != 1:
             yield subject, f"has {count} drafts in launch {event.launch}, which computes [{start}, {end}) for it"
-        if count > limits.lookahead_len:
-            yield subject, f"has {count} drafts, with room for {limits.lookahead_len}"
-        if end + count > limits.max_context_len:
-            yield subject, f"has drafts up to {end + count}, its row ends at {limits.max_context_len}"
+        if count > limits.draft_len:
+            yield subject, f"has {count} drafts, at most {limits.draft_len} may be"
+        record = change.after.record_by_request.get(event.request_id)
+        if record is not None and event.request_id not in change.put_back and end + count > record.allocated_len:
+            yield subject, f"has drafts up to {end + count}, with room up to {record.allocated_len}"
 
 
 @invariant(When.OP, covers=("OUTPUT-EQ", "CURSOR"), needs=("launches",), on=(Verified,))

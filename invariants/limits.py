@@ -33,6 +33,7 @@ class Limits(NamedTuple):
     mixes_batches: bool = False  # who decodes goes on beside a prefill, and its tokens count against chunk_len
     least_load_len: int | None = None  # a load that saves fewer tokens is not worth it; None: it is not known
     writes_back: bool = False  # what has no copy on the host gets one before it is evicted, or others go before it
+    draft_len: int = 0  # draft tokens that a decode computes at most
     timeout_ms: int | None = None  # the age at which a request ends; None: it never does, or it is not known
 
 

@@ -24,7 +24,7 @@ def the_ratio_learns_from_what_happened(change: Transition) -> Evidence:
     """A retraction sets the new-token ratio to what the survivors have shown, a decode step without one lowers it.
 
     Where nobody holds KV it begins anew; otherwise it stays, as it does where a decode step was short and nobody had
-    to give way.  A step without a pass may count as one that decodes nobody.
+    to give way.
     """
     estimates, before, after = change.after.limits.estimates, change.before.claims, change.after.claims
     assert estimates is not None, "the estimates are given"
@@ -61,7 +61,7 @@ def _expected_of_work(change: Transition, ratio: float, lowered: float) -> Itera
         shown = sum(outputs + HEADROOM for _, outputs in survivors)
         asked = 1 + sum(request.max_new_tokens for request, _ in survivors)
         yield max(change.after.limits.ratio_floor, min(MILLION, MILLION * shown / asked))
-    elif launches and not change.events_of(RanOut) and not _waited_for_copies(change):
+    elif not change.events_of(RanOut) and not _waited_for_copies(change):
         yield lowered if decodes and not _was_short(change) else ratio
     else:
         yield from (ratio, lowered)

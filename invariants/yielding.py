@@ -7,6 +7,7 @@ from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
     LEAVINGS,
     Admitted,
+    Evicted,
     Failed,
     Finished,
     GaveWay,
@@ -16,6 +17,8 @@ from invariants.events import (
     Preempted,
     RanOut,
     Retracted,
+    TransferBegan,
+    TransferEnded,
 )
 from invariants.passes import Standing, Stock
 from invariants.planning import RUNNING, rivalry
@@ -74,17 +77,23 @@ def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
 def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
     """Who gives way for want of pages makes room at once: whoever runs on is computed in that very step.
 
-    Unless what is to be evicted next is still being copied to the host.
+    Unless what was to be evicted next was still being copied to the host then.
     """
-    computed: set[int] = set()
-    if any(view.to_host for view in change.after.transfers or ()):
-        return
-    for event in change.pass_events:
+    computed, waits = set[int](), False
+    backups = {view.id for view in change.before.transfers or () if view.to_host}
+    for event in change.events:
         if isinstance(event, Retracted):
             computed.clear()
         elif isinstance(event, Launched):
             computed.update(entry[0] for entry in event.entries)
-    for request in change.after.requests or ():
+        elif isinstance(event, TransferBegan) and event.to_host:
+            backups.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            backups.discard(event.transfer)
+        elif isinstance(event, Evicted):
+            freed = dict(event.freed)
+            waits = bool(backups) and any(freed.get(pool, 0) < count for pool, count in event.need)
+    for request in change.after.requests or () if not waits else ():
         if request.place == RUNNING and request.id not in computed:
             yield request_name(request.id), "runs on, yet no pass since the retraction computes anything for it"
 

@@ -123,12 +123,17 @@ def model_forward(
 
     Raises CheckpointError for a checkpoint that cannot be run, ConfigError where the two do not go together.
     """
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype: {dtype!r} is not one of {', '.join(DTYPES)}")
-    decoder = load_decoder(directory, dtype=DTYPES[dtype], device=usable_device(device))
+    decoder = load_decoder(directory, dtype=usable_dtype(dtype), device=usable_device(device))
     fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
     decoder.reserve(fitted_config.max_context_len)
     return fitted_config, ModelForward(decoder)
+
+
+def usable_dtype(name: str) -> torch.dtype:
+    """The dtype of that name; raises ConfigError."""
+    if name not in DTYPES:
+        raise ConfigError(f"dtype: {name!r} is not one of {', '.join(DTYPES)}")
+    return DTYPES[name]
 
 
 def usable_device(name: str) -> torch.device:

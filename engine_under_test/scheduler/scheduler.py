@@ -246,12 +246,16 @@ class Scheduler:
             return False
         return True
 
+    def _decodable(self, running: Sequence[Running]) -> list[Running]:
+        """Those whose last token is known; where nobody guesses what follows, it may be in flight still."""
+        if not self.pipeline.speculation.most:
+            return list(running)
+        return [one for one in running if one.record.launched_len == one.record.committed_len]
+
     def _decode(self, running: Sequence[Running]) -> list[Entry]:
-        """One token of each whose last token is known, or may be in flight still, with room for the lookahead."""
+        """One token of each who can, with room for the lookahead behind it."""
         entries = []
-        for request, record in running:
-            if self.pipeline.speculation.most and record.launched_len > record.committed_len:
-                continue
+        for request, record in self._decodable(running):
             start = record.launched_len
             entry = Entry(request, record, start, start + 1, completes_input=True, decodes=True)
             if self._take_pages(entry, max(record.allocated_len, entry.end + self._config.lookahead_tokens)):
@@ -265,7 +269,7 @@ class Scheduler:
         has gone.  False where nobody can decode, or a pass or a copy is late, so that nothing can be decided yet.
         """
         if not self._evict_for_decode():
-            if self.running:
+            if self._decodable(self._going_on()):
                 self.ratio.decay()
             return True
         if not self._settle():

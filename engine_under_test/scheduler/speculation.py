@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.draft_events import Verified
+from engine_under_test.errors import EngineError
 from engine_under_test.ports import Computed, Ports, Proposer, Wanted
 from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry
@@ -34,6 +35,8 @@ class Speculation:
         requests = [entry.request for entry in entries]
         wanted = [Wanted(one.id, one.namespace, one.tokens, self.most) for one in requests]
         proposed = self._proposer.propose(wanted)
+        if len(proposed) != len(wanted):
+            raise EngineError(f"the proposer has {len(proposed)} guesses for {len(wanted)} requests")
         return [
             replace(entry, drafts=tuple(self._known(drafts[: self.most])))
             for entry, drafts in zip(entries, proposed, strict=True)

@@ -13,6 +13,7 @@ from engine_under_test.units import Owner, num_pages
 
 CLOSED = "closed"
 ROOM = "others need the room"
+ANOTHER_WAY = "a turn goes another way"
 
 
 class Sessions:
@@ -95,7 +96,7 @@ class Sessions:
     def give_up(self, request: Request) -> None:
         """A turn does not go on from what its session keeps."""
         if (session := self.by_id.get(request.session)) is not None:
-            self._release(session, "a turn goes another way")
+            self._release(session, ANOTHER_WAY)
 
     def make_room(self, request: Request | None = None, *, even_its_own: bool = True) -> bool:
         """The session that was used longest ago keeps nothing any more; False where there is none.

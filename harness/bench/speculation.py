@@ -31,7 +31,7 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One checkpoint: output tokens a second, the mean length of what one pass has for a request, and who agrees."""
+    """One checkpoint: output tokens a second, how many draft tokens of a guess count in the mean, and who agrees."""
 
     checkpoint: str
     drafted: float

@@ -85,7 +85,7 @@ def generate(
         source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
         raise UsageError(f"{source}{error}") from error
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
-    ports = Ports(proposer=_proposer(draft, draft_tokens, device))
+    ports = Ports(proposer=_proposer(draft, draft_tokens, device, dtype))
     engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype, ports=ports)
     answer = _answer(engine, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
     if as_json:
@@ -94,13 +94,13 @@ def generate(
         ERR.print(_table(answer))
 
 
-def _proposer(checkpoint: Path | None, draft_tokens: int, device: str) -> Proposer | None:
+def _proposer(checkpoint: Path | None, draft_tokens: int, device: str, dtype: str) -> Proposer | None:
     """The model of a checkpoint; None where guesses are looked up, or nobody guesses."""
     if checkpoint is None:
         return None
     if not draft_tokens:
         raise UsageError(f"draft: {checkpoint} is given and draft_tokens is 0; say how many tokens it is to guess")
-    return draft_model(checkpoint, device=device)
+    return draft_model(checkpoint, device=device, dtype=dtype)
 
 
 def _prompt(text: str | None, file: Path | None) -> str:

@@ -72,6 +72,7 @@ def limits_of(config: EngineConfig) -> Limits:
         mixes_batches=config.mixed_batches,
         least_load_len=config.load_back_threshold if config.host_pools else None,
         writes_back=bool(config.host_pools) and config.host_policy == "write_back",
+        draft_len=config.draft_tokens,
         timeout_ms=config.request_timeout_ms,
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from engine_under_test.ports import Wanted
+from engine_under_test.units import common_len
 from invariants.reference import Expectation
 
 
@@ -17,8 +18,12 @@ class Oracle:
     def __call__(self, wanted: Wanted) -> list[int]:
         """The next `most` tokens."""
         known, told = self._known.get(wanted.request_id), list(wanted.tokens)
-        if known is None or known.tokens[: len(told)] != told:  # somebody said what the model does not
+        if known is None:
             known = self._known[wanted.request_id] = Expectation(wanted.namespace, len(told), list(told))
+        elif known.tokens[: len(told)] != told:  # what the model does not say itself; it is not remembered
+            same = common_len(known.tokens, told)
+            tags, sums = known.tags[:same], known.sums[: same + 1]
+            known = Expectation(wanted.namespace, len(told), list(told), tags=tags, sums=sums)
         while len(known.tokens) < len(told) + wanted.most:
             position = len(known.tokens)
             known.extend([known.next_token(position, windows=self._windows, vocabulary=self._vocabulary)])

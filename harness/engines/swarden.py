@@ -148,7 +148,7 @@ class SwardenEngine:
             self._events,
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
-            None if model else self._proposer(config),
+            self._proposer(config) if config.draft_tokens and not model else None,
         )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         if self._engine.memory.host is not None:
@@ -219,7 +219,7 @@ class SwardenEngine:
         """Guesses as the op-log says, so that any overshoot can be drawn."""
         oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
         proposer = ScriptedProposer(oracle, oracle.forget)
-        self.drafts = proposer if config.draft_tokens else None
+        self.drafts = proposer
         return proposer
 
     def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:

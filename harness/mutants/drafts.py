@@ -38,7 +38,7 @@ DRAFTS_COUNT_BUT_THE_NEXT_PASS_BEGINS_BEFORE_THEM = Mutant(
 GOES_ON_FROM_A_GUESS = Mutant(
     id="S159",
     source="with overlap a decode is launched behind drafts that nobody has judged yet",
-    hunks=(Hunk(f"{SCHEDULER}._decode", healthy="if self.pipeline.speculation.most and", broken="if False and"),),
+    hunks=(Hunk(f"{SCHEDULER}._decodable", healthy="if not self.pipeline.speculation.most:", broken="if True:"),),
     caught_by=("nothing_goes_on_from_a_guess",),
 )
 MORE_DRAFTS_THAN_ROOM = Mutant(
@@ -74,4 +74,16 @@ UNALIGNED_CLAMP = Mutant(
         "the_last_token_keeps_its_page",
         "AccountingError",
     ),
+)
+DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
+    id="S162",
+    source="all drafts are counted that the model agrees with, those behind a wrong one, too",
+    hunks=(
+        Hunk(
+            "engine_under_test.speculative.verify:num_accepted",
+            healthy="return next((place for place, (draft, token) in pairs if draft != token), len(drafts))",
+            broken="return sum(draft == token for _, (draft, token) in pairs)",
+        ),
+    ),
+    caught_by=("drafts_count_as_far_as_the_model_says_them", "outputs_equal_the_reference"),
 )

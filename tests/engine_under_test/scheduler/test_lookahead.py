@@ -58,7 +58,10 @@ def test_the_room_ahead_comes_back(config, overlap):
     ("config", "max_new_tokens", "reason"),
     [
         pytest.param(
-            replace(AHEAD, max_context_len=31), 9, "rejected: 32 tokens are more than max_context_len 31", id="row"
+            replace(AHEAD, max_context_len=31),
+            9,
+            "rejected: 32 tokens with the lookahead of 6 are more than max_context_len 31",
+            id="row",
         ),
         pytest.param(replace(AHEAD, max_context_len=32), 9, None, id="a row just long enough"),
         pytest.param(replace(AHEAD, full_pages=5), 1, "rejected: the prompt needs 6 full pages of 5", id="pool"),

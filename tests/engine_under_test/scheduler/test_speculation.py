@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine_under_test.draft_events import Proposed, Verified
+from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import Inserted, Launched, Retracted
 from engine_under_test.ports import Wanted
 from engine_under_test.sampling import SamplingParams
@@ -39,6 +40,13 @@ class Stubborn:
 
     def forget(self, request_id: int) -> None:
         self.forgotten.append(request_id)
+
+
+class Absent(Stubborn):
+    """Has nothing to say, not even that."""
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        return []
 
 
 LENGTHS = pytest.mark.parametrize("lengths", [(), (0,), (1,), (3,), (3, 0, 1), (2, 5)], ids=str)
@@ -194,3 +202,31 @@ def test_who_has_ended_is_forgotten_by_who_guesses():
     Guessing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
 
     assert proposer.forgotten == [1]
+
+
+def test_while_a_guess_is_judged_nobody_is_said_to_decode():
+    """The ratio falls with each decode, and not with the steps between them."""
+    serving = Guessing(CONFIGS["overlapped"], (1,))
+    serving.submit(PROMPT[:9], max_new_tokens=20)
+    serving.until(Proposed)
+    before = serving.engine.scheduler.ratio.value
+    serving.step(4)
+
+    passes = len(serving.heard.of(Proposed)) - 1
+    step = (serving.config.new_token_ratio - serving.config.new_token_ratio_floor) / (
+        serving.config.new_token_ratio_decay_steps
+    )
+    assert before - serving.engine.scheduler.ratio.value == pytest.approx(passes * step)
+
+
+def test_a_proposer_that_leaves_somebody_out_is_named():
+    serving = Guessing(CONFIGS["hybrid"], proposer=Absent())
+    serving.submit(PROMPT, max_new_tokens=3)
+
+    with pytest.raises(EngineError, match="the proposer has 0 guesses for 1 requests"):
+        serving.run()
+
+
+def test_a_proposer_that_is_never_asked_is_refused():
+    with pytest.raises(ConfigError, match="draft_tokens: 0, and a proposer is given"):
+        Guessing(HYBRID, (3,))

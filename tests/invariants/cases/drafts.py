@@ -7,32 +7,33 @@ from invariants.drafts import (
 )
 from invariants.events import Completed, Launched, Proposed, Retracted, Verified
 from invariants.view import LaunchView
-from tests.invariants.builders import OVERLAPPED, UNITS_IN_FLIGHT, broken, during, healthy, in_flight
+from tests.invariants.builders import OVERLAPPED, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
 
+GUESSING = OVERLAPPED._replace(draft_len=2)
 LAUNCHED, GUESS = Launched(7, ((1, 20, 21),)), Proposed(7, 1, (30, 31))
 BEHIND = Launched(8, ((1, 21, 22),))
 GUESSED = {"launches": (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), drafts=((30, 31),)),)}
 GIVEN_UP = {"launches": (GUESSED["launches"][0]._replace(given_up=(1,)),)}
 
 CASES = [
-    healthy(drafts_stay_in_their_room, during(LAUNCHED, GUESS, limits=OVERLAPPED)),
+    healthy(drafts_stay_in_their_room, during(LAUNCHED, GUESS, limits=GUESSING, records=records(allocated_len=23))),
     broken(
         drafts_stay_in_their_room,
-        "without-lookahead",
-        during(LAUNCHED, GUESS),
-        ("request r1", "has 2 drafts, with room for 0"),
+        "nobody-was-to-guess",
+        during(LAUNCHED, GUESS, records=records(allocated_len=24)),
+        ("request r1", "has 2 drafts, at most 0 may be"),
     ),
     broken(
         drafts_stay_in_their_room,
         "behind-a-chunk",
-        during(Launched(7, ((1, 16, 21),)), GUESS, limits=OVERLAPPED),
+        during(Launched(7, ((1, 16, 21),)), GUESS, limits=GUESSING, records=records(allocated_len=23)),
         ("request r1", "has 2 drafts in launch 7, which computes [16, 21) for it"),
     ),
     broken(
         drafts_stay_in_their_room,
-        "beyond-its-row",
-        during(LAUNCHED, GUESS, limits=OVERLAPPED._replace(max_context_len=22)),
-        ("request r1", "has drafts up to 23, its row ends at 22"),
+        "beyond-its-pages",
+        during(LAUNCHED, GUESS, limits=GUESSING, records=records(allocated_len=22)),
+        ("request r1", "has drafts up to 23, with room up to 22"),
     ),
     healthy(drafts_count_as_far_as_the_model_says_them, during(LAUNCHED, GUESS, Verified(7, 1, 1, (30, 9, 9)))),
     healthy(

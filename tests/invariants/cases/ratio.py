@@ -31,7 +31,7 @@ CASES = [
     healthy(the_ratio_learns_from_what_happened, learning(RETRACTED, *DECODE, ratio=398_671), "120-of-301"),
     healthy(the_ratio_learns_from_what_happened, learning(ratio=700_000, left=WAITING), "idle"),
     healthy(the_ratio_learns_from_what_happened, learning(ratio=500_000, when=When.OP), "between-steps"),
-    healthy(the_ratio_learns_from_what_happened, learning(ratio=499_000), "nobody-decodes"),
+    healthy(the_ratio_learns_from_what_happened, learning(ratio=500_000), "nobody-decodes"),
     healthy(
         the_ratio_learns_from_what_happened,
         learning(SHORT, *DECODE, ratio=500_000),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from invariants.events import (
     Admitted,
     Completed,
+    Evicted,
     Failed,
     Finished,
     Freed,
@@ -14,9 +15,10 @@ from invariants.events import (
     Preempted,
     RanOut,
     Retracted,
+    TransferBegan,
 )
 from invariants.limits import PRIORITY, Estimates
-from invariants.view import Owner, TransferView
+from invariants.view import Owner
 from invariants.yielding import (
     a_retraction_lets_the_others_go_on,
     failed_passes_are_retried_or_given_up,
@@ -50,7 +52,7 @@ LOADING = LoadPlanned(2, 4, 1, (), ())
 PREEMPTED = Preempted(1, 3, 2)
 LOST = Finished(1, "forward failed 1 times: lost")
 RETRACTED = Retracted(1, 4, (("swa", 1),))
-COPY = TransferView(1, True, 0, (), ())
+COPYING = (TransferBegan(1, to_host=True, pages=()), Evicted((("swa", 1),), (("swa", 0),), ()))
 DECODED = Launched(7, ((1, 20, 21),))
 NOTHING_OF_R1 = {
     "records": (),
@@ -164,10 +166,8 @@ CASES = [
         ),
     ),
     healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), DECODED)),
-    healthy(
-        a_retraction_lets_the_others_go_on, during(RETRACTED, requests=(AFTER.requests or ())[1:]), "nobody-is-left"
-    ),
-    healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), transfers=(COPY,)), "waits-for-a-copy"),
+    healthy(a_retraction_lets_the_others_go_on, during(RETRACTED, requests=()), "nobody-is-left"),
+    healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), *COPYING), "waits-for-a-copy"),
     broken(
         a_retraction_lets_the_others_go_on,
         "nobody-is-decoded",
