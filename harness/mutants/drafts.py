@@ -39,7 +39,7 @@ GOES_ON_FROM_A_GUESS = Mutant(
     id="S159",
     source="with overlap a decode is launched behind drafts that nobody has judged yet",
     hunks=(Hunk(f"{SCHEDULER}._decodable", healthy="if not self.pipeline.speculation.most:", broken="if True:"),),
-    caught_by=("nothing_goes_on_from_a_guess",),
+    caught_by=("nothing_goes_on_from_a_guess", "every_slot_read_holds_its_prefix"),
 )
 MORE_DRAFTS_THAN_ROOM = Mutant(
     id="S160",
