@@ -30,7 +30,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False),
-        Profile("default", 0.9, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True),
+        Profile("default", 3.0, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True),
         Profile("nightly", 20.0, 60, (12, 30, 100), probe_floor=0.01, must_evaluate=True),
     )
 }

@@ -224,15 +224,23 @@ def copies_come_before_eviction(change: Transition) -> bool:
 def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
     """With write-back nothing goes for good for which there is room on the host, if need be for older copies.
 
-    Judged in steps in which nothing was being copied before, and no copy failed; what was copied in the step is not
-    older (sglang pulls 29204 and 34046), and what gave its copy up in the step would have to be copied again.
+    Judged in steps in which nothing was being copied before, and no copy failed, where no copy is under way just then;
+    what was copied in the step is not older (sglang pulls 29204 and 34046), and what gave its copy up in the step would
+    have to be copied again.
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
     dropped = {event.node for event in change.events_of(CopyDropped)}
     for began in [event for event in change.events_of(TransferBegan) if event.to_host]:
         newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
+    under_way = set[int]()  # while the host is slow others go, as they do where it never answers
     for event in change.tree_events:
+        if isinstance(event, TransferBegan):
+            under_way.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            under_way.discard(event.transfer)
+        if under_way:
+            continue
         node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None
         is_left_over = isinstance(event, Removed) and node is not None and not all(node.live)  # it goes with a leaf
         if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_left_over:

@@ -89,6 +89,7 @@ def of_owner(name, owner, units):
     return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
 
 
+COPY_DONE = TransferEnded(BACKED_UP.transfer, None)
 A_COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
 A_COPY_WAS_UNDER_WAY = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
 A_COPY_IS_STUCK = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
@@ -299,13 +300,20 @@ CASES = [
     healthy(nothing_is_lost_while_the_host_has_room, evicting(Demoted(3, "full", True), Removed(1, "full", False))),
     healthy(
         nothing_is_lost_while_the_host_has_room,
-        evicting(BACKED_UP, Removed(2, "full", True)),
+        evicting(BACKED_UP, COPY_DONE, Removed(2, "full", True)),
         "copied-in-the-same-step",
     ),
     healthy(
         nothing_is_lost_while_the_host_has_room,
-        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=3),
+        evicting(
+            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=3
+        ),
         "the-host-is-full-of-newer-copies",
+    ),
+    healthy(
+        nothing_is_lost_while_the_host_has_room,
+        evicting(BACKED_UP, Removed(3, "full", True), COPY_DONE),
+        "the-host-had-not-answered-yet",
     ),
     healthy(
         nothing_is_lost_while_the_host_has_room,
@@ -332,13 +340,15 @@ CASES = [
     broken(
         nothing_is_lost_while_the_host_has_room,
         "its-window-not-copied-with-it",
-        evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), Removed(2, "full", True)),
+        evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), COPY_DONE, Removed(2, "full", True)),
         ("node n2", f"removed for full, {LOST_N2.format('swa')}"),
     ),
     broken(
         nothing_is_lost_while_the_host_has_room,
         "another-was-copied-for-which-there-was-room-beside-it",
-        evicting(BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), Removed(2, "full", True), capacity=6),
+        evicting(
+            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=6
+        ),
         ("node n2", f"removed for full, {LOST_N2.format('full')}"),
     ),
     healthy(what_is_told_to_be_cached_is, LANDED),
