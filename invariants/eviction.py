@@ -56,13 +56,15 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
     """A branch that matched to its end still does after others were evicted, while a window has pages that none reads.
 
     Judged by what can be matched before and after, as long as nothing came into the tree before the last eviction.
+    Where such pages would not have been enough a window had to go, and may have been more than enough without them.
     """
     for index, component in enumerate(change.after.components):
         victims = _victims(change, component.pool) if component.window is not None else set()
-        spared = _dead_interior(change, index) if victims else None
-        if spared is not None:
+        spared = _dead_interior(change, index) if victims else []
+        num_spared = sum(len(node.key) // change.after.limits.page_size for node in spared)
+        if spared and num_spared >= _least_short(change, component.pool):
             for branch in _broken_branches(change, victims):
-                detail = f"{node_name(spared.id)}, which none reads, keeps its {component.pool} pages"
+                detail = f"{node_name(spared[0].id)}, which none reads, keeps its {component.pool} pages"
                 yield node_name(branch.id), f"does not match to its end any more, yet {detail}"
 
 
@@ -77,13 +79,26 @@ def _victims(change: Transition, pool: str) -> set[int]:
     return victims
 
 
-def _dead_interior(change: Transition, component: int) -> NodeView | None:
-    """A node that had pages which no branch reads and nobody had locked, before the step and after it; the first."""
+def _least_short(change: Transition, pool: str) -> int:
+    """How many pages of a pool an eviction that took windows would have lacked without them; the fewest of any."""
+    page_size, of_windows, short = change.after.limits.page_size, 0, list[int]()
+    for event in change.tree_events:
+        if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool and event.in_tail:
+            node = change.before.node_by_id.get(event.node)
+            of_windows += len(node.key) // page_size if node else 0
+        elif isinstance(event, Evicted) and of_windows:
+            short.append(dict(event.need).get(pool, 0) - dict(event.freed).get(pool, 0) + of_windows)
+            of_windows = 0
+    return min(short, default=0)
+
+
+def _dead_interior(change: Transition, component: int) -> list[NodeView]:
+    """The nodes that had pages which no branch reads and nobody had locked, before the step and after it."""
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     touched.update(node.id for event in gone for node in change.before.path(event.node))
     both = set.intersection(*({node.id for node in _dead(one, component)} for one in (change.before, change.after)))
-    return min((change.after.node_by_id[one] for one in both - touched), key=lambda node: node.id, default=None)
+    return [change.after.node_by_id[one] for one in sorted(both - touched)]
 
 
 def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:

@@ -37,6 +37,12 @@ def leaving(*events, nodes):
     return idle(*events, before=BRANCHES, after=replace(BRANCHES, nodes=nodes))
 
 
+def taking_n2(*, need):
+    """Of `need` windowed pages an eviction takes the four of the end of a branch, and leaves the two of its middle."""
+    evicted = Evicted((("swa", need),), (("swa", 4),), (("swa", 4),))
+    return leaving(Tombstoned(2, "swa", True), evicted, nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:]))
+
+
 def eviction(*events):
     return idle(*events, before=BRANCHES)
 
@@ -163,6 +169,17 @@ CASES = [
         idle_branches_keep_their_window,
         "its-window-alone-went",
         leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
+        ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+    ),
+    healthy(
+        idle_branches_keep_their_window,
+        taking_n2(need=3),
+        "what-none-reads-would-not-have-been-enough",
+    ),
+    broken(
+        idle_branches_keep_their_window,
+        "what-none-reads-would-have-been-enough",
+        taking_n2(need=2),
         ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
     ),
     healthy(
