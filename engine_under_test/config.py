@@ -1,7 +1,7 @@
 """One engine's configuration; it validates itself, so an engine never meets an impossible one."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from engine_under_test.errors import ConfigError
@@ -11,6 +11,7 @@ PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
 MAX_POOL_TOKENS = 1 << 26
 WAITING_ORDERS = ("fcfs", "lpm")
+ROLES = ("both", "prefill", "decode")
 HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
@@ -41,6 +42,10 @@ class EngineConfig:
 
     Sessions without a turn keep at most `idle_session_share` of each pool, and are closed when nobody has used them for
     `session_timeout_ms` (None: never).
+
+    With the `role` "prefill" an engine computes prompts, and hands what it computed over a link to one with the role
+    "decode".  What is not answered for `link_retry_ms` is said again, and after `link_timeout_ms` without a word of a
+    request it is given up.  Where prompts come in, who runs keeps `reserved_decode_tokens` each out of their reach.
 
     Raises ConfigError with the field, the value and what would be right.
     """
@@ -75,6 +80,10 @@ class EngineConfig:
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
     max_estimated_new_tokens: int = 4096
+    role: str = "both"
+    link_retry_ms: int = 200
+    link_timeout_ms: int = 10_000
+    reserved_decode_tokens: int = 16
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -97,6 +106,12 @@ class EngineConfig:
         sizes = {"full": self.host_full_pages, "swa": self.host_swa_pages}
         specs = [PoolSpec(f"host {spec.name}", sizes[spec.name], spec.window) for spec in self.pools]
         return tuple(spec for spec in specs if spec.num_pages)
+
+    def for_side(self, role: str) -> "EngineConfig":
+        """What an engine of this role has of it: where prompts are computed nothing is computed beyond them."""
+        if role == "prefill":
+            return replace(self, role=role, lookahead_tokens=0, draft_tokens=0)
+        return replace(self, role=role)
 
     @property
     def most_launches(self) -> int:
@@ -127,6 +142,7 @@ class EngineConfig:
             ("page_reuse", PAGE_REUSES),
             ("host_policy", HOST_POLICIES),
             ("waiting_order", WAITING_ORDERS),
+            ("role", ROLES),
         ):
             value = getattr(self, name)
             if value not in choices or type(value) is not type(choices[0]):
@@ -151,6 +167,9 @@ class EngineConfig:
             ("max_recorded_ops", 1),
             ("new_token_ratio_decay_steps", 1),
             ("max_estimated_new_tokens", 1),
+            ("link_retry_ms", 1),
+            ("link_timeout_ms", 1),
+            ("reserved_decode_tokens", 0),
         ):
             _check_count(name, getattr(self, name), least)
         optional = (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0), ("session_timeout_ms", 1))

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.decode import DecodeSide
+from engine_under_test.disaggregation.prefill import PrefillSide
 from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
 from engine_under_test.host.tier import HostTier
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Ports
-from engine_under_test.request import Generation, Output, Request
+from engine_under_test.request import Belonging, Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.session_events import TurnRefused
@@ -39,6 +41,7 @@ class Engine:
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.host = HostTier.for_config(config, self.memory, self.cache, ports) if self.memory.host else None
         self.scheduler = Scheduler(config, self.memory, self.cache, self.host, ports)
+        self._take_sides(ports)
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
@@ -48,7 +51,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Is there a request that has not ended, or an end that no client has heard of?"""
-        return self.scheduler.has_work or bool(self._unheard)
+        return self.scheduler.has_work or bool(self._unheard) or self.scheduler.custody.other_side.has_work
 
     def submit(
         self,
@@ -62,32 +65,17 @@ class Engine:
         """Queue a request; its id.  One that could never run ends at once, with the reason in its output.
 
         As a turn of a `session` it is in that one's namespace, and goes on from the KV of the turn before as far as its
-        prompt does; while another turn runs, or where the session is not open, it is rejected.
+        prompt does; while another turn runs, or where the session is not open, it is rejected.  Raises EngineError
+        where another engine has its part in each request, and must know which it is: `submit_to_room` says it.
         """
+        if self.config.role != "both":
+            raise EngineError(f"role: {self.config.role} serves no request alone; submit it to a room, on both sides")
         sessions = self.scheduler.custody.sessions
         if session in sessions.by_id:
             namespace = sessions.by_id[session].namespace
-        self._num_requests += 1
-        request = Request(
-            self._num_requests,
-            len(token_ids),
-            list(token_ids),
-            sampling,
-            namespace,
-            priority,
-            self._clock.now_ms(),
-            session=session,
-        )
-        self._requests[request.id] = request
-        if self._observer:
-            most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
-            self._observer.notice(
-                Submitted(request.id, tuple(token_ids), most, stop, namespace, priority, request.arrival_ms)
-            )
-        reason = self._why_impossible(request)
-        if reason is not None:
-            self._notice(Rejected(request.id, request.prompt_len, sampling.max_new_tokens, reason))
-        elif session and (reason := sessions.why_not(session)) is not None:
+        request = self._new_request(token_ids, sampling, Belonging(session=session), namespace, priority)
+        reason = self._refuse(request)
+        if reason is None and session and (reason := sessions.why_not(session)) is not None:
             self._notice(TurnRefused(session, request.id))
         if reason is not None:
             self.scheduler.note_end(request, f"rejected: {reason}")
@@ -97,8 +85,35 @@ class Engine:
             self.scheduler.waiting.add(request)
         return request.id
 
+    def submit_to_room(
+        self, room: int, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
+    ) -> int:
+        """Queue a request of which the other side knows by the same `room`, a number above those before; its id.
+
+        The prefill side computes the prompt and the first token, and has ended then; what the client is to hear comes
+        from the decode side, where no more than the prompt, or than an end for a reason, is waited for.  One that could
+        never run here ends at once, and the other side hears of it.  Raises EngineError for an engine of its own, and
+        for a room that is not above those before.
+        """
+        if self.config.role == "both":
+            raise EngineError("role: both serves each request alone; submit it, or make an engine for one side")
+        self.scheduler.custody.other_side.check_room(room)
+        if self.config.role == "prefill":
+            sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
+        request = self._new_request(token_ids, sampling, Belonging(room=room), namespace, priority)
+        if (reason := self._refuse(request)) is not None:
+            self.scheduler.note_end(request, f"rejected: {reason}")
+        else:
+            self.scheduler.custody.other_side.take_in(request)
+        return request.id
+
     def open_session(self, *, namespace: int = 0) -> int:
-        """Begin a conversation whose KV stays from turn to turn; its id, for `submit` and `close_session`."""
+        """Begin a conversation whose KV stays from turn to turn; its id, for `submit` and `close_session`.
+
+        Raises EngineError where another engine has its part in each request.
+        """
+        if self.config.role != "both":
+            raise EngineError(f"role: {self.config.role} has no sessions: its requests go on in another engine")
         return self.scheduler.custody.sessions.open(namespace, self._clock.now_ms())
 
     def close_session(self, session: int) -> None:
@@ -158,12 +173,39 @@ class Engine:
     def resume(self) -> None:
         self.scheduler.resume()
 
+    def _take_sides(self, ports: Ports) -> None:
+        """What another engine has a part in goes over the link."""
+        if ports.link is not None:
+            linked_to, custody = (ports.link, ports.observer), self.scheduler.custody
+            if self.config.role == "prefill":
+                custody.other_side = PrefillSide(self.config, self.memory, self.scheduler, linked_to)
+            else:
+                custody.other_side = DecodeSide(self.config, self.memory, self.cache, self.scheduler, linked_to)
+
+    def _new_request(
+        self, token_ids: Sequence[int], sampling: SamplingParams, part_of: Belonging, namespace: int, priority: int
+    ) -> Request:
+        self._num_requests += 1
+        tokens, now_ms = list(token_ids), self._clock.now_ms()
+        request = Request(self._num_requests, len(tokens), tokens, sampling, namespace, priority, now_ms, part_of)
+        self._requests[request.id] = request
+        if self._observer:
+            most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
+            self._observer.notice(Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms))
+        return request
+
+    def _refuse(self, request: Request) -> str | None:
+        """Why a request could not run even on an empty engine; None when it could."""
+        reason = self._why_impossible(request)
+        if reason is not None:
+            self._notice(Rejected(request.id, request.prompt_len, request.sampling.max_new_tokens, reason))
+        return reason
+
     def _notice(self, event: Event) -> None:
         if self._observer:
             self._observer.notice(event)
 
     def _why_impossible(self, request: Request) -> str | None:
-        """Why a request could not run even on an empty engine; None when it could."""
         config = self.config
         if not request.prompt_len:
             return "the prompt is empty"
@@ -210,6 +252,9 @@ def create_engine(
             raise ConfigError("checkpoint: not given, and neither is a forward; give the directory of a checkpoint")
         config, forward = model_forward(config, Path(checkpoint), device=device, dtype=dtype)
         ports = replace(ports, forward=forward)
+    if (config.role == "both") != (ports.link is None):
+        given = "given" if ports.link else "not given"
+        raise ConfigError(f"role: {config.role}, and a link is {given}; a side of a pair needs one, and nobody else")
     if ports.proposer is not None and not config.draft_tokens:
         raise ConfigError("draft_tokens: 0, and a proposer is given; say how many tokens it is to guess")
     engine = Engine(config, replace(ports, observer=both(ports.observer, checker)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine_under_test.draft_events import DraftEvent
+from engine_under_test.handover_events import HandoverEvent
 from engine_under_test.host_events import CopyDropped as CopyDropped
 from engine_under_test.host_events import Loaded as Loaded
 from engine_under_test.host_events import LoadPlanned as LoadPlanned
@@ -315,6 +316,7 @@ class Resumed(NamedTuple):
 Event = (
     SessionEvent
     | DraftEvent
+    | HandoverEvent
     | Taken
     | Given
     | Freed

@@ -15,6 +15,7 @@ from engine_under_test.clock import MonotonicClock
 from engine_under_test.config import PoolSpec as PoolSpec  # whoever stands behind a port needs it
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
+from engine_under_test.messages import Message as Message  # whoever stands behind the link needs it
 from engine_under_test.sampling import GREEDY, SamplingParams
 
 
@@ -201,6 +202,19 @@ class Proposer(Protocol):
         """The request has ended, or was rejected before anything was wanted of it; nothing more will be."""
 
 
+class Link(Protocol):
+    """Carries messages between a prefill engine and a decode engine.
+
+    What is sent may get lost, come late, in another order or twice; what comes is what was sent, to the bit.
+    """
+
+    def send(self, message: Message) -> None:
+        """Put a message on its way; returns at once."""
+
+    def receive(self) -> list[Message]:
+        """What has come from the other side since this was asked last."""
+
+
 MACHINE_CLOCK = MonotonicClock()
 
 
@@ -209,7 +223,7 @@ class Ports:
     """What an engine is connected to; nobody listens and memory is never short unless somebody is given.
 
     An engine without a forward makes its own from a checkpoint, one without a host store copies by itself, one without
-    a proposer looks its guesses up in what was said.
+    a proposer looks its guesses up in what was said.  One that computes prompts alone, or decodes alone, needs a link.
     """
 
     forward: Forward | None = None
@@ -218,3 +232,4 @@ class Ports:
     backing: Backing | None = None
     host: HostStore | None = None
     proposer: Proposer | None = None
+    link: Link | None = None

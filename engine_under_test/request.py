@@ -65,6 +65,16 @@ class Unsent:
     logits: list[LogitsSpan] = field(default_factory=list)
 
 
+class Belonging(NamedTuple):
+    """What a request is part of: a session whose turn it is, a room where another engine does its part; 0: none."""
+
+    session: int = 0
+    room: int = 0
+
+
+ALONE = Belonging()
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """What was asked for, and what has come of it; its KV is a record of its own."""
@@ -76,7 +86,7 @@ class Request:
     namespace: int = 0
     priority: int = 0
     arrival_ms: int = 0
-    session: int = 0  # whose turn it is; 0: of none
+    part_of: Belonging = ALONE
     cached_tokens: int | None = None
     setbacks: Setbacks = field(default_factory=Setbacks)
     finish_reason: str | None = None
@@ -85,6 +95,14 @@ class Request:
     @property
     def owner(self) -> Owner:
         return request_owner(self.id)
+
+    @property
+    def session(self) -> int:
+        return self.part_of.session
+
+    @property
+    def room(self) -> int:
+        return self.part_of.room
 
     @property
     def num_outputs(self) -> int:

@@ -29,6 +29,10 @@ def session_owner(session_id: int) -> Owner:
     return Owner("session", session_id)
 
 
+def handover_owner(request_id: int) -> Owner:
+    return Owner("transfer", request_id)
+
+
 def align_down(length: int, page_size: int) -> int:
     """The largest multiple of `page_size` that is at most `length`."""
     return length - length % page_size

@@ -21,9 +21,10 @@ from harness.machines.base import Machine
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.host import HostTraffic
 from harness.machines.ledger import LedgerTraffic
+from harness.machines.pd import PairTraffic
 from harness.machines.tree import TreeTraffic
 from harness.oplog import Header, OpLog
-from harness.probes import ENGINE_PROBES
+from harness.probes import PROBES_OF
 from harness.profiles import MAX_NOOP_SHARE, Profile
 from harness.replay import log_of, planted, replay
 from invariants.catalog import CATALOG
@@ -41,8 +42,10 @@ ROTATION: tuple[type[Machine], ...] = (
     WeightedEngineTraffic,
     TreeTraffic,
     EngineTraffic,
+    PairTraffic,
     WeightedEngineTraffic,
     HostTraffic,
+    PairTraffic,
 )
 
 
@@ -211,7 +214,8 @@ class Worker:
             tallies.evaluated[name] += judged.evaluated
             if machine in ("engine", self.plan.machine):  # a part of an engine has less to judge by nature
                 tallies.not_applicable[name] += judged.not_applicable
-        tallies.probes.update(driver.watch.seen)
+        others = {name for other, probes in PROBES_OF.items() if other != machine for name in probes}
+        tallies.probes.update(driver.watch.seen - others)
         tallies.fired.update(driver.watch.fired)
         tallies.machine_runs[machine] += 1
 
@@ -283,10 +287,11 @@ def why_not_green(result: Result, profile: Profile) -> list[str]:
         ]
     if profile.must_evaluate:
         owed += [f"fault {fault} never fired" for fault in FAULTS if not tallies.fired[fault]]
-    floor = profile.probe_floor * tallies.machine_runs["engine"]
-    owed += [
-        f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"
-        for name in ENGINE_PROBES
-        if tallies.probes[name] < floor
-    ]
+    for machine, probes in PROBES_OF.items():
+        floor = profile.probe_floor * tallies.machine_runs[machine]
+        owed += [
+            f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"
+            for name in probes
+            if tallies.probes[name] < floor
+        ]
     return owed

@@ -176,15 +176,21 @@ class Driver:
             )
 
     def _drain(self) -> bool:
-        """Trouble ends: heal, let everything finish within its bound, clear, and look whether all is free."""
+        """Trouble ends: heal, let everything finish within its bound, clear, and look whether all is free.
+
+        Systems that are linked finish together: each has a step in its turn as long as one has work.
+        """
         for index, system in enumerate(self.systems):
             self._transition(index, system.heal, When.OP)
-            bound = left = system.drain_bound
-            while system.has_work and self.failure is None:
-                if not left:
-                    raise DrainStuck(f"engine {index}: work left after {bound} steps of drain")
-                left -= 1
-                self._advance(index, Step())
+        bound = left = max(system.drain_bound for system in self.systems)
+        while self.failure is None and (busy := [index for index, one in enumerate(self.systems) if one.has_work]):
+            if not left:
+                raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
+            left -= 1
+            for index in busy:
+                if self.failure is None:
+                    self._advance(index, Step())
+        for index, system in enumerate(self.systems):
             if self.failure is None:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True

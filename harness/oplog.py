@@ -25,7 +25,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
 from fakes.catalog import FAULTS
 from harness.engines.models import MODELS
-from harness.engines.registry import RUN_MODELS
+from harness.engines.registry import ROLES_OF, RUN_MODELS
 from harness.errors import UsageError
 from harness.files import write_whole
 from harness.ops import OPS_OF, AnyOp, Op, name_of
@@ -201,6 +201,7 @@ def _header(line: Line) -> Header:
             raise line.error(what, UNKNOWN_REMEDY)
     for index, mapping in enumerate(header.engines):
         _check_config(line, index, mapping)
+    _check_roles(line, header)
     return header
 
 
@@ -214,6 +215,17 @@ def _check_config(line: Line, index: int, mapping: dict[str, Any]) -> None:
         raise line.error(f"engine {index}: {_told(mapping, error)}", remedy) from error
     except ConfigError as error:
         raise line.error(f"engine {index}: {error}", remedy) from error
+
+
+def _check_roles(line: Line, header: Header) -> None:
+    """Linked engines are what their machine makes of them; all others serve alone."""
+    want = ROLES_OF.get(header.machine, ("both",) * len(header.engines))
+    roles = tuple(mapping.get("role", "both") for mapping in header.engines)
+    if roles != want:
+        what = (
+            f"the header: the engines' roles are {', '.join(roles)}, machine {header.machine} wants {', '.join(want)}"
+        )
+        raise line.error(what, "correct the configurations")
 
 
 def _op(line: Line, raw: dict[str, Any], header: Header) -> Op:

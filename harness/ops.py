@@ -256,6 +256,7 @@ OPS_OF: dict[str, tuple[type[Op], ...]] = {
     "ledger": (Take, Give, Free, TakeOver, Complete, Pressure, Drain),
     "tree": (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain),
     "host": (Insert, Fetch, Ack, Lock, Unlock, Evict, Flush, Pressure, Inject, Heal, Drain),
+    "pd": (Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain, Accept),
 }
 
 

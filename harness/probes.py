@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from engine_under_test.units import align_up
+from harness.pair_probes import PAIR_PROBES, PairWatch
 from harness.talk_probes import TALK_PROBES, TalkWatch
 from invariants import events as seen
 from invariants.base import Transition
@@ -31,12 +32,14 @@ class Watch:
         self._done: set[int] = set()
         self._put_back: set[int] = set()
         self._talks = TalkWatch()
+        self._pairs = PairWatch()
 
     def look(self, change: Transition) -> None:
         """Note every probe of `change` that is not noted yet."""
         self._freed.append(set())
         self._admitted.clear()
         self.seen.update(self._talks.look(change))
+        self.seen.update(self._pairs.look(change))
         for event in change.events:
             look_at = LOOKS.get(type(event))
             if look_at is not None:
@@ -276,3 +279,4 @@ ENGINE_PROBES = {
     "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
     **TALK_PROBES,
 }
+PROBES_OF = {"engine": ENGINE_PROBES, "pd": PAIR_PROBES}  # those that the runs of a machine are held against

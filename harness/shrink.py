@@ -37,7 +37,8 @@ COUPLED_SETTINGS = (
     ("host_full_pages", "host_swa_pages"),
     ("swa_pages", "sliding_window", "host_swa_pages"),
 )  # one without the other is no configuration
-DEFAULTS = EngineConfig().to_mapping()
+KEPT_SETTINGS = ("role", "link_retry_ms", "link_timeout_ms")  # what an engine is, and how long a drain may take
+DEFAULTS = {name: value for name, value in EngineConfig().to_mapping().items() if name not in KEPT_SETTINGS}
 
 Mapping = dict[str, Any]
 
@@ -238,14 +239,15 @@ class _Search:
         return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in candidates)
 
     def _simplify_config(self) -> None:
-        """Settings at their defaults: all, then those that go together, then each."""
-        for index in range(len(self.log.header.engines)):
+        """Settings at their defaults: all, then those that go together, then each; of all engines, then of one."""
+        ordinals = range(len(self.log.header.engines))
+        for chosen in [tuple(ordinals), *([(index,) for index in ordinals] if len(ordinals) > 1 else [])]:
             for names in [(*DEFAULTS,), *COUPLED_SETTINGS, *((name,) for name in DEFAULTS)]:
-                engines = list(self.log.header.engines)
-                engines[index] = {
-                    name: DEFAULTS[name] if name in names else old for name, old in engines[index].items()
-                }
-                if _is_possible(engines[index]):
+                engines = [
+                    {name: DEFAULTS[name] if index in chosen and name in names else old for name, old in engine.items()}
+                    for index, engine in enumerate(self.log.header.engines)
+                ]
+                if all(map(_is_possible, engines)):
                     self._accepts(self.log.ops, engines)
 
 

@@ -1,7 +1,7 @@
 """What is computed in one forward pass, and what of it counts."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused
+from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
 from invariants.wording import request_name
 
 
@@ -59,7 +59,7 @@ def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
                     reached[landing.request_id] = landing.end
         elif isinstance(event, Paused):
             reached.clear()
-        elif isinstance(event, Loaded):
+        elif isinstance(event, (Loaded, TakenOver)):
             reached[event.request_id] = event.length
         elif isinstance(event, Admitted):
             promised[event.request_id] = (event.start, event.end)
@@ -78,7 +78,7 @@ def what_is_committed_has_landed(change: Transition) -> Evidence:
     for event in change.pass_events:
         if isinstance(event, LEAVINGS):
             reached.pop(event.request_id, None)
-        elif isinstance(event, Loaded):
+        elif isinstance(event, (Loaded, TakenOver)):
             reached[event.request_id] = event.length
         elif isinstance(event, Admitted):
             reached.setdefault(event.request_id, event.start)

@@ -22,6 +22,7 @@ CAUSES_FIRST = (
     "ratio",
     "places",
     "sessions",
+    "handover",
     "tree",
     "host",
     "locks",

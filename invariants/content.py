@@ -1,7 +1,7 @@
 """What is in the slots that are read, and what comes out."""
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Compared, Launched, Read
+from invariants.events import Compared, Launched, Read, TakenOver
 from invariants.reference import Reference
 from invariants.view import LaunchView, Snapshot
 from invariants.windows import lookback
@@ -116,11 +116,16 @@ def outputs_are_those_without_a_cache(change: Transition) -> Evidence:
 
 @invariant(When.STEP, covers=("OUTPUT-EQ", "ONE-SHOT"), needs=("requests", "launches"), given=tokens_are_known)
 def clients_get_what_passes_computed(change: Transition) -> Evidence:
-    """A client gets a token for each result that counts, none for what was discarded, and no more than it asked for."""
+    """A client gets a token for each result that counts, none for what was discarded, and no more than it asked for.
+
+    What another engine has computed counts when it is taken over.
+    """
     sampled: dict[int, int] = {}
     for landing in change.landings:
         count = 1 + landing.accepted if landing.counts else 0
         sampled[landing.request_id] = sampled.get(landing.request_id, 0) + count
+    for event in change.events_of(TakenOver):
+        sampled[event.request_id] = sampled.get(event.request_id, 0) + len(event.tokens)
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)
         if expected is not None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from invariants.base import Evidence, Transition, When, invariant
-from invariants.view import REQUEST_KIND, NodeView, RecordView
-from invariants.windows import first_needed_page, kept_len
+from invariants.view import HANDOVER_KIND, REQUEST_KIND, NodeView, RecordView
+from invariants.windows import first_needed_page, goes_on_at, kept_len
 from invariants.wording import node_name, unit_of
 
 
@@ -49,10 +49,13 @@ def what_is_launched_is_in_flight(change: Transition) -> Evidence:
 
 @invariant(When.OP, covers=("CURSOR", "CONS-F", "CONS-S"), needs=("records",))
 def room_ahead_is_the_lookahead(change: Transition) -> Evidence:
-    """Beyond what was launched a record has room for its lookahead, in whole pages, and no more."""
+    """Beyond what was launched a record has room for its lookahead, in whole pages, and no more.
+
+    Or for what is to come from another engine.
+    """
     page_size, lookahead = change.after.limits.page_size, change.after.limits.lookahead_len
     for record in change.after.records or ():
-        if record.allocated_len - record.launched_len > lookahead:
+        if record.allocated_len - record.launched_len > lookahead and record.owner.kind != HANDOVER_KIND:
             most = -(-(record.launched_len + lookahead) // page_size) * page_size
             if record.allocated_len > most:
                 room = f"allocated_len {record.allocated_len}, launched_len {record.launched_len}"
@@ -103,7 +106,7 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
             below = f"{node_name(record.node)} ends at {end}" if path else "it shares no node"
             yield str(record.owner), f"protected_len {record.protected_len}, yet {below}"
         for index, (pool, window) in enumerate(after.components):
-            first = 0 if window is None else first_needed_page(record.launched_len, window, page_size)
+            first = 0 if window is None else first_needed_page(goes_on_at(record), window, page_size)
             pages = record.protected_len // page_size
             if first < pages:
                 shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
@@ -155,11 +158,11 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
     for record in change.changes.records:
         for component in change.after.components:
             if component.window is not None:
-                most = first_needed_page(record.launched_len, component.window, page_size) * page_size
+                most = first_needed_page(goes_on_at(record), component.window, page_size) * page_size
                 if record.frontier > most:
                     yield (
                         str(record.owner),
-                        f"frontier {record.frontier} at launched_len {record.launched_len}, at most {most}",
+                        f"frontier {record.frontier} at launched_len {goes_on_at(record)}, at most {most}",
                     )
 
 

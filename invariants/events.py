@@ -12,6 +12,15 @@ from typing import NamedTuple
 from invariants.draft_events import DraftEvent as DraftEvent
 from invariants.draft_events import Proposed as Proposed
 from invariants.draft_events import Verified as Verified
+from invariants.handover_events import Filled as Filled
+from invariants.handover_events import HandedOver as HandedOver
+from invariants.handover_events import HandoverEvent
+from invariants.handover_events import Invited as Invited
+from invariants.handover_events import LetGo as LetGo
+from invariants.handover_events import Reserved as Reserved
+from invariants.handover_events import Sent as Sent
+from invariants.handover_events import SetAside as SetAside
+from invariants.handover_events import TakenOver as TakenOver
 from invariants.host_events import Copied as Copied
 from invariants.host_events import CopyDropped as CopyDropped
 from invariants.host_events import Demoted as Demoted
@@ -369,4 +378,5 @@ Event = (
     | Modelled
     | SessionEvent
     | DraftEvent
+    | HandoverEvent
 )

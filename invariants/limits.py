@@ -13,6 +13,9 @@ class Estimates(NamedTuple):
     decay_steps: int
 
 
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+
+
 class Limits(NamedTuple):
     """What the engine was built for."""
 
@@ -35,6 +38,8 @@ class Limits(NamedTuple):
     writes_back: bool = False  # what has no copy on the host gets one before it is evicted, or others go before it
     draft_len: int = 0  # draft tokens that a decode computes at most
     timeout_ms: int | None = None  # the age at which a request ends; None: it never does, or it is not known
+    role: str = BOTH  # what an engine does of each request
+    ms_per_step: int = 0  # by so much the clock goes on when a step begins, beside what its driver does
 
 
 PRIORITY = "priority"  # the higher is the more important

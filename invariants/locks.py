@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.view import TRANSFER_KINDS, NodeView, RecordView, Snapshot
-from invariants.windows import lookback, tail_len
+from invariants.windows import goes_on_at, lookback, tail_len
 from invariants.wording import node_name, unit_of
 
 RECORD_KINDS = frozenset({"request", "session", "transfer"})  # who may own a record, and lock with it
@@ -131,7 +131,7 @@ def locks_cover_what_is_read(change: Transition) -> Evidence:
             count = len(covered)
             if window is None and count == len(ids) and list(covered) == ids:
                 continue
-            top = 0 if window is None else max(0, record.launched_len - lookback(window))
+            top = 0 if window is None else max(0, goes_on_at(record) - lookback(window))
             if list(covered) != ids[:count] or (count < len(ids) and path[count].end > top):
                 yield from _uncovered(after, record, index, [n.id for n in path if n.end > top and n.id not in covered])
             elif count and window is not None:

@@ -16,12 +16,13 @@ from invariants.events import (
     Paused,
     Resumed,
     Taken,
+    TakenOver,
     Verified,
 )
 from invariants.view import Snapshot
 
 OF_PASSES = frozenset(
-    {Admitted, Loaded, Launched, Late, Failed, Completed, Verified, Discarded, Paused, Resumed, *LEAVINGS}
+    {Admitted, Loaded, TakenOver, Launched, Late, Failed, Completed, Verified, Discarded, Paused, Resumed, *LEAVINGS}
 )  # what they can be told by
 
 
@@ -76,12 +77,15 @@ class Standing:
     def __init__(self, before: Snapshot, landed: Sequence[Landing]) -> None:
         self.requests = before.request_by_id
         self.outputs = {request.id: request.num_outputs for request in before.requests or ()}
-        self.holders = [request.id for request in before.requests or () if request.place != "waiting"]
+        self.holders = [request.id for request in before.requests or () if request.place not in ("waiting", "linked")]
         self._landed = landed
 
     def hear(self, event: NamedTuple) -> None:
         if isinstance(event, LEAVINGS):
             self._leave(event.request_id)
+        elif isinstance(event, TakenOver):
+            self.holders.append(event.request_id)
+            self.outputs[event.request_id] = self.outputs.get(event.request_id, 0) + len(event.tokens)
         elif isinstance(event, (Failed, Completed)):
             for landing in self._landed:
                 if landing.launch == event.launch and landing.failed:

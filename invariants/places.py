@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Launched, Paused, Resumed
-from invariants.view import FENCE_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS, Snapshot
+from invariants.view import FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS, Snapshot
 from invariants.wording import request_name, units_of
 
 CHUNKED = "chunked"
@@ -36,11 +36,11 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
 def a_paused_engine_stands_still(change: Transition) -> Evidence:
     """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits.
 
-    What is being copied goes on, and a session keeps what it has.
+    What is being copied goes on, also from engine to engine, and a session keeps what it has.
 
     An engine tells when it begins and when it ends one.
     """
-    after, is_paused, staying = change.after, change.before.is_paused, {SESSION_KIND, *TRANSFER_KINDS}
+    after, is_paused, staying = change.after, change.before.is_paused, {SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS}
     for event in change.pass_events:
         if isinstance(event, Launched) and is_paused:
             yield f"launch {event.launch}", "is launched in a pause"

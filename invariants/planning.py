@@ -19,8 +19,10 @@ from invariants.events import (
     Failed,
     Fired,
     Freed,
+    Invited,
     Late,
     Launched,
+    LetGo,
     Matched,
     Paired,
     Parked,
@@ -35,7 +37,7 @@ from invariants.events import (
 from invariants.limits import LONGEST_MATCH
 from invariants.passes import Stock
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
-from invariants.view import RequestView, Snapshot
+from invariants.view import HANDOVER_KIND, RequestView, Snapshot
 from invariants.windows import tail_len
 
 MOST_WAITING = 32  # who are looked at in a step
@@ -51,6 +53,9 @@ Tokens = Callable[[int], Sequence[int]]
 
 class Vague(Exception):
     """The facts do not tell what would be planned."""
+
+
+BETWEEN_ENGINES = frozenset({Invited, LetGo})  # what comes from another engine before the planning of a step begins
 
 
 class Stretch(NamedTuple):
@@ -72,7 +77,7 @@ class Verdict(NamedTuple):
 def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[Verdict]:
     """In order of their turns, up to the first in whom the engine and the planner differ; [] where nothing is told."""
     found: list[Verdict] = []
-    if all(request.place == RUNNING for request in before.requests or ()):
+    if all(request.place == RUNNING for request in before.requests or ()) or BETWEEN_ENGINES & {*map(type, events)}:
         return found
     moved = list(takewhile(_moves_a_window, events))
     rest = events[len(moved) :]
@@ -98,7 +103,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
     if {request.place for request in before.requests or ()} != {RUNNING, WAITING}:
         return None  # who has begun goes on first
     moved = list(takewhile(_moves_a_window, events))
-    if not _begins_with_planning(before, events[len(moved) :]):
+    if BETWEEN_ENGINES & {*map(type, events)} or not _begins_with_planning(before, events[len(moved) :]):
         return None
     try:
         planner = Planner(before, moved)
@@ -137,7 +142,10 @@ class Planner:
     @property
     def is_alone(self) -> bool:
         """Does nothing run that could give anything back?"""
-        return not self.before.launches and all(one.place != RUNNING for one in self.before.requests or ())
+        going = [one for one in self.before.records or () if one.owner.kind == HANDOVER_KIND]
+        return (
+            not self.before.launches and not going and all(one.place != RUNNING for one in self.before.requests or ())
+        )
 
     def room(self, pool: str) -> int:
         return self.free[pool] + self.evictable[pool] - self.promised[pool]

@@ -41,7 +41,7 @@ def the_ratio_learns_from_what_happened(change: Transition) -> Evidence:
 
 def _expected(change: Transition, estimates: Estimates, ratio: float) -> Iterator[float]:
     """What the ratio may be after the step, in millionths; a client may have left its request behind the step."""
-    is_idle = all(request.place == "waiting" for request in change.after.requests or ())
+    is_idle = all(request.place in ("waiting", "linked") for request in change.after.requests or ())
     if change.when is not When.STEP:
         yield ratio
         return

@@ -14,12 +14,13 @@ def there_is_a_limit(change: Transition) -> bool:
 @invariant(When.STEP, covers=("TIMEOUT",), needs=("requests",), given=there_is_a_limit)
 def nobody_gets_older_than_the_limit(change: Transition) -> Evidence:
     """A request ends for its age when a step finds it as old as the limit or older, and not before."""
-    limit = change.after.limits.timeout_ms
+    limit, passed_ms = change.after.limits.timeout_ms, change.after.limits.ms_per_step
     assert limit is not None, "there is a limit"
     for request in change.after.requests or ():
         if request.age_ms is not None and request.age_ms >= limit:
             yield request_name(request.id), f"is {request.place} after {request.age_ms} ms, the limit is {limit}"
     for event in change.events_of(Finished):
         known = change.before.request_by_id.get(event.request_id)
-        if event.reason == TIMED_OUT and known is not None and known.age_ms is not None and known.age_ms < limit:
-            yield request_name(known.id), f"ended by its age after {known.age_ms} ms, the limit is {limit}"
+        age_ms = None if known is None or known.age_ms is None else known.age_ms + passed_ms
+        if event.reason == TIMED_OUT and age_ms is not None and age_ms < limit:
+            yield request_name(event.request_id), f"ended by its age after {age_ms} ms, the limit is {limit}"

@@ -31,6 +31,7 @@ class Owner(NamedTuple):
 
 REQUEST_KIND = "request"
 SESSION_KIND = "session"
+HANDOVER_KIND = "transfer"  # between engines: what goes, until it has come, and what is to come
 TREE_KIND = "tree"
 BACKUP_KIND = "backup"  # a transfer to the host
 LOAD_KIND = "load"  # a transfer from there

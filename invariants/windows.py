@@ -1,5 +1,12 @@
 """What a sliding window keeps alive, in whole pages; `window` counts the token itself too."""
 
+from invariants.view import HANDOVER_KIND, RecordView
+
+
+def goes_on_at(record: RecordView) -> int:
+    """The position that is computed next: behind what is launched, or, of what another engine computes, behind all."""
+    return record.allocated_len if record.owner.kind == HANDOVER_KIND else record.launched_len
+
 
 def lookback(window: int) -> int:
     """How many earlier tokens a token reads."""

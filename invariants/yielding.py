@@ -17,6 +17,7 @@ from invariants.events import (
     Preempted,
     RanOut,
     Retracted,
+    TakenOver,
     TransferBegan,
     TransferEnded,
 )
@@ -233,6 +234,9 @@ def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
         if (record := before.record_by_request.get(request.id)) is not None:
             reach = record.launched_len + change.accepted.get(request.id, 0) + 1 + lookahead
             count += max(0, -(-reach // page_size) - -(-record.allocated_len // page_size))
+    for event in change.events_of(TakenOver):
+        if event.request_id not in gone:
+            count += -(-(event.length + 1 + lookahead) // page_size) - -(-event.length // page_size)
     need: dict[str, int] = {}
     for component in before.components:
         need[component.pool] = need.get(component.pool, 0) + count

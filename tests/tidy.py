@@ -36,8 +36,10 @@ LAYERS = (
         "config",
         "draft_events",
         "events",
+        "handover_events",
         "host_events",
         "kv_events",
+        "messages",
         "ports",
         "request",
         "sampling",
@@ -50,6 +52,7 @@ LAYERS = (
     ("scheduler",),
     ("disaggregation",),
     ("engine",),
+    ("pair", "processes"),
 )
 SEES = {part: (*chain(*LAYERS[:level]), part) for level, parts in enumerate(LAYERS) for part in parts}
 SEES |= dict.fromkeys(LAYERS[0], LAYERS[0])

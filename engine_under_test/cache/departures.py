@@ -1,4 +1,7 @@
-"""How a record ends: everything goes back, and what a pass in flight still reads or writes waits for that pass."""
+"""How a record changes hands, or ends.
+
+Everything goes back then, and what a pass in flight still reads or writes waits for that pass.
+"""
 
 from typing import NamedTuple
 
@@ -6,6 +9,7 @@ from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.units import Owner
 
 
 class Departing(NamedTuple):
@@ -40,6 +44,14 @@ class Departures:
             self._waiting.append(Departing(after, record.receipt))
         else:
             self._cache.unlock(record.receipt)
+
+    def give(self, record: KVRecord, to_owner: Owner) -> None:
+        """The record changes hands whole: its private pages, and its row where it has one."""
+        private = [handle for part in record.private_handles(self._memory.page_size) for handle in part]
+        self._memory.ledgers.give(private, from_owner=record.owner, to_owner=to_owner)
+        if record.row:
+            self._memory.table.rows.give([record.row], from_owner=record.owner, to_owner=to_owner)
+        record.owner = to_owner
 
     def complete(self, launch: int) -> None:
         """Passes up to `launch` read nothing any more: the locks that waited for them are given back."""

@@ -48,11 +48,16 @@ class PrefixCache:
         farther = reach if reach and reach.length > length else None
         return Match(node, length, self._handles(node, length), farther)
 
-    def pages_to_lock(self, match: Match) -> dict[str, int]:
-        """Evictable pages that locks on `match`, and on what a load could make of it, would take; changes nothing."""
+    def pages_to_lock(self, match: Match, *, frontier: int = 0) -> dict[str, int]:
+        """Evictable pages that locks on `match`, and on what a load could make of it, would take; changes nothing.
+
+        Those of a window below `frontier` are not counted: whoever locks gives them back at once.
+        """
         wanted, (node, length) = {}, match.farthest
         for index, component in enumerate(self.tree.components):
             top = length - self.tree.covered_lens(length)[index]
+            if component.window is not None:
+                top = max(top, frontier)
             pages = self._evictable_between(node, index, top, length)
             if match.reach is not None:
                 own_top = match.length - self.tree.covered_lens(match.length)[index]

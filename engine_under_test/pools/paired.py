@@ -50,13 +50,21 @@ class PairedLedgers:
         """What is left of handles whose windowed pages are held no more."""
         return [NO_PAGE] * len(handles) if self.anchor.name in self.windowed else list(handles)
 
-    def take(self, count: int, *, owner: Owner) -> list[int]:
-        """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool."""
+    def take(self, count: int, *, owner: Owner, num_windowed: int | None = None) -> list[int]:
+        """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool.
+
+        In the windowed pools for the last `num_windowed` of them alone, where that is given; where such a pool is
+        the anchor, handles before those are NO_PAGE.
+        """
+        of_windowed = count if num_windowed is None else num_windowed
+        counts = {ledger.name: of_windowed if ledger.name in self.windowed else count for ledger in self.ledgers}
         for ledger in self.ledgers:
-            ledger.check(count, owner=owner)
-        handles = self.anchor.take_checked(count, owner=owner)
+            ledger.check(counts[ledger.name], owner=owner)
+        handles = self.anchor.take_checked(counts[self.anchor.name], owner=owner)
+        handles = [NO_PAGE] * (count - len(handles)) + handles
         for follower in self.followers:
-            self._pair(follower, handles, follower.take_checked(count, owner=owner))
+            pages = follower.take_checked(counts[follower.name], owner=owner)
+            self._pair(follower, handles[count - len(pages) :], pages)
         return handles
 
     def take_apart(self, need: Need, *, owner: Owner) -> dict[str, list[int]]:

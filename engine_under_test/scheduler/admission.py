@@ -33,6 +33,7 @@ from engine_under_test.scheduler.demand import (
     growth_of,
     longest_chunk,
 )
+from engine_under_test.scheduler.preempt import Yield
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.sessions.controller import Sessions
 
@@ -111,6 +112,12 @@ class Admission:
         return growth_of(
             held, ceil(new_len * ratio), self._memory.pools, page_size=config.page_size, lookahead=lookahead
         )
+
+    def yields(self, rivals: Sequence[Running], owned: Sequence[Need], *, ratio: float) -> list[Yield]:
+        """What each of them would give back: what it owns, and what it is expected to take."""
+        return [
+            Yield(one.request, own, self.growth(one, ratio=ratio).total) for one, own in zip(rivals, owned, strict=True)
+        ]
 
     def in_order(self, waiting: WaitingQueue) -> list[Request]:
         """Who waits, in the order in which they are asked whether they fit."""

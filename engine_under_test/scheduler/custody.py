@@ -15,13 +15,17 @@ from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import pages_between
+from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.sessions.controller import Sessions
 
 FINISHED = "finished"
 
 
 class Custody:
-    """One record per request that holds KV; whoever is released holds nothing any more."""
+    """One record per request that holds KV; whoever is released holds nothing any more.
+
+    `other_side` is where records go, or come from, when two engines serve a request.
+    """
 
     def __init__(
         self,
@@ -38,10 +42,16 @@ class Custody:
         self._records: dict[int, KVRecord] = {}
         self.departures = Departures(memory, cache)
         self.sessions = Sessions(config, memory, self.departures, observer)
+        self.other_side = OtherSide()
 
     @property
     def records(self) -> list[KVRecord]:
         return list(self._records.values())
+
+    @property
+    def with_row(self) -> list[KVRecord]:
+        """Those of requests, and those of transfers between engines."""
+        return [*self.records, *self.other_side.records]
 
     def holds(self, request: Request, record: KVRecord) -> bool:
         """Is `record` still what the request computes in?"""
@@ -99,9 +109,12 @@ class Custody:
     def publish(self, request: Request, *, end: int) -> None:
         """Share the whole pages of [0, end) of what was computed."""
         record = self.record(request)
+        if self.other_side.withholds(record, end):
+            return
         self._cache.publish(record, request.tokens, namespace=request.namespace, end=end)
         if self._host is not None:
             self._host.published(record.receipt.node)
+        self.other_side.published(request, record)
 
     def units_of(self, record: KVRecord, *, but: Match) -> Need:
         """What a record would give back, by pool: its row, its private pages, and those that it alone protects.
@@ -117,12 +130,12 @@ class Custody:
     def release(self, request: Request, *, cause: str) -> None:
         """Give back everything that a request holds, as soon as no pass in flight needs it.
 
-        What a turn has that is finished stays with its session.
+        What a turn has that is finished stays with its session, and what another engine wants is held for it.
         """
         record = self._records.pop(request.id)
         if request.session and cause == FINISHED:
             self.sessions.keep(request, record)
-        else:
+        elif cause != FINISHED or not self.other_side.inherits(request, record):
             self.departures.release(record, cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:

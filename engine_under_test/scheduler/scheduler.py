@@ -8,9 +8,10 @@ Without overlap that pass is the one just launched, with overlap the one before 
 from collections.abc import Sequence
 
 from engine_under_test.cache.prefix_cache import PrefixCache
+from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Discarded, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
+from engine_under_test.events import Discarded, Event, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
 from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import ROWS, KVMemory
 from engine_under_test.pools.paired import Need
@@ -23,7 +24,7 @@ from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.outbox import Outbox
 from engine_under_test.scheduler.pipeline import Pipeline
-from engine_under_test.scheduler.preempt import Rivalry, Yield, victims
+from engine_under_test.scheduler.preempt import Rivalry, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 
@@ -38,7 +39,7 @@ class Scheduler:
     def __init__(
         self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, host: HostTier | None, ports: Ports
     ) -> None:
-        observer = ports.observer
+        self._observer = observer = ports.observer
         self.waiting = WaitingQueue()
         self.loading = LoadingQueue(host)
         self.chunked: Request | None = None
@@ -48,8 +49,7 @@ class Scheduler:
         self.ratio = NewTokenRatio(config)
         self.is_paused = False
         self._config = config
-        self._admission = Admission(config, memory, Sources(cache, host, self.custody.sessions), observer)
-        self._observer = observer
+        self.admission = Admission(config, memory, Sources(cache, host, self.custody.sessions), observer)
         self._outbox = Outbox(observer)
 
     @property
@@ -69,6 +69,7 @@ class Scheduler:
     def step(self, now_ms: int) -> list[Output]:
         """One engine step; what clients get to see since the last one."""
         self._take_in_loads()
+        self.custody.other_side.step(now_ms)
         self._expire(now_ms)
         self.custody.slide_windows(self.computing, interval=self._config.window_eviction_interval)
         entries = self._plan() if self.pipeline.has_room and not self.is_paused else []
@@ -85,7 +86,7 @@ class Scheduler:
         """Take a request out, wherever it is; what it computed and did not publish is given up."""
         if request in self.waiting:
             self.waiting.remove(request)
-        else:
+        elif not self.custody.other_side.gives_up(request):
             self._leave(request, cause=reason)
         self.note_end(request, reason)
 
@@ -94,13 +95,21 @@ class Scheduler:
         self._outbox.note_end(request, reason)
         self.pipeline.speculation.forget(request)
         self.custody.sessions.end_turn(request)
+        self.custody.other_side.ended(request, reason)
+
+    def join(self, request: Request, record: KVRecord, tokens: Sequence[int]) -> None:
+        """A request runs whose record came from elsewhere, with output `tokens` that the client has not seen."""
+        self.custody.open(request, record)
+        self.running.append(request)
+        request.begin(record.protected_len)
+        length = record.committed_len
+        self._process(Entry(request, record, length, length, completes_input=True), Computed(tokens))
 
     def pause(self) -> None:
         """Launch nothing any more; whoever holds KV gives it back at once and waits."""
         if not self.is_paused:
             self.is_paused = True
-            if self._observer:
-                self._observer.notice(Paused())
+            self._notice(Paused())
             for request in self.active:
                 self._put_back(request, cause="paused")
 
@@ -108,21 +117,20 @@ class Scheduler:
         """Go on after a pause."""
         if self.is_paused:
             self.is_paused = False
-            if self._observer:
-                self._observer.notice(Resumed())
+            self._notice(Resumed())
 
     def _take_in_loads(self) -> None:
         """Whoever waited for a transfer that has ended goes on with what is on the device now, before it is evicted."""
         for request in self.loading.wake():
             record = self.custody.record(request)
-            self._admission.extend(request, record)
+            self.admission.extend(request, record)
             request.begin(record.committed_len)
 
     def _expire(self, now_ms: int) -> None:
         self.custody.sessions.expire(now_ms)
         limit = self._config.request_timeout_ms
         if limit is not None:
-            for request in [*self.waiting, *self.active]:
+            for request in [*self.waiting, *self.active, *self.custody.other_side.requests]:
                 if now_ms - request.arrival_ms >= limit:
                     self.end(request, "timeout")
 
@@ -130,16 +138,16 @@ class Scheduler:
         """The next batch, with its pages: a prefill, and who runs beside it where batches are mixed; else a decode."""
         self._reclaim()
         self._preempt()
-        running = self._going_on()
+        running = self.going_on()
         entries = self._prefill(running)
         if not entries and self._make_room():
-            return self.pipeline.speculation.guess(self._decode(self._going_on()))
+            return self.pipeline.speculation.guess(self._decode(self.going_on()))
         if entries and self._config.mixed_batches and (decodes := self._decode(running)):
             self.ratio.decay()
             entries += decodes
         return entries
 
-    def _going_on(self) -> list[Running]:
+    def going_on(self) -> list[Running]:
         """Who runs and has a token to compute; the last one of some may be in flight already."""
         running = [Running(request, self.custody.record(request)) for request in self.running]
         return [
@@ -148,11 +156,10 @@ class Scheduler:
 
     def _prefill(self, running: Sequence[Running]) -> list[Entry]:
         """The next chunk of what has begun, then of who has loaded, then of who waits, with their pages."""
-        begun = [self.chunked] if self.chunked else []
-        begun += self.loading.ready
+        begun = [*([self.chunked] if self.chunked else []), *self.loading.ready]
         if not begun and not len(self.waiting):
             return []
-        book = self._admission.open_book(running, ratio=self.ratio.value)
+        book = self.admission.open_book(running, ratio=self.ratio.value)
         planned: list[Entry] = []
         for request in begun:
             if not self._has_begun(request):
@@ -173,7 +180,7 @@ class Scheduler:
     @property
     def _is_alone(self) -> bool:
         """Would nothing become free by itself, if nobody were admitted?"""
-        return not self.running and not self.pipeline and not self.loading.under_way
+        return not (self.running or self.pipeline or self.loading.under_way or self.custody.other_side.records)
 
     def _plan_chunk(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
         """The next chunk; parked while there is no room and others run, aborted when there is none at all.
@@ -183,18 +190,14 @@ class Scheduler:
         record = self.custody.record(request)
         if alone:
             self.custody.slide_windows([request], interval=1)
-        planned = self._admission.plan_chunk(request, record, book, alone=alone)
+        planned = self.admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and book.budget > 0 and self.custody.sessions.make_room():
-            planned = self._admission.plan_chunk(request, record, book, alone=alone)
+            planned = self.admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
-            others[-1].setbacks.retractions += 1
-            if self._observer:
-                self._observer.notice(GaveWay(others[-1].id, request.id))
-            self._put_back(others[-1], cause="gave way")
-            planned = self._admission.plan_chunk(request, record, book, alone=alone)
+            self._give_way(others[-1], GaveWay(others[-1].id, request.id), cause="gave way")
+            planned = self.admission.plan_chunk(request, record, book, alone=alone)
         if planned is None:
-            if self._observer:
-                self._observer.notice(Parked(request.id, record.committed_len))
+            self._notice(Parked(request.id, record.committed_len))
             if alone:
                 self.end(request, "out of memory: not one page can be had for the rest of the prompt")
         return planned
@@ -202,8 +205,8 @@ class Scheduler:
     def _plan_waiting(self, book: Book, *, alone: bool) -> list[Entry]:
         """Who is admitted, in the waiting order, up to the first who is not or whose input is cut."""
         admitted: list[Entry] = []
-        for request in self._admission.in_order(self.waiting):
-            plan = self._admission.plan_new(request, book, alone=alone and not admitted and not len(self.loading))
+        for request in self.admission.in_order(self.waiting):
+            plan = self.admission.plan_new(request, book, alone=alone and not admitted and not len(self.loading))
             if plan is None:
                 break
             self.waiting.remove(request)
@@ -240,8 +243,7 @@ class Scheduler:
             self.custody.grow(entry.record, length)
         except PoolExhausted as exhausted:
             request = entry.request
-            if self._observer:
-                self._observer.notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
+            self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
             self._put_back(request, cause="ran out")
             return False
         return True
@@ -269,7 +271,7 @@ class Scheduler:
         has gone.  False where nobody can decode, or a pass or a copy is late, so that nothing can be decided yet.
         """
         if not self._evict_for_decode():
-            if self._decodable(self._going_on()):
+            if self._decodable(self.going_on()):
                 self.ratio.decay()
             return True
         if not self._settle():
@@ -278,31 +280,31 @@ class Scheduler:
         num_active = len(self.active)
         while (short := self._evict_for_decode()) and not self.loading.under_way:
             if not self.custody.sessions.make_room():
-                if len(self.active) <= 1:
+                if len(self.active) <= 1 and not self.custody.other_side.records:
                     break
-                self._retract(retraction_order(self.active)[0], short)
+                last = retraction_order(self.active)[0]
+                self._give_way(last, Retracted(last.id, last.num_outputs, tuple(short.items())), cause="retracted")
         if len(self.active) < num_active:
             self.ratio.learn(self.active)
-        if short and not self.loading.under_way:
+        if short and self.running and not self.loading.under_way:
             self.end(self.running[0], "out of memory: the pools are too small for one more token")
         return not short
 
     def _evict_for_decode(self) -> Need:
         """Evict until the next decode step has its pages; by pool, those that it still lacks."""
-        return self.custody.evict(self._admission.decode_need(self._going_on()))
+        return self.custody.evict(self.admission.decode_need(self.going_on()))
 
-    def _retract(self, request: Request, short: Need) -> None:
+    def _give_way(self, request: Request, told: Event, *, cause: str) -> None:
         request.setbacks.retractions += 1
-        if self._observer:
-            self._observer.notice(Retracted(request.id, request.num_outputs, tuple(short.items())))
-        self._put_back(request, cause="retracted")
+        self._notice(told)
+        self._put_back(request, cause=cause)
 
     def _reclaim(self) -> None:
         """Idle sessions give up what they keep where the first who waits lacks pages for it."""
         sessions = self.custody.sessions
         while sessions.records and len(self.waiting) and not (self.chunked or self.loading.ready):
-            first = self._admission.in_order(self.waiting)[0]
-            lacking = self._admission.lacks_beside(first, self._going_on(), ratio=self.ratio.value, num_yields=0)
+            first = self.admission.in_order(self.waiting)[0]
+            lacking = self.admission.lacks_beside(first, self.going_on(), ratio=self.ratio.value, num_yields=0)
             if not lacking or ROWS in lacking or not sessions.make_room(first, even_its_own=self._is_alone):
                 return
 
@@ -313,10 +315,7 @@ class Scheduler:
             return
         if rivalry := self._rivalry():
             for request in victims(rivalry.lacking, rivalry.yields):
-                request.setbacks.retractions += 1
-                if self._observer:
-                    self._observer.notice(Preempted(request.id, request.num_outputs, rivalry.first.id))
-                self._put_back(request, cause="preempted")
+                self._give_way(request, Preempted(request.id, request.num_outputs, rivalry.first.id), cause="preempted")
 
     def _rivalry(self) -> Rivalry | None:
         """The first who waits, and who runs and must yield to it; None where there is no such pair."""
@@ -324,21 +323,20 @@ class Scheduler:
         has_begun = self.chunked or self.loading.ready  # who goes on first
         if threshold is None or has_begun or not len(self.waiting):
             return None
-        first, running, ratio = self._admission.in_order(self.waiting)[0], self._going_on(), self.ratio.value
+        first, running, ratio = self.admission.in_order(self.waiting)[0], self.going_on(), self.ratio.value
         rivals = [one for one in running if first.priority > one.request.priority + threshold]
         if not rivals:
             return None
-        match, grown = self._admission.match(first), [self._admission.growth(one, ratio=ratio) for one in rivals]
-        yields = [
-            Yield(one.request, self.custody.units_of(one.record, but=match), growth.total)
-            for one, growth in zip(rivals, grown, strict=True)
-        ]
-        lacking = self._admission.lacks_beside(first, running, ratio=ratio, num_yields=len(yields))
-        return Rivalry(first, lacking, yields)
+        match = self.admission.match(first)
+        owned = [self.custody.units_of(one.record, but=match) for one in rivals]
+        yields = self.admission.yields(rivals, owned, ratio=ratio)
+        return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=len(yields)), yields)
 
     def _put_back(self, request: Request, *, cause: str) -> None:
+        is_set_aside = self.custody.other_side.sets_aside(request, self.custody.record(request))
         self._leave(request, cause=cause)
-        self.waiting.add(request)
+        if not is_set_aside:
+            self.waiting.add(request)
 
     def _leave(self, request: Request, *, cause: str) -> None:
         if request is self.chunked:
@@ -367,8 +365,7 @@ class Scheduler:
         results = landed.computed or [Computed()] * len(landed.entries)
         for entry, computed in zip(landed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
-                if self._observer:
-                    self._observer.notice(Discarded(landed.launch, entry.request.id))
+                self._notice(Discarded(landed.launch, entry.request.id))
             elif landed.failure is None:
                 self._process(entry, computed)
             else:
@@ -397,3 +394,7 @@ class Scheduler:
         if is_done:
             self._leave(request, cause=FINISHED)
             self.note_end(request, request.finish_reason or "length")
+
+    def _notice(self, event: Event) -> None:
+        if self._observer:
+            self._observer.notice(event)

@@ -9,7 +9,7 @@ from engine_under_test.ports import Observer
 from engine_under_test.request import Request
 from engine_under_test.session_events import GivenUp, Kept, Lent, SessionClosed, SessionEvent, SessionOpened
 from engine_under_test.sessions.session import Session
-from engine_under_test.units import Owner, num_pages
+from engine_under_test.units import num_pages
 
 CLOSED = "closed"
 ROOM = "others need the room"
@@ -76,8 +76,8 @@ class Sessions:
         assert record is not None, f"session {session.id} keeps nothing"
         session.record, session.tokens = None, []
         self._cut(record, length)
+        self._departures.give(record, request.owner)
         [record.row] = self._memory.table.rows.take(1, owner=request.owner)
-        self._give(record, request.owner)
         record.write(self._memory.table, 0, record.handles)
         self._notice(Lent(session.id, request.id, length, tuple(record.handles)))
         return record
@@ -88,7 +88,7 @@ class Sessions:
         self._cut(record, record.committed_len)
         rows, row, record.row = self._memory.table.rows, record.row, 0
         rows.free([row], owner=record.owner, cause="turn ended", after=record.last_launch)
-        self._give(record, session.owner)
+        self._departures.give(record, session.owner)
         session.record, session.tokens = record, request.tokens[: record.committed_len]
         self._notice(Kept(session.id, request.id, record.committed_len))
         self._respect_share()
@@ -148,11 +148,6 @@ class Sessions:
         freed, record.handles = record.handles[border:], record.handles[:border]
         self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)
         record.committed_len = record.launched_len = record.allocated_len = length
-
-    def _give(self, record: KVRecord, to_owner: Owner) -> None:
-        private = [handle for part in record.private_handles(self._memory.page_size) for handle in part]
-        self._memory.ledgers.give(private, from_owner=record.owner, to_owner=to_owner)
-        record.owner = to_owner
 
     def _respect_share(self) -> None:
         """The ones that were used longest ago give up what is more than the share of all."""

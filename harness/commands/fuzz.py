@@ -30,7 +30,7 @@ FINDINGS = Path(".swarden/findings")
 
 def fuzz(
     *,
-    machine: Annotated[str | None, typer.Option(help="engine, ledger or tree; all of them by default")] = None,
+    machine: Annotated[str | None, typer.Option(help="engine, pd, ledger, tree or host; all by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
     minutes: Annotated[float | None, typer.Option(min=0.01, help="instead of the profile's")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs, of all workers together")] = None,

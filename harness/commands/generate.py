@@ -1,22 +1,23 @@
 """swarden generate: a checkpoint's answer to a prompt, through the engine's pools."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine, create_engine
 from engine_under_test.errors import ConfigError
 from engine_under_test.model.checkpoint import read_spec
-from engine_under_test.model.draft import draft_model
 from engine_under_test.model.tokenizer import TextStream, Tokenizer
-from engine_under_test.ports import Ports, Proposer
+from engine_under_test.pools.ledger import Ledger
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
 from harness.commands.console import ERR, OUT, print_json
+from harness.commands.serving import Running, Serving, serving
 from harness.errors import UsageError
 
 
@@ -60,6 +61,8 @@ def generate(
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 512,
     draft_tokens: Annotated[int, typer.Option(min=0, help="tokens guessed a step; 0 guesses nothing")] = 0,
     draft: Annotated[Path | None, typer.Option(help="checkpoint that guesses, not what was said before")] = None,
+    disaggregated: Annotated[bool, typer.Option("--disaggregated", help="prompt and answer by an engine each")] = False,
+    over_tcp: Annotated[bool, typer.Option("--over-tcp", help="those engines in processes of their own")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run a checkpoint on a prompt, token by token; the pools' figures follow on standard error.
@@ -69,38 +72,34 @@ def generate(
     spec, tokenizer = read_spec(checkpoint), Tokenizer(checkpoint)
     token_ids = tokenizer.encode(_prompt(prompt, prompt_file))
     most = len(token_ids) + max_new_tokens + draft_tokens
-    try:
-        config = EngineConfig(
-            page_size=page_size,
-            full_pages=num_pages(most + 1, page_size) if full_pages is None else full_pages,
-            swa_pages=swa_pages or 0,
-            sliding_window=spec.sliding_window if swa_pages else None,
-            max_running_requests=1,
-            max_context_len=max(2, min(most, spec.max_context_len)),
-            chunk_len=chunk_len,
-            lookahead_tokens=draft_tokens,
-            draft_tokens=draft_tokens,
-        )
-    except ConfigError as error:
-        source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
-        raise UsageError(f"{source}{error}") from error
+    config = _configured(
+        checkpoint,
+        page_size=page_size,
+        full_pages=num_pages(most + 1, page_size) if full_pages is None else full_pages,
+        swa_pages=swa_pages or 0,
+        sliding_window=spec.sliding_window if swa_pages else None,
+        max_running_requests=1,
+        max_context_len=max(2, min(most, spec.max_context_len)),
+        chunk_len=chunk_len,
+        lookahead_tokens=draft_tokens,
+        draft_tokens=draft_tokens,
+    )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
-    ports = Ports(proposer=_proposer(draft, draft_tokens, device, dtype))
-    engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype, ports=ports)
-    answer = _answer(engine, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
+    with serving(config, Running(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
+        answer = _answer(served, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
     if as_json:
         print_json(asdict(answer))
     else:
         ERR.print(_table(answer))
 
 
-def _proposer(checkpoint: Path | None, draft_tokens: int, device: str, dtype: str) -> Proposer | None:
-    """The model of a checkpoint; None where guesses are looked up, or nobody guesses."""
-    if checkpoint is None:
-        return None
-    if not draft_tokens:
-        raise UsageError(f"draft: {checkpoint} is given and draft_tokens is 0; say how many tokens it is to guess")
-    return draft_model(checkpoint, device=device, dtype=dtype)
+def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
+    """Raises UsageError, of what the checkpoint says with its file."""
+    try:
+        return EngineConfig(**settings)
+    except ConfigError as error:
+        source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
+        raise UsageError(f"{source}{error}") from error
 
 
 def _prompt(text: str | None, file: Path | None) -> str:
@@ -116,17 +115,17 @@ def _prompt(text: str | None, file: Path | None) -> str:
 
 
 def _answer(
-    engine: Engine, token_ids: list[int], sampling: SamplingParams, stream: TextStream, *, is_told: bool
+    served: Serving, token_ids: list[int], sampling: SamplingParams, stream: TextStream, *, is_told: bool
 ) -> Answer:
     """Step until the end; each piece of text is printed as soon as it is known."""
-    engine.submit(token_ids, sampling)
+    served.server.submit(token_ids, sampling)
     answer = Answer(len(token_ids), [], "", "", 0, {})
-    peaks = dict.fromkeys(engine.memory.store.pools, 0)
-    while not answer.finish_reason:
-        outputs = engine.step()
+    peaks = Counter[str]()
+    while served.server.has_work:
+        outputs = served.server.step()
         answer.steps += 1
-        for ledger in engine.memory.ledgers.ledgers:
-            peaks[ledger.name] = max(peaks[ledger.name], ledger.capacity - ledger.num_free)
+        for name, ledger in _ledgers(served):
+            peaks[name] = max(peaks[name], ledger.capacity - ledger.num_free)
         for output in outputs:
             answer.token_ids += output.token_ids
             piece = stream.add(output.token_ids)
@@ -141,18 +140,24 @@ def _answer(
         raise UsageError(f"the prompt of {len(token_ids)} tokens cannot be answered: {answer.finish_reason}")
     if is_told:
         OUT.file.write("\n")
-    answer.pools = _figures(engine, peaks)
+    answer.pools = _figures(served, peaks)
     return answer
 
 
-def _figures(engine: Engine, peaks: dict[str, int]) -> dict[str, PoolFigures]:
+def _ledgers(served: Serving) -> Iterator[tuple[str, Ledger]]:
+    for side, engine in served.engines.items():
+        for ledger in engine.memory.ledgers.ledgers:
+            yield side + ledger.name, ledger
+
+
+def _figures(served: Serving, peaks: Mapping[str, int]) -> dict[str, PoolFigures]:
     """Nobody runs any more, so that what is not free is the cache's."""
     figures = {}
-    for ledger in engine.memory.ledgers.ledgers:
-        kv = engine.memory.store.kv(ledger.name)
-        figures[ledger.name] = PoolFigures(
-            ledger.capacity, peaks[ledger.name], ledger.capacity - ledger.num_free, kv.numel() * kv.element_size()
-        )
+    for side, engine in served.engines.items():
+        for ledger in engine.memory.ledgers.ledgers:
+            name, kv = side + ledger.name, engine.memory.store.kv(ledger.name)
+            cached, num_bytes = ledger.capacity - ledger.num_free, kv.numel() * kv.element_size()
+            figures[name] = PoolFigures(ledger.capacity, peaks[name], cached, num_bytes)
     return figures
 
 

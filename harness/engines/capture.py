@@ -10,6 +10,7 @@ from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
 from engine_under_test.sessions.controller import Sessions
 from harness.engines.memory_walk import MemoryWalk, Outside, same_or_new
+from harness.engines.port import LINKED_MS_PER_STEP
 from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
 from invariants.view import Claims, LaunchView, RequestView, SessionView, Snapshot
 
@@ -28,9 +29,10 @@ class EngineCapture:
 
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
-        records = engine.scheduler.custody.records + engine.scheduler.custody.sessions.records
-        walk.visit(records, outside, engine.scheduler.custody.departures.waiting, engine.scheduler.loading.under_way)
-        flights, custody = engine.scheduler.pipeline.flights, engine.scheduler.custody
+        custody = engine.scheduler.custody
+        records = custody.with_row + custody.sessions.records
+        walk.visit(records, outside, custody.departures.waiting, engine.scheduler.loading.under_way)
+        flights = engine.scheduler.pipeline.flights
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
         return Snapshot(
@@ -48,7 +50,7 @@ class EngineCapture:
             engine.scheduler.is_paused,
             walk.transfers,
             walk.host_pools,
-            _session_views(engine.scheduler.custody.sessions),
+            _session_views(custody.sessions),
         )
 
 
@@ -74,6 +76,8 @@ def limits_of(config: EngineConfig) -> Limits:
         writes_back=bool(config.host_pools) and config.host_policy == "write_back",
         draft_len=config.draft_tokens,
         timeout_ms=config.request_timeout_ms,
+        role=config.role,
+        ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
     )
 
 
@@ -95,6 +99,7 @@ def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
         ("waiting", list(scheduler.waiting)),
         ("loading", list(scheduler.loading)),
         ("running", scheduler.running),
+        ("linked", scheduler.custody.other_side.requests),
     ]
     if scheduler.chunked:
         places.append(("chunked", [scheduler.chunked]))

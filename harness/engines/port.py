@@ -7,6 +7,8 @@ from fakes.faults import FaultPlan
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
+LINKED_MS_PER_STEP = 1  # what is sent needs a while, and who waits for it looks at the clock
+
 
 class Submission(NamedTuple):
     """A request as a client would send it."""
@@ -17,6 +19,7 @@ class Submission(NamedTuple):
     priority: int
     namespace: int
     session: int = 0  # whose turn it is; 0: of none
+    room: int = 0  # where another engine has its part in it; 0: nowhere
 
 
 class Streamed(NamedTuple):

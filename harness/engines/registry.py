@@ -7,6 +7,7 @@ from engine_under_test.config import EngineConfig
 from harness.driver import Driver
 from harness.engines.host_system import HostSystem
 from harness.engines.ledger_system import LedgerSystem
+from harness.engines.pair_system import side_systems
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem, System
 from harness.engines.tree_system import TreeSystem
@@ -23,7 +24,10 @@ MACHINES: dict[str, Callable[[EngineConfig], System]] = {
     "ledger": LedgerSystem,
     "tree": TreeSystem,
     "host": HostSystem,
+    "pd": _own_engine,
 }
+PAIRS = {"pd": side_systems}  # the machines that drive engines which are linked
+ROLES_OF = {"pd": ("prefill", "decode")}  # what the engines of a machine are, where that is not both
 
 
 ENGINES = ("swarden",)  # what `engine` can stand for
@@ -39,5 +43,7 @@ def build_driver(
 ) -> Driver:
     """A driver over fresh systems, one per configuration; those of RUN_MODELS with a `model`, a name of MODELS."""
     assert not model or machine in RUN_MODELS, f"machine {machine} runs no model, and {model} is asked for"
+    if machine in PAIRS:
+        return Driver(PAIRS[machine](configs), keep_digests=keep_digests, tell=tell)
     build = partial(_own_engine, model=model) if model else MACHINES[machine]
     return Driver([build(config) for config in configs], keep_digests=keep_digests, tell=tell)

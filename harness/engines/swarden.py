@@ -5,19 +5,22 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import invariants.events as seen
-from engine_under_test import draft_events, events, session_events
+from engine_under_test import draft_events, events, handover_events, session_events
 from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.frames import FrameDamaged, decode, encode
 from engine_under_test.engine import create_engine
 from engine_under_test.host.copier import HostCopier
+from engine_under_test.messages import Message
 from engine_under_test.model.runner import ModelForward
-from engine_under_test.ports import Forward, Ports
+from engine_under_test.ports import Forward, Link, Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.backing import FakeBacking
-from fakes.catalog import FAULTS
+from fakes.catalog import BETWEEN_ENGINES, FAULTS
 from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward, TagRead, TagWritten
 from fakes.host import UnsteadyHostStore
+from fakes.link import UnsteadyLink
 from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
 from harness.engines.capture import EngineCapture
@@ -71,6 +74,14 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
     events.Resumed: seen.Resumed,
     draft_events.Proposed: seen.Proposed,
     draft_events.Verified: seen.Verified,
+    handover_events.Reserved: seen.Reserved,
+    handover_events.Invited: seen.Invited,
+    handover_events.Sent: seen.Sent,
+    handover_events.HandedOver: seen.HandedOver,
+    handover_events.Filled: seen.Filled,
+    handover_events.TakenOver: seen.TakenOver,
+    handover_events.SetAside: seen.SetAside,
+    handover_events.LetGo: seen.LetGo,
     session_events.SessionOpened: seen.SessionOpened,
     session_events.Lent: seen.Lent,
     session_events.Kept: seen.Kept,
@@ -129,16 +140,28 @@ class ReferenceModel:
         return reference.sampled_token(sums, VOCABULARY)
 
 
+def damaged(message: Message) -> Message | None:
+    """What came of a message with a bit of its frame turned over; None where the other end sees that."""
+    frame = bytearray(encode(message))
+    frame[len(frame) // 2] ^= 1
+    try:
+        return decode(bytes(frame))
+    except FrameDamaged:
+        return None
+
+
 class SwardenEngine:
     """Our engine behind EnginePort, on fakes alone, or with a tiny `model` of that name in the place of the stand-in.
 
-    With a model freed pages are poisoned: it has no tags by which one could tell who reads them.
+    With a model freed pages are poisoned: it has no tags by which one could tell who reads them.  One side of a
+    pair has a `link` to the other, which is not to be relied on.
     """
 
-    def __init__(self, config: EngineConfig, model: str = "") -> None:
+    def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
         self._events = EventLog()
         self.drafts: DraftPort | None = None
-        self.faults = FaultPlan(FAULTS, tell=lambda fault: self._events.notice(seen.Fired(fault)))
+        known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
+        self.faults = FaultPlan(known, tell=lambda fault: self._events.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
         steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self._events.notice)
@@ -149,6 +172,7 @@ class SwardenEngine:
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
             self._proposer(config) if config.draft_tokens and not model else None,
+            UnsteadyLink(link, self.faults, damaged) if link is not None else None,
         )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         if self._engine.memory.host is not None:
@@ -156,7 +180,8 @@ class SwardenEngine:
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
-        self.sessions: SessionPort | None = self._engine
+        self.sessions: SessionPort | None = self._engine if link is None else None
+        self.other_side = self._engine.scheduler.custody.other_side
         self._steps = 0
 
     @property
@@ -169,13 +194,16 @@ class SwardenEngine:
         return reference.Reference(VOCABULARY if self._compared is None else 0, windows)
 
     def submit(self, submission: Submission) -> int:
-        request_id = self._engine.submit(
-            submission.tokens,
-            SamplingParams(submission.max_new_tokens, submission.stop),
-            namespace=submission.namespace,
-            priority=submission.priority,
-            session=submission.session,
-        )
+        sampling = SamplingParams(submission.max_new_tokens, submission.stop)
+        tokens, namespace, priority = submission.tokens, submission.namespace, submission.priority
+        if submission.room:
+            request_id = self._engine.submit_to_room(
+                submission.room, tokens, sampling, namespace=namespace, priority=priority
+            )
+        else:
+            request_id = self._engine.submit(
+                tokens, sampling, namespace=namespace, priority=priority, session=submission.session
+            )
         if self._compared is not None:
             self._compared.submitted(request_id, submission.tokens)
         return request_id

@@ -9,7 +9,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.units import align_up, lookback, num_pages
-from fakes.catalog import FAULTS
+from fakes.catalog import BETWEEN_ENGINES, FAULTS
 from harness.ops import MAX_STEPS_PER_OP, Accept, Heal, Inject, Op, Recipe, Step
 
 PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
@@ -22,6 +22,7 @@ MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
 TIMEOUT_MS = 100
 IDLE_SHARES = (1.0, 0.5, 0.1)
+WITHIN_AN_ENGINE = tuple(fault for fault in FAULTS if fault not in BETWEEN_ENGINES)
 OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
 
 
@@ -131,12 +132,10 @@ def stop_sets() -> SearchStrategy[tuple[int, ...]]:
     return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
 
 
-def fault_sets() -> SearchStrategy[tuple[str, ...]]:
+def fault_sets(faults: Sequence[str] = WITHIN_AN_ENGINE) -> SearchStrategy[tuple[str, ...]]:
     """The first coin of a run: which faults it has; none in a quarter of them."""
     return st.integers(0, 3).flatmap(
-        lambda coin: (
-            st.lists(st.sampled_from(list(FAULTS)), min_size=1, unique=True).map(tuple) if coin else st.just(())
-        )
+        lambda coin: st.lists(st.sampled_from(faults), min_size=1, unique=True).map(tuple) if coin else st.just(())
     )
 
 

@@ -80,8 +80,8 @@ PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
     hunks=(
         Hunk(
             "harness.engines.capture:EngineCapture.capture",
-            healthy="records = engine.scheduler.custody.records",
-            broken="records = [engine.scheduler.custody.record(request) for request in engine.scheduler.running]",
+            healthy="records = custody.with_row",
+            broken="records = [custody.record(request) for request in engine.scheduler.running]",
         ),
     ),
     caught_by=("each_unit_has_one_owner", "requests_are_in_one_place", "pools_conserve_their_units"),

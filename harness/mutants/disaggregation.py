@@ -1,18 +1,161 @@
-"""Bugs of prefill and decode on engines of their own, which are to come."""
+"""Bugs of prefill and decode on engines of their own."""
 
 from functools import partial
 
-from harness.mutants.unplanted import Waiting
+from harness.mutants.mutant import Hunk, Mutant
 
-in_disaggregation = partial(Waiting, capability="disaggregation")
+PREFILL = "engine_under_test.disaggregation.prefill:PrefillSide"
+DECODE = "engine_under_test.disaggregation.decode:DecodeSide"
+INCOMING = "engine_under_test.disaggregation.decode:Incoming"
+in_a_pair = partial(Mutant, machine="pd")
 
-WHOLE_PROMPT_TAKEN_FOR_DECODE = in_disaggregation(
-    "B73", "sglang pulls 24036 and 24857: the decode side took windowed pages for the whole prompt"
+WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
+    id="B73",
+    source="sglang pulls 24036 and 24857: the decode side took windowed pages for the whole prompt",
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="num_windowed=tail", broken="num_windowed=count"),),
+    caught_by=("a_decode_side_takes_what_it_lacks", "an_empty_decode_side_makes_room"),
 )
-TAIL_WITHOUT_ITS_FLAG = in_disaggregation(
-    "B75", "sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages"
+TAIL_WITHOUT_ITS_FLAG = in_a_pair(
+    id="B75",
+    source="sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages",
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="one.length, frontier)", broken="one.length, 0)"),),
+    caught_by=("windowed_pages_go_with_the_frontier", "AccountingError"),
 )
-WHOLE_PROMPT_PRICED = in_disaggregation(
-    "B78", "sglang pull 37506: a preallocation priced the whole prompt in every pool, and what fitted was refused"
+WHOLE_PROMPT_PRICED = in_a_pair(
+    id="B78",
+    source="sglang pull 37506: a preallocation priced the whole prompt in every pool, and what fitted was refused",
+    hunks=(
+        Hunk(
+            f"{DECODE}._make_room_for",
+            healthy="self._fits(need,",
+            broken="self._fits(dict.fromkeys(need, max(need.values())),",
+        ),
+    ),
+    caught_by=("an_empty_decode_side_makes_room",),
 )
-DRAFT_WINDOW_IS_NOT_SENT = in_disaggregation("B80", "sglang pull 30461: the draft model's window was not transferred")
+WINDOW_IS_NOT_SENT = in_a_pair(
+    id="B80",
+    source="sglang pull 30461: the window of one kind of layers was not transferred, and readers found what was there",
+    hunks=(
+        Hunk(
+            f"{DECODE}._make_room_for",
+            healthy="one.missing[pool.name] = set(due)",
+            broken="one.missing[pool.name] = set(due) if pool.window is None else set()",
+        ),
+    ),
+    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference"),
+)
+PREFIX_WINDOW_CHARGED_WHOLE = in_a_pair(
+    id="S163",
+    source="found here by random traffic: the window of a cached prefix was locked though its prompt reads a later one",
+    hunks=(Hunk(f"{DECODE}._make_room_for", healthy="frontier=frontier", broken="frontier=0"),),
+    caught_by=("an_empty_decode_side_makes_room",),
+)
+LET_GO_BEFORE_IT_HAS_COME = in_a_pair(
+    id="S164",
+    source="a prefill side that gives its pages back when all is sent, not when it has come",
+    hunks=(
+        Hunk(
+            f"{PREFILL}.inherits",
+            healthy="self._link.send(one.finale)",
+            broken="self._link.send(one.finale)\n    self._scheduler.custody.departures.release(record, cause='sent')",
+        ),
+    ),
+    caught_by=("transfers_end_in_the_open", "each_unit_has_one_owner", "rows_hold_the_pages_of_their_record"),
+)
+ABORTED_IN_TRANSFER_STAYS = in_a_pair(
+    id="S165",
+    source="sglang issue 9817: an abort while a prompt was on its way left what was reserved for it behind",
+    hunks=(
+        Hunk(
+            f"{DECODE}.ended",
+            healthy="self._scheduler.custody.departures.release(one.record, cause=reason)",
+            broken="pass",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner", "transfers_end_in_the_open", "pools_conserve_their_units"),
+)
+REFUSED_ROOM_KEEPS_ITS_LOCK = in_a_pair(
+    id="S166",
+    source="sglang pull 26218: the lock on a matched prefix was not given back where no room could be had behind it",
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="self._cache.unlock(receipt)", broken="pass"),),
+    caught_by=("locks_equal_their_receipts", "receipts_belong_to_holders", "drained_pools_are_full"),
+)
+TAKEN_OVER_WITH_PAGES_MISSING = in_a_pair(
+    id="S167",
+    source="a decode that begins when the last message has come, though some before it have not",
+    hunks=(Hunk(f"{INCOMING}.is_whole", healthy="not any(self.missing.values()) and", broken="True and"),),
+    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference"),
+)
+SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
+    id="S168",
+    source="found here by random traffic: what came of a window was published up to where more of it would be read",
+    hunks=(
+        Hunk(
+            f"{DECODE}.withholds",
+            healthy="return window is not None and",
+            broken="return False and window is not None and",
+        ),
+    ),
+    caught_by=("inserted_prefixes_match", "locked_windows_are_live"),
+)
+SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
+    id="S169",
+    source="pages that are read for the other side one place too early, from the second chunk on",
+    hunks=(
+        Hunk(
+            f"{PREFILL}._ship",
+            healthy="record.handles[due.start : due.stop]",
+            broken="record.handles[max(0, due.start - 1) : due.stop - (due.start > 0)]",
+        ),
+    ),
+    caught_by=("what_is_sent_is_held", "every_slot_read_holds_its_prefix"),
+)
+LATE_COMERS_FIRST = in_a_pair(
+    id="S170",
+    source="a queue for room that is served from its end",
+    hunks=(
+        Hunk(
+            f"{DECODE}.take_in",
+            healthy="self._queue.append(Incoming(request))",
+            broken="self._queue.insert(0, Incoming(request))",
+        ),
+    ),
+    caught_by=("room_is_made_in_order",),
+)
+COMES_BACK_AT_ITS_PROMPT = in_a_pair(
+    id="S171",
+    source="a decode that comes back from where it was set aside as if it had said nothing yet",
+    hunks=(
+        Hunk(
+            f"{INCOMING}.length",
+            healthy="self.request.prompt_len if self.aside is None else len(self.request.tokens) - 1",
+            broken="self.request.prompt_len",
+        ),
+    ),
+    caught_by=("what_is_taken_over_was_computed", "computation_goes_on_where_it_stopped"),
+)
+FILLED_ONE_PLACE_OFF = in_a_pair(
+    id="S172",
+    source="what comes of the second page and on is written one page before its own",
+    hunks=(
+        Hunk(
+            "engine_under_test.disaggregation.payload:write_pages",
+            healthy="[handles[index] for index in wanted]",
+            broken="[handles[max(0, index - 1)] for index in wanted]",
+        ),
+    ),
+    caught_by=("what_comes_fills_what_is_reserved", "every_slot_read_holds_its_prefix"),
+)
+SET_ASIDE_AND_FORGOTTEN = in_a_pair(
+    id="S173",
+    source="a decode that gave its pages back and stands in no queue",
+    hunks=(Hunk(f"{DECODE}.sets_aside", healthy="self._queue.insert(", broken="(lambda *_: None)("),),
+    caught_by=("who_is_set_aside_waits_for_room",),
+)
+GIVEN_BACK_WITHOUT_A_WORD = in_a_pair(
+    id="S174",
+    source="what was reserved for a request that ended is given back, and whoever watches is not told",
+    hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, reason))", broken="pass"),),
+    caught_by=("transfers_end_in_the_open",),
+)

@@ -13,11 +13,11 @@ PEERS_OUTLIVE_THEIR_PAGES = Mutant(
         Hunk(f"{PAIRED}._free_peers", healthy=CLEARED, broken="pass"),
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, handles, follower.take_checked(count, owner=owner))",
+            healthy="self._pair(follower, handles[count - len(pages) :], pages)",
             broken=(
-                "pages = follower.take_checked(count, owner=owner)\n        "
-                "peers = self.pages_of(follower.name, handles)\n        "
-                "self._pair(follower, handles, [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:])"
+                "peers = self.pages_of(follower.name, handles)[count - len(pages):]\n        "
+                "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
+                "self._pair(follower, handles[count - len(pages) :], kept)"
             ),
         ),
     ),
@@ -64,11 +64,8 @@ TWO_PAGES_SHARE_A_PEER = Mutant(
     hunks=(
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, handles, follower.take_checked(count, owner=owner))",
-            broken=(
-                "pages = follower.take_checked(count, owner=owner)\n        "
-                "self._pair(follower, handles, [*pages[:1], *pages[:-1]])"
-            ),
+            healthy="self._pair(follower, handles[count - len(pages) :], pages)",
+            broken="self._pair(follower, handles[count - len(pages) :], [*pages[:1], *pages[:-1]])",
         ),
     ),
     caught_by=(

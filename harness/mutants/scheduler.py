@@ -42,9 +42,9 @@ SHORTAGE_RETRACTS_AT_ONCE = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._evict_for_decode",
-            healthy="return self.custody.evict(self._admission.decode_need(self._going_on()))",
+            healthy="return self.custody.evict(self.admission.decode_need(self.going_on()))",
             broken=(
-                "need = self._admission.decode_need(self._going_on())\n    "
+                "need = self.admission.decode_need(self.going_on())\n    "
                 "free = {book.name: book.num_free for book in self.custody._memory.ledgers.ledgers}\n    "
                 "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}"
             ),
@@ -70,7 +70,11 @@ LAST_ONE_DOES_NOT_FIT = Mutant(
     id="B43",
     source="sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
     hunks=(
-        Hunk(f"{SCHEDULER}._make_room", healthy="if short and not self.loading.under_way:", broken="if False:"),
+        Hunk(
+            f"{SCHEDULER}._make_room",
+            healthy="if short and self.running and not self.loading.under_way:",
+            broken="if False:",
+        ),
         Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return True"),
     ),
     caught_by=("admitted_work_never_runs_out",),
@@ -125,9 +129,9 @@ CHUNK_TAKES_TWO_PLACES = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._plan_waiting",
-            healthy="for request in self._admission.in_order(self.waiting):\n",
+            healthy="for request in self.admission.in_order(self.waiting):\n",
             broken=(
-                "for request in self._admission.in_order(self.waiting):\n        "
+                "for request in self.admission.in_order(self.waiting):\n        "
                 "if self.chunked and len(self.active) + len(admitted) + 2 > self._config.max_running_requests:\n"
                 "            break\n"
             ),

@@ -20,7 +20,7 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
 ENDED_INSTEAD_OF_RETRACTED = Mutant(
     id="S54",
     source="a shortage that ends the first who runs, where retracting another would do",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="len(self.active) <= 1:", broken="len(self.active) <= 99:"),),
+    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="len(self.active) <= 1 and", broken="len(self.active) <= 99 and"),),
     caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
 )
 
@@ -106,14 +106,14 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
 PAUSE_WITHOUT_A_WORD = Mutant(
     id="S123",
     source="a pause of which whoever watches the engine is not told",
-    hunks=(Hunk(f"{SCHEDULER}.pause", healthy="if self._observer:", broken="if not self._observer:"),),
+    hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(Paused())", broken="pass"),),
     caught_by=("a_paused_engine_stands_still",),
 )
 
 RESUMED_WITHOUT_A_WORD = Mutant(
     id="S124",
     source="the end of a pause, of which whoever watches the engine is not told",
-    hunks=(Hunk(f"{SCHEDULER}.resume", healthy="if self._observer:", broken="if not self._observer:"),),
+    hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(Resumed())", broken="pass"),),
     caught_by=("a_paused_engine_stands_still",),
 )
 
@@ -124,7 +124,11 @@ ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
         Hunk(
             f"{SCHEDULER}._make_room", healthy="_for_decode()) and not self.loading.under_way", broken="_for_decode())"
         ),
-        Hunk(f"{SCHEDULER}._make_room", healthy="if short and not self.loading.under_way", broken="if short"),
+        Hunk(
+            f"{SCHEDULER}._make_room",
+            healthy="if short and self.running and not self.loading.under_way",
+            broken="if short",
+        ),
         Hunk(f"{SCHEDULER}._settle", healthy="return not self.loading.under_way", broken="return True"),
     ),
     caught_by=("only_who_cannot_go_on_runs_out_of_memory",),

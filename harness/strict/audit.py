@@ -117,7 +117,7 @@ class Audit:
             if not self._rows.counts[owner]:
                 found += [one for book in self._books.values() if book.counts[owner] for one in _left(book, owner)]
         self._moved.clear()
-        records = self._engine.scheduler.custody.records
+        records = self._engine.scheduler.custody.with_row
         if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
             gone = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
             found += [one for owner in sorted(gone) for one in _left(self._rows, owner)]

@@ -76,7 +76,7 @@ class Sums:
             if ledger.num_free + self._num_copied(component) + self._num_backed_up(component) != ledger.capacity
         ]
         rows_are_wrong = (
-            self._rows.num_free + len(self._custody.records) + _num_fenced(self._rows) != self._rows.capacity
+            self._rows.num_free + len(self._custody.with_row) + _num_fenced(self._rows) != self._rows.capacity
         )
         if not wrong and not wrong_on_host and not rows_are_wrong:
             return ()
@@ -124,10 +124,10 @@ class Sums:
 
     def _records(self) -> list[KVRecord]:
         """Of all who hold KV: requests, and sessions between their turns."""
-        return self._custody.records + self._custody.sessions.records
+        return self._custody.with_row + self._custody.sessions.records
 
     def _rows_view(self) -> PoolView:
-        records = self._custody.records
+        records = self._custody.with_row
         return _pool_view(
             self._rows, "row", [Holding(Owner(*record.owner), (record.row,), cached=False) for record in records]
         )

@@ -135,11 +135,13 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
 
     assert str(caught.value) == (
         "pages: no such field; the fields are chunk_len, draft_tokens, full_pages, host_full_pages, host_policy, "
-        "host_swa_pages, idle_session_share, load_back_threshold, lookahead_tokens, max_context_len, "
+        "host_swa_pages, idle_session_share, link_retry_ms, link_timeout_ms, load_back_threshold, lookahead_tokens, "
+        "max_context_len, "
         "max_estimated_new_tokens, "
         "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "
         "new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, poison_freed_pages, "
-        "preemption_threshold, prefix_sharing, request_timeout_ms, session_timeout_ms, sliding_window, swa_pages, "
+        "preemption_threshold, prefix_sharing, request_timeout_ms, reserved_decode_tokens, role, "
+        "session_timeout_ms, sliding_window, swa_pages, "
         "waiting_order, "
         "window_eviction_interval"
     )

@@ -130,7 +130,7 @@ BROKEN_HEADERS = [
     (
         "unknown machine",
         HEADER.replace("engine", "tre", 1),
-        f':1: the header: machine is "tre", want engine, ledger, tree, host; {CORRECT}',
+        f':1: the header: machine is "tre", want engine, ledger, tree, host, pd; {CORRECT}',
     ),
     (
         "unknown fault",
@@ -146,6 +146,16 @@ BROKEN_HEADERS = [
         "a model where nothing runs one",
         HEADER.replace("engine", "tree", 1).replace("]}", '],"model":"tiny-gemma3"}'),
         f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
+    ),
+    (
+        "one engine of a pair",
+        HEADER.replace("engine", "pd", 1),
+        ":1: the header: the engines' roles are both, machine pd wants prefill, decode; correct the configurations",
+    ),
+    (
+        "a side without the other",
+        HEADER.replace("{}", '{"role":"decode"}'),
+        ":1: the header: the engines' roles are decode, machine engine wants both; correct the configurations",
     ),
     ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
     ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),

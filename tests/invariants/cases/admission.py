@@ -16,7 +16,9 @@ from invariants.events import (
     Admitted,
     Finished,
     Freed,
+    Invited,
     Launched,
+    LetGo,
     LoadPlanned,
     Parked,
     RanOut,
@@ -26,7 +28,7 @@ from invariants.events import (
     TransferEnded,
 )
 from invariants.limits import ARRIVAL, PRIORITY, Estimates
-from invariants.view import RequestView
+from invariants.view import Owner, RequestView
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
@@ -47,6 +49,8 @@ from tests.invariants.host_builders import BACKED_UP, LOAD, PLANNED, while_copyi
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
 AS_NEEDED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+DECODES = Taken("full", (8,), R1)
+HELD_FOR_ANOTHER_ENGINE = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
 
 
 def arriving(prompt_len, max_new_tokens):
@@ -74,6 +78,11 @@ def planning(*events, limits=None, **parts):
     halved = BEFORE.claims._replace(exact_ratio=0.5)
     state = replace(BEFORE, claims=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
     return idle(*events, before=state)
+
+
+def alone(*events, **parts):
+    """r2 waits where nobody runs, and two pages of swa can be had, one less than it may come to need."""
+    return planning(*events, pools=swapped(BEFORE, "swa", free=[]), **{"requests": (BEFORE.requests or ())[1:]} | parts)
 
 
 def looking_ahead(*events, **parts):
@@ -258,5 +267,28 @@ CASES = [
         "too-little-was-free",
         planning(AS_NEEDED, pools=swapped(BEFORE, "swa", free=[6])),
         ("request r2", "admitted for [0, 5) with 2 to 2 of full, 2 to 3 of swa, yet it does not fit"),
+    ),
+    healthy(
+        who_is_next_is_admitted_if_it_fits,
+        planning(DECODES, LetGo(3, "abort")),
+        "somebody-was-let-go-of-in-the-step",
+    ),
+    healthy(who_is_next_is_admitted_if_it_fits, planning(DECODES, Invited(2, 0)), "invited-in-the-step"),
+    broken(
+        who_is_next_is_admitted_if_it_fits,
+        "nothing-came-from-another-engine",
+        planning(DECODES),
+        ("request r2", "waits, yet there is room for [0, 5) with 2 to 2 of full, 2 to 3 of swa"),
+    ),
+    healthy(
+        who_is_next_is_admitted_if_it_fits,
+        alone(records=HELD_FOR_ANOTHER_ENGINE),
+        "what-is-held-for-another-engine-will-be-had",
+    ),
+    broken(
+        who_is_next_is_admitted_if_it_fits,
+        "nobody-holds-anything",
+        alone(records=()),
+        ("request r2", "waits, yet there is room for [0, 5) with 2 to 2 of full, 2 to 3 of swa"),
     ),
 ]

@@ -6,8 +6,20 @@ from invariants.batches import (
     computation_goes_on_where_it_stopped,
     what_is_committed_has_landed,
 )
-from invariants.events import Admitted, Completed, Failed, Late, Launched, Loaded, Preempted, Retracted, Verified
-from tests.invariants.builders import FLYING, STALE, broken, during, flying_record, healthy, in_flight, records
+from invariants.events import (
+    Admitted,
+    Completed,
+    Failed,
+    Late,
+    Launched,
+    Loaded,
+    Preempted,
+    Retracted,
+    TakenOver,
+    Verified,
+)
+from tests.invariants.builders import FLYING, STALE, broken, during, flying_record, healthy, idle, in_flight, records
+from tests.invariants.cases.handover import GOES_ON, HAS_ROOM
 from tests.invariants.host_builders import LANDED, while_copying
 
 GUESSED_RIGHT = Verified(7, 1, 1, (30, 9))
@@ -16,6 +28,11 @@ ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
 
 LOADED = Loaded(2, 16, (5, 6, 11, 12))
 BEHIND_IT = (Admitted(2, 16, 18, (("full", 1),), (("full", 1),)), Launched(7, ((2, 16, 18), (1, 21, 22))))
+
+
+def taken_over(*events, length=22):
+    """All 22 tokens of r2 have come from another engine; so many are said to have."""
+    return idle(TakenOver(2, length, (3,)), *events, before=HAS_ROOM, after=GOES_ON)
 
 
 def launched(*entries):
@@ -175,5 +192,23 @@ CASES = [
         "not-what-was-loaded",
         while_copying(LOADED),
         ("request r2", "committed_len is 8, what counts ends at 16"),
+    ),
+    healthy(
+        computation_goes_on_where_it_stopped,
+        taken_over(Launched(7, ((1, 21, 22), (2, 22, 23)))),
+        "behind-what-was-taken-over",
+    ),
+    broken(
+        computation_goes_on_where_it_stopped,
+        "over-what-was-taken-over",
+        taken_over(Launched(7, ((1, 21, 22), (2, 8, 22)))),
+        ("request r2", "launch 7 computes [8, 22), launched_len was 22"),
+    ),
+    healthy(what_is_committed_has_landed, taken_over(), "what-was-taken-over"),
+    broken(
+        what_is_committed_has_landed,
+        "not-what-was-taken-over",
+        taken_over(length=21),
+        ("request r2", "committed_len is 22, what counts ends at 21"),
     ),
 ]

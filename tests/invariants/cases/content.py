@@ -20,12 +20,13 @@ from invariants.events import (
     Proposed,
     Read,
     Retracted,
+    TakenOver,
     Verified,
     Written,
 )
 from invariants.reference import Reference, next_tag
 from invariants.view import RequestView
-from tests.invariants.builders import FLYING, HEALTHY, broken, during, healthy, in_flight, reference, tags
+from tests.invariants.builders import BEFORE, FLYING, HEALTHY, broken, during, healthy, idle, in_flight, reference, tags
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
 DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # what token 30 leaves behind r1's position 20
@@ -52,6 +53,12 @@ def misheard():
     heard = reference(21)
     heard.streamed(1, [63 if reference(22).expectations[1].tokens[21] != 63 else 62])
     return heard
+
+
+def taken_over(*tokens):
+    """r1, of whom another engine has computed the prompt and the first token, which its client gets now."""
+    before = replace(BEFORE, requests=(RequestView(1, "linked", 0, 18, 0, 9),))
+    return replace(idle(TakenOver(1, 18, tokens), before=before), reference=reference(19))
 
 
 SAID, TRUE = misheard().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
@@ -185,5 +192,16 @@ CASES = [
         "more-than-it-asked-for",
         in_flight(before={"requests": (RequestView(1, "running", 0, 18, 3, 3),)}),
         ("request r1", "got 4 tokens, it asked for 3"),
+    ),
+    healthy(
+        clients_get_what_passes_computed,
+        taken_over(reference(19).expectations[1].tokens[18]),
+        "what-another-engine-has-computed",
+    ),
+    broken(
+        clients_get_what_passes_computed,
+        "more-than-was-taken-over",
+        taken_over(),
+        ("request r1", "got 1 tokens, 0 results of the step count"),
     ),
 ]

@@ -21,6 +21,7 @@ from tests.invariants.builders import (
     FLYING,
     FLYING_AFTER,
     HEALTHY,
+    R2,
     STALE,
     after,
     broken,
@@ -29,8 +30,10 @@ from tests.invariants.builders import (
     in_flight,
     records,
 )
+from tests.invariants.cases.handover import ROOM
 
 IN_FLIGHT = FLYING_AFTER.launches or ()
+SHORTER = ROOM._replace(allocated_len=10, frontier=4)  # what is to come of it begins in the window of what is here
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
 
 
@@ -217,5 +220,26 @@ CASES = [
         "gone",
         after(records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
         ("request r1", "no swa page for its last token, at position 20"),
+    ),
+    healthy(room_ahead_is_the_lookahead, after(records=(ROOM,)), "for-what-is-to-come-from-another-engine"),
+    broken(
+        room_ahead_is_the_lookahead,
+        "for-a-whole-prompt-that-is-computed-here",
+        after(records=(ROOM._replace(owner=R2),)),
+        ("request r2", "allocated_len 22, launched_len 8, at most 8 with a lookahead of 0"),
+    ),
+    healthy(rows_begin_with_the_tree_path, after(records=(ROOM,)), "behind-what-is-to-come-nobody-reads-the-window"),
+    broken(
+        rows_begin_with_the_tree_path,
+        "another-page-in-the-window-behind-what-is-to-come",
+        after(records=(SHORTER._replace(units=((5, 6, 9), (0, 5, 7))),)),
+        ("swa page 5", "in the row of transfer t2 at page index 1, the tree has 4"),
+    ),
+    healthy(frontiers_spare_the_window, after(records=(ROOM,)), "up-to-the-window-behind-what-is-to-come"),
+    broken(
+        frontiers_spare_the_window,
+        "beyond-the-window-behind-what-is-to-come",
+        after(records=(ROOM._replace(frontier=20),)),
+        ("transfer t2", "frontier 20 at launched_len 22, at most 16"),
     ),
 ]

@@ -1,5 +1,7 @@
 """Locks that nobody holds, and holders without a lock."""
 
+from dataclasses import replace
+
 from invariants.locks import (
     locked_windows_are_live,
     locks_cover_what_is_read,
@@ -9,7 +11,8 @@ from invariants.locks import (
     receipts_belong_to_holders,
 )
 from invariants.view import Owner, ReceiptView
-from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, in_flight, nodes, receipts, records
+from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, in_flight, nodes, receipts, records
+from tests.invariants.cases.handover import HAS_ROOM, RECORDS, ROOM
 from tests.invariants.host_builders import COPYING, RECEIPTS, UNDER_WAY, while_copying, with_node
 
 ALL_RECEIPTS = AFTER.receipts or ()
@@ -133,5 +136,12 @@ CASES = [
             receipts=(*RECEIPTS, ReceiptView(5, R1, 4, ((4, 3), (4,)))),
         ),
         ("node n4", "is a swa tombstone under 2 locks"),
+    ),
+    healthy(locks_cover_what_is_read, idle(before=HAS_ROOM), "behind-what-is-to-come-nobody-reads-the-window"),
+    broken(
+        locks_cover_what_is_read,
+        "the-window-behind-what-is-to-come",
+        idle(before=HAS_ROOM, after=replace(HAS_ROOM, records=(*RECORDS, ROOM._replace(allocated_len=10)))),
+        ("transfer t2", "reads node n3, which receipt 2 does not cover in swa"),
     ),
 ]

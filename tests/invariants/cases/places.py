@@ -6,6 +6,7 @@ from invariants.events import Launched, Paused, Resumed
 from invariants.places import a_paused_engine_stands_still, requests_are_in_one_place
 from invariants.view import Owner, RequestView
 from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, receipts, records
+from tests.invariants.cases.handover import LOCK, ROOM, held_by
 from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, RECORDS, UNDER_WAY, while_copying
 
 NOTHING_OF_R1 = tuple(
@@ -29,6 +30,16 @@ def paused_while_copying(**parts):
     receipts = [one for one in RECEIPTS if one.holder in (BACKUP, LOAD)]
     still = {"records": (), "pools": tuple(pools), "receipts": tuple(receipts)} | parts
     return while_copying(Paused(), **still, is_paused=True)
+
+
+def paused_with_room(owner):
+    """A pause begins while r2 is to come from another engine, on room that is the owner's."""
+    pools = [replace(pool, holdings=[one for one in pool.holdings if one.owner != R1]) for pool in held_by(owner)]
+    return paused(
+        records=(ROOM._replace(owner=owner),),
+        pools=tuple(pools),
+        receipts=(*LEFT_TO_A_FENCE, LOCK._replace(holder=owner)),
+    )
 
 
 CASES = [
@@ -114,5 +125,16 @@ CASES = [
         paused_while_copying(records=RECORDS[1:], receipts=RECEIPTS[1:]),
         ("request r2", "has row 2 in a pause"),
         ("receipt 4", "is out in a pause, held by request r2"),
+    ),
+    healthy(a_paused_engine_stands_still, paused_with_room(ROOM.owner), "what-is-to-come-from-another-engine-comes"),
+    broken(
+        a_paused_engine_stands_still,
+        "keeps-what-has-come-from-another-engine",
+        paused_with_room(R2),
+        ("request r2", "has row 2 in a pause"),
+        ("receipt 2", "is out in a pause, held by request r2"),
+        ("full pages 9, 10, 11, 12", "owned by request r2 in a pause"),
+        ("swa pages 7, 8", "owned by request r2 in a pause"),
+        ("rows row 2", "owned by request r2 in a pause"),
     ),
 ]

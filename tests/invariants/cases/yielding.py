@@ -15,6 +15,7 @@ from invariants.events import (
     Preempted,
     RanOut,
     Retracted,
+    TakenOver,
     TransferBegan,
 )
 from invariants.limits import PRIORITY, Estimates
@@ -128,6 +129,8 @@ def ranked(*events, **changes):
     return idle(*events, before=before)
 
 
+LOSS = "priority 0, 3 outputs, prompt_len 18"  # r1's
+
 CASES = [
     healthy(who_has_least_to_lose_is_retracted, ranked(Retracted(3, 3, ()))),
     healthy(
@@ -139,31 +142,19 @@ CASES = [
         who_has_least_to_lose_is_retracted,
         "the-earlier-one",
         ranked(Retracted(1, 3, ())),
-        (
-            "request r1",
-            "retracted, yet request r3 has less to lose: "
-            "priority 0, 3 outputs, prompt_len 18 and priority 0, 3 outputs, prompt_len 18",
-        ),
+        ("request r1", f"retracted, yet request r3 has less to lose: {LOSS} and {LOSS}"),
     ),
     broken(
         who_has_least_to_lose_is_retracted,
         "the-more-important-one",
         ranked(Retracted(3, 3, ()), num_outputs=0, prompt_len=30, priority=1),
-        (
-            "request r3",
-            "retracted, yet request r1 has less to lose: "
-            "priority 1, 0 outputs, prompt_len 30 and priority 0, 3 outputs, prompt_len 18",
-        ),
+        ("request r3", f"retracted, yet request r1 has less to lose: priority 1, 0 outputs, prompt_len 30 and {LOSS}"),
     ),
     broken(
         who_has_least_to_lose_is_retracted,
         "the-shorter-prompt",
         ranked(Retracted(3, 3, ()), prompt_len=17),
-        (
-            "request r3",
-            "retracted, yet request r1 has less to lose: "
-            "priority 0, 3 outputs, prompt_len 17 and priority 0, 3 outputs, prompt_len 18",
-        ),
+        ("request r3", f"retracted, yet request r1 has less to lose: priority 0, 3 outputs, prompt_len 17 and {LOSS}"),
     ),
     healthy(a_retraction_lets_the_others_go_on, during(Retracted(9, 4, ()), DECODED)),
     healthy(a_retraction_lets_the_others_go_on, during(RETRACTED, requests=()), "nobody-is-left"),
@@ -184,31 +175,16 @@ CASES = [
     healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(priority=2), "as-important"),
     healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(rows=(2,)), "a-row-is-free"),
     healthy(who_is_first_gets_the_place_of_the_less_important, rivalling(swa=(6,)), "a-page-is-lacking-too"),
-    healthy(
-        who_is_first_gets_the_place_of_the_less_important,
-        rivalling(limits={"preemption_threshold": 3}),
-        "not-by-more-than-the-threshold",
-    ),
-    healthy(
-        who_is_first_gets_the_place_of_the_less_important,
-        rivalling(running={"max_new_tokens": 3}),
-        "its-last-token-is-in-flight",
-    ),
-    healthy(
-        who_is_first_gets_the_place_of_the_less_important,
-        rivalling(limits={"mixes_batches": True, "chunk_len": 1}),
-        "no-token-to-prefill",
-    ),
-    healthy(
-        who_is_first_gets_the_place_of_the_less_important,
-        rivalling(running={"place": "chunked"}),
-        "a-prompt-has-begun",
-    ),
-    healthy(
-        who_is_first_gets_the_place_of_the_less_important,
-        rivalling(Completed(7), Launched(8, ())),
-        "results-were-waited-for",
-    ),
+    *[
+        healthy(who_is_first_gets_the_place_of_the_less_important, change, name)
+        for name, change in {
+            "not-by-more-than-the-threshold": rivalling(limits={"preemption_threshold": 3}),
+            "its-last-token-is-in-flight": rivalling(running={"max_new_tokens": 3}),
+            "no-token-to-prefill": rivalling(limits={"mixes_batches": True, "chunk_len": 1}),
+            "a-prompt-has-begun": rivalling(running={"place": "chunked"}),
+            "results-were-waited-for": rivalling(Completed(7), Launched(8, ())),
+        }.items()
+    ],
     broken(
         who_is_first_gets_the_place_of_the_less_important,
         "nobody-gives-way",
@@ -396,5 +372,27 @@ CASES = [
         only_who_cannot_go_on_runs_out_of_memory,
         idle(Finished(1, "out of memory: no page"), before=replace(AFTER, limits=LIMITS._replace(lookahead_len=17))),
         "the-lookahead-does-not-fit",
+    ),
+    healthy(
+        retraction_is_necessary,
+        short(TakenOver(2, 20, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
+        "who-was-taken-over-needs-a-page",
+    ),
+    broken(
+        retraction_is_necessary,
+        "who-was-taken-over-needs-no-page",
+        short(TakenOver(2, 18, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
+        ("request r9", "retracted, yet the next decode step needs 0 of full with 5 free, 0 of swa with 0 free"),
+    ),
+    healthy(
+        who_has_least_to_lose_is_retracted,
+        ranked(Retracted(1, 3, ()), place="linked"),
+        "who-is-with-another-engine-has-nothing-here",
+    ),
+    broken(
+        who_has_least_to_lose_is_retracted,
+        "not-who-was-taken-over",
+        ranked(TakenOver(3, 20, ()), Retracted(1, 3, ()), place="linked"),
+        ("request r1", f"retracted, yet request r3 has less to lose: {LOSS} and {LOSS}"),
     ),
 ]

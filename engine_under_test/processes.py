@@ -1,0 +1,227 @@
+"""A pair of engines in processes of their own, linked over TCP; whoever asks for tokens talks to both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.tcp import TcpLink
+from engine_under_test.engine import Engine, create_engine
+from engine_under_test.errors import EngineError
+from engine_under_test.ports import Ports
+from engine_under_test.request import Generation, Output
+from engine_under_test.sampling import SamplingParams
+
+SIDES = ("prefill", "decode")
+IDLE_S = 0.001  # between two looks at what has come, while there is nothing to do
+MOST_S = 60.0  # until a process that was started says that its engine is there
+
+
+class Asked(NamedTuple):
+    """A request for both sides."""
+
+    room: int
+    token_ids: Sequence[int]
+    sampling: SamplingParams
+    namespace: int
+    priority: int
+
+
+class Built(NamedTuple):
+    """What an engine in a process is built from, all of which can be sent there; `ports` makes those that it gets."""
+
+    config: EngineConfig
+    checkpoint: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    ports: Callable[[], Ports] = Ports
+
+
+def run_side(built: Built, port: int, to_client: Connection) -> None:
+    """A process: an engine that serves what it is asked until nobody can ask any more."""
+    torch.set_num_threads(1)
+    link = TcpLink(port, listens=built.config.role == SIDES[0])
+    ports = replace(built.ports(), link=link)
+    engine = create_engine(
+        built.config, checkpoint=built.checkpoint, device=built.device, dtype=built.dtype, ports=ports
+    )
+    rooms: dict[int, int] = {}
+    try:
+        to_client.send(link.port)
+        while True:
+            while to_client.poll(0.0 if engine.scheduler.has_work else IDLE_S):
+                _take_in(engine, rooms, to_client.recv())
+            heard = engine.step()
+            if outputs := [one._replace(request_id=rooms[one.request_id], logits=()) for one in heard]:
+                to_client.send(outputs)
+            for one in heard:
+                if one.finish_reason is not None:
+                    del rooms[one.request_id]
+    except (EOFError, BrokenPipeError):
+        return
+    finally:
+        link.close()
+
+
+def _take_in(engine: Engine, rooms: dict[int, int], asked: Asked | int) -> None:
+    """A request, or the room of one that nobody wants any more."""
+    if isinstance(asked, Asked):
+        request = engine.submit_to_room(
+            asked.room, asked.token_ids, asked.sampling, namespace=asked.namespace, priority=asked.priority
+        )
+        rooms[request] = asked.room
+    else:
+        for request in [request for request, room in rooms.items() if room == asked]:
+            engine.abort(request)
+
+
+class Side:
+    """One process, which is started again when it has died."""
+
+    def __init__(self, built: Built, port: int = 0) -> None:
+        self.role = built.config.role
+        self.port = port
+        self._built = built
+        self._start()
+
+    def start_again(self) -> None:
+        """With an engine that knows nothing of what was asked before."""
+        self.stop()
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None, f"the {self.role} process was never started"
+        return self._process.pid
+
+    def _start(self) -> None:
+        context = get_context("spawn")
+        self.client, there = context.Pipe()
+        self._process = context.Process(target=run_side, args=(self._built, self.port, there), daemon=True)
+        self._process.start()
+        there.close()
+        try:
+            if not self.client.poll(MOST_S):
+                raise EngineError(f"the {self.role} process has not said for {MOST_S:.0f} s that it is there")
+            self.port = self.client.recv()
+        except EOFError as error:
+            self.stop()
+            raise EngineError(f"the {self.role} process has ended before it was there; see above why") from error
+
+    def ask(self, asked: Asked | int) -> bool:
+        """False where the process has died."""
+        try:
+            self.client.send(asked)
+        except OSError:
+            return False
+        return True
+
+    def heard(self) -> list[Output] | None:
+        """What has come; None where the process has died, and all that it said was heard."""
+        outputs: list[Output] = []
+        try:
+            while self.client.poll():
+                outputs += self.client.recv()
+        except (EOFError, OSError):
+            return outputs or None
+        return outputs
+
+    def stop(self) -> None:
+        self.client.close()
+        self._process.kill()
+        self._process.join()
+
+
+class ProcessPair:
+    """What `Pair` is, with each engine in a process of its own: either may die, and is started again.
+
+    Whoever was served by the decode process then ends with that reason at once.  What the prefill process had not
+    handed over is asked of the new one, and goes on where that is there before the decode side has not heard of it for
+    `link_timeout_ms`.
+    """
+
+    def __init__(self, built: Built) -> None:
+        self.prefill = Side(built._replace(config=built.config.for_side(SIDES[0])))
+        self.decode = Side(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
+        self._num_rooms = 0
+        self._open: dict[int, Asked] = {}  # the requests that have not ended, by room, in order
+        self._begun: set[int] = set()  # the rooms of which something was heard
+        self._ended: list[Output] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._open or self._ended)
+
+    def submit(
+        self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
+    ) -> int:
+        """Queue a request on both sides; its room, by which outputs are told apart."""
+        self._num_rooms += 1
+        asked = Asked(self._num_rooms, list(token_ids), sampling, namespace, priority)
+        for side in (self.prefill, self.decode):
+            if not side.ask(asked):
+                self._revive(side)
+                side.ask(asked)
+        self._open[asked.room] = asked
+        return asked.room
+
+    def abort(self, room: int) -> None:
+        """End a request on the side that clients hear; the other side hears of it from there."""
+        if room in self._open:
+            self.decode.ask(room)
+
+    def step(self) -> list[Output]:
+        """What has come from the processes since this was asked last; waits a moment where nothing has."""
+        wait([self.prefill.client, self.decode.client], timeout=IDLE_S)
+        if self.prefill.heard() is None:
+            self._revive(self.prefill)
+        outputs = self.decode.heard()
+        if outputs is None:
+            self._revive(self.decode)
+        ended, self._ended = self._ended, []
+        outputs = [one for one in [*(outputs or ()), *ended] if one.request_id in self._open]
+        for one in outputs:
+            self._begun.add(one.request_id)
+            if one.finish_reason is not None:
+                del self._open[one.request_id]
+                self._begun.discard(one.request_id)
+        return outputs
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
+        """Serve prompts until the last has ended; what came of each, in order."""
+        generations = [Generation() for _ in prompts]
+        awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
+        while self.has_work:
+            for output in self.step():
+                if output.request_id in awaited:
+                    awaited[output.request_id].add(output)
+        return generations
+
+    def close(self) -> None:
+        """End both processes."""
+        self.prefill.stop()
+        self.decode.stop()
+
+    def _revive(self, side: Side) -> None:
+        """Who was in the dead decode process has ended; who was in the dead prefill process may be served anew."""
+        side.start_again()
+        if side is self.decode:
+            self._ended += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
+        else:
+            for asked in [asked for room, asked in self._open.items() if room not in self._begun]:
+                side.ask(asked)
+
+
+def create_process_pair(
+    config: EngineConfig, *, checkpoint: str | Path, device: str = "cpu", dtype: str = "float32"
+) -> ProcessPair:
+    """Two processes with an engine each, of one configuration, that run the model of a checkpoint directory.
+
+    Raises EngineError where one of them does not come up, with what it said on standard error.
+    """
+    return ProcessPair(Built(config, str(checkpoint), device, dtype))

@@ -1,0 +1,72 @@
+"""What answers a prompt: one engine, or one for the prompt and one for the answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine, create_engine
+from engine_under_test.model.draft import draft_model
+from engine_under_test.pair import create_pair
+from engine_under_test.ports import Ports
+from engine_under_test.processes import create_process_pair
+from engine_under_test.request import Output
+from engine_under_test.sampling import SamplingParams
+from harness.errors import UsageError
+
+
+class Server(Protocol):
+    """Whoever tokens are asked of."""
+
+    def submit(self, token_ids: Sequence[int], sampling: SamplingParams) -> int: ...
+
+    def step(self) -> list[Output]: ...
+
+    @property
+    def has_work(self) -> bool: ...
+
+
+class Serving(NamedTuple):
+    """A server, and of its engines those that are in this process, by what their pools are called after."""
+
+    server: Server
+    engines: Mapping[str, Engine]
+
+
+class Running(NamedTuple):
+    """How a checkpoint is run, and by whom: `draft` is one that guesses, `disaggregated` says by two engines."""
+
+    checkpoint: Path
+    device: str
+    dtype: str
+    draft: Path | None
+    disaggregated: bool
+    over_tcp: bool
+
+
+@contextmanager
+def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
+    """Engines for the body; processes are ended behind it.  Raises UsageError for what does not go together."""
+    checkpoint, device, dtype = running.checkpoint, running.device, running.dtype
+    if running.over_tcp and not running.disaggregated:
+        raise UsageError("--over-tcp: is between two engines; give --disaggregated with it")
+    if running.over_tcp and running.draft is not None:
+        raise UsageError("--draft: cannot be had over TCP; leave it out, and guesses are looked up")
+    if running.draft is not None and not config.draft_tokens:
+        raise UsageError(f"draft: {running.draft} is given and draft_tokens is 0; say how many tokens it is to guess")
+    if running.over_tcp:
+        pair = create_process_pair(config, checkpoint=checkpoint, device=device, dtype=dtype)
+        try:
+            yield Serving(pair, {})
+        finally:
+            pair.close()
+        return
+    proposer = None if running.draft is None else draft_model(running.draft, device=device, dtype=dtype)
+    ports = Ports(proposer=proposer)
+    if running.disaggregated:
+        both = create_pair(config, checkpoint=checkpoint, device=device, dtype=dtype, ports=(Ports(), ports))
+        yield Serving(both, {"prefill ": both.prefill, "decode ": both.decode})
+    else:
+        engine = create_engine(config, checkpoint=checkpoint, device=device, dtype=dtype, ports=ports)
+        yield Serving(engine, {"": engine})

@@ -1,0 +1,163 @@
+"""A model that two engines serve says the same as on one, and its KV goes from one to the other to the bit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.frames import decode, encode
+from engine_under_test.disaggregation.link import InProcessLink
+from engine_under_test.disaggregation.payload import window_start
+from engine_under_test.engine import Engine, create_engine
+from engine_under_test.handover_events import SetAside, TakenOver
+from engine_under_test.messages import Message
+from engine_under_test.model.families import FULL, SLIDING
+from engine_under_test.pair import Pair, create_pair
+from engine_under_test.ports import Ports
+from engine_under_test.request import Generation
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.units import num_pages
+from tests.engine_under_test.builders import MOST_STEPS, Heard
+from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+
+CLOSE = 1e-10
+SHARED = some_tokens(21, seed=1).tolist()
+PROMPTS = [SHARED + some_tokens(3 + 9 * number, seed=10 + number).tolist() for number in range(4)]
+CONFIG = EngineConfig(
+    page_size=4,
+    full_pages=60,
+    max_running_requests=3,
+    max_context_len=128,
+    chunk_len=16,
+    poison_freed_pages=True,
+)
+GREEDY = SamplingParams(10, return_logits=True)
+DRAWN = SamplingParams(10, temperature=0.8, top_p=0.9, top_k=40, seed=3, return_logits=True)
+MODELS = {
+    "gemma3": ("gemma3", {}),
+    "gpt-oss": ("gpt-oss", {}),
+    "qwen3, full only": (
+        "qwen3",
+        {"layer_types": [FULL] * 3, "use_sliding_window": False, "max_window_layers": 3, "sliding_window": None},
+    ),
+    "mistral, swa only": ("mistral", {}),
+    "gemma2, a window of several pages": ("gemma2", {"sliding_window": 15, "layer_types": [SLIDING, FULL, SLIDING]}),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def checkpoint(request, tmp_path_factory) -> Path:
+    family, changes = MODELS[request.param]
+    directory: Path = tmp_path_factory.mktemp(family)
+    write_checkpoint(directory, family, **changes)
+    return directory
+
+
+class Framed:
+    """One end of another link, over which each message goes as bytes."""
+
+    def __init__(self, steady: InProcessLink) -> None:
+        self.receive = steady.receive
+        self._send = steady.send
+
+    def send(self, message: Message) -> None:
+        self._send(decode(encode(message)))
+
+
+def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, heard: Heard | None = None) -> Pair:
+    """A pair whose decode side is heard; its messages are bytes on their way."""
+    here, there = map(Framed, InProcessLink.pair())
+    ports = (Ports(link=here), Ports(link=there, observer=heard))
+    return create_pair(config, checkpoint=checkpoint, dtype="float64", ports=ports)
+
+
+def expected(checkpoint: Path, sampling: SamplingParams) -> list[Generation]:
+    """What one engine says."""
+    return create_engine(CONFIG, checkpoint=checkpoint, dtype="float64").generate(PROMPTS, sampling)
+
+
+def expect_same(answers: Sequence[Generation], wanted: Sequence[Generation]) -> None:
+    """The same tokens, and the same logits wherever both computed them: at the outputs at least."""
+    for answer, one, prompt in zip(answers, wanted, PROMPTS, strict=True):
+        assert (answer.token_ids, answer.finish_reason) == (one.token_ids, "length")
+        both = answer.logits.keys() & one.logits.keys()
+        assert both >= set(range(len(prompt) - 1, len(prompt) + len(one.token_ids) - 1))
+        for position in both:
+            torch.testing.assert_close(answer.logits[position], one.logits[position], atol=CLOSE, rtol=0)
+
+
+def expect_empty(pair: Pair) -> None:
+    for engine in (pair.prefill, pair.decode):
+        engine.flush()
+        books = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
+        assert [(book.name, book.num_free) for book in books] == [(book.name, book.capacity) for book in books]
+
+
+def bits_of(engine: Engine, record: KVRecord, pool: str, *, start: int, end: int) -> torch.Tensor:
+    """What the slots of positions [start, end) hold in one pool, (positions, ...) int64."""
+    memory = engine.memory
+    first, page_dim, page_size = start // memory.page_size, memory.store.page_dim(pool), memory.page_size
+    pages = memory.ledgers.pages_of(pool, record.handles[first : num_pages(end, page_size)])
+    assert all(pages), f"{pool}: no pages for some of positions {start} to {end}: {pages}"
+    kv = memory.store.kv(pool).index_select(page_dim, torch.tensor(pages))
+    slots = kv.movedim((page_dim, page_dim + 1), (0, 1)).flatten(0, 1)
+    return slots[start - first * page_size : end - first * page_size].contiguous().view(torch.int64)
+
+
+def until_taken_over(pair: Pair, heard: Heard) -> None:
+    """Step until the decode side has all of a prompt, and the prefill side still holds it."""
+    for _ in range(MOST_STEPS):
+        if heard.of(TakenOver):
+            return
+        pair.step()
+    raise AssertionError(f"nothing was taken over in {MOST_STEPS} steps")
+
+
+@pytest.mark.parametrize("length", [3, 24, 33], ids=["less than a window", "whole pages", "part of a page"])
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_kv_is_the_same_to_the_bit_on_both_sides(checkpoint, page_size, length):
+    heard = Heard()
+    pair = pair_of(checkpoint, replace(CONFIG, page_size=page_size), heard=heard)
+    pair.generate([SHARED[::-1]], GREEDY)
+    heard.events.clear()
+
+    pair.submit((SHARED + PROMPTS[3])[:length], GREEDY)
+    until_taken_over(pair, heard)
+
+    [held], [taken] = pair.prefill.scheduler.custody.other_side.records, pair.decode.scheduler.custody.records
+    for pool in pair.decode.memory.pools:
+        start = 0 if pool.window is None else window_start(length, window=pool.window, page_size=page_size)
+        there = bits_of(pair.prefill, held, pool.name, start=start, end=length)
+        here = bits_of(pair.decode, taken, pool.name, start=start, end=length)
+        assert torch.equal(here, there)
+        assert here.flatten(1).any(1).all(), "a slot was never written"
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_a_model_says_the_same_on_two_engines(checkpoint, sampling):
+    pair = pair_of(checkpoint)
+
+    answers = pair.generate(PROMPTS, sampling)
+
+    expect_same(answers, expected(checkpoint, sampling))
+    expect_empty(pair)
+
+
+def test_a_model_says_the_same_after_what_it_computed_was_set_aside(checkpoint):
+    heard = Heard()
+    pair = pair_of(checkpoint, heard=heard)
+    answers = {pair.submit(prompt, GREEDY): Generation() for prompt in PROMPTS}
+    pauses = {9: pair.decode.pause, 11: pair.decode.resume}
+
+    for step in range(MOST_STEPS):
+        for output in pair.step():
+            answers[output.request_id].add(output)
+        pauses.get(step, lambda: None)()
+
+    assert len(heard.of(SetAside)) > 1
+    expect_same(list(answers.values()), expected(checkpoint, GREEDY))
+    expect_empty(pair)

@@ -1,0 +1,106 @@
+"""Two engines in processes of their own: they answer as one does, and survive the death of either."""
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import create_engine
+from engine_under_test.errors import EngineError
+from engine_under_test.ports import Ports
+from engine_under_test.processes import Built, ProcessPair
+from engine_under_test.sampling import SamplingParams
+from fakes.forward import FakeForward
+from harness.engines.swarden import ReferenceModel
+
+CONFIG = EngineConfig(
+    page_size=4,
+    full_pages=96,
+    swa_pages=24,
+    sliding_window=9,
+    max_running_requests=4,
+    max_context_len=256,
+    chunk_len=16,
+    link_retry_ms=50,
+    link_timeout_ms=60_000,
+)
+PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 120, 64, 16, 90, 33, 8))]
+ASKED = SamplingParams(12)
+
+
+def unheard(_event) -> None:
+    """Nobody listens in a process of its own."""
+
+
+def fake_ports() -> Ports:
+    return Ports(FakeForward(ReferenceModel(), note=unheard))
+
+
+def failing_ports() -> Ports:
+    raise OSError("no device")
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    return [one.token_ids for one in create_engine(CONFIG, ports=fake_ports()).generate(PROMPTS, ASKED)]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    pair = ProcessPair(Built(CONFIG, ports=fake_ports))
+    yield pair
+    pair.close()
+
+
+def answers(pair: ProcessPair) -> list[list[int]]:
+    return [one.token_ids for one in pair.generate(PROMPTS, ASKED)]
+
+
+def test_they_answer_as_one_engine_does(pair, expected):
+    assert answers(pair) == expected
+
+
+def test_what_the_prefill_process_had_not_handed_over_is_served_by_the_next_one(pair, expected):
+    rooms = [pair.submit(prompt, ASKED) for prompt in PROMPTS]
+    os.kill(pair.prefill.pid, signal.SIGKILL)
+
+    said: dict[int, list[int]] = {room: [] for room in rooms}
+    while pair.has_work:
+        for output in pair.step():
+            said[output.request_id] += output.token_ids
+
+    assert list(said.values()) == expected
+    assert answers(pair) == expected
+
+
+def test_whom_the_decode_process_served_ends_with_the_reason_and_others_are_served_again(pair, expected):
+    rooms = [pair.submit(prompt, ASKED) for prompt in PROMPTS]
+    os.kill(pair.decode.pid, signal.SIGKILL)
+
+    ends = Counter[str | None]()
+    while pair.has_work:
+        ends.update(output.finish_reason for output in pair.step() if output.finish_reason is not None)
+
+    assert ends.total() == len(rooms)
+    assert ends.keys() <= {"the decode process has died", "length"}
+    assert ends["the decode process has died"]
+    assert answers(pair) == expected
+
+
+def test_an_abort_ends_a_request_on_both_sides(pair, expected):
+    room = pair.submit(PROMPTS[2], SamplingParams(100))
+    pair.abort(room)
+
+    ends = []
+    while pair.has_work:
+        ends += [output.finish_reason for output in pair.step() if output.finish_reason is not None]
+
+    assert ends == ["abort"]
+    assert answers(pair) == expected
+
+
+def test_a_process_that_does_not_come_up_is_told():
+    with pytest.raises(EngineError, match=r"^the prefill process has ended before it was there; see above why$"):
+        ProcessPair(Built(CONFIG, ports=failing_ports))
