@@ -1,10 +1,5 @@
 """Random traffic for an engine: a rule per op, and one rule that draws the op."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
-
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -16,7 +11,6 @@ from harness.machines.draws import (
     acceptances,
     configurations,
     fault_sets,
-    on_host,
     ordinals,
     rarely,
     recipes,
@@ -26,6 +20,7 @@ from harness.machines.draws import (
     with_drafts,
     with_sessions,
 )
+from harness.machines.loads import LOADS, Load, Traffic
 from harness.ops import (
     Abort,
     Accept,
@@ -46,98 +41,12 @@ from harness.ops import (
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
+MAX_PRESSURE = 1000  # all that is free
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
 REWINDS = (0, 0, 1, 5, 13, 30)
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
-
-
-Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
-
-
-class Load(NamedTuple):
-    """What the requests of a run are like: how long outputs get, and how important each is.
-
-    Ops of the kinds in `also` come besides those of the traffic.  Pools are so many `times` as large, and
-    `settings` are those without which the engine would hardly ever get into the trouble that the load is for;
-    where `needs_host` there is one, twice as large as the device.
-    """
-
-    outputs: tuple[int, ...]
-    priorities: tuple[int, ...] = (0, 0, 0, 1, 2, -1)
-    also: Traffic = ()
-    times: int = 1
-    settings: Mapping[str, Any] = MappingProxyType({})
-    needs_host: bool = False
-
-    def on(self, config: EngineConfig) -> EngineConfig:
-        """The configuration with the settings of this load."""
-        full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
-        if not self.settings.get("prefix_sharing", True):
-            config = replace(config, host_full_pages=0, host_swa_pages=0)
-        config = replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
-        return on_host(config, 2) if self.needs_host and not config.host_pools else config
-
-
-RIVALS = Load(
-    (16, 8, 4, 24),
-    priorities=(0, 1, 2, 3),
-    also=("contest",) * 6,
-    times=2,
-    settings=MappingProxyType(
-        {"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None}
-    ),
-)
-RIVALS_FOR_PLACES = RIVALS._replace(times=4, settings=MappingProxyType({**RIVALS.settings, "max_running_requests": 2}))
-OVERBOOKED = Load(
-    (16, 24, 8, 4),
-    also=("crowd",) * 3,
-    settings=MappingProxyType(
-        {
-            "new_token_ratio": 0.01,
-            "new_token_ratio_floor": 0.01,
-            "max_running_requests": 4,
-            "prefix_sharing": True,
-            "request_timeout_ms": None,
-        }
-    ),
-)
-FEW_PLACES = Load(
-    (4, 2, 8, 1),
-    times=4,
-    settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
-)
-RETURNING = Load(
-    (16, 2, 24, 1),
-    also=("return",) * 8,
-    settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
-    needs_host=True,
-)
-TALKING = Load(
-    (4, 1, 8, 16),
-    also=("talk",) * 12,
-    times=2,
-    settings=MappingProxyType({"request_timeout_ms": None}),
-)
-TALKING_IN_A_CROWD = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
-PAUSING = Load(
-    (15, 30, 1, 4, 40),
-    also=("pause",) * 6 + ("crowd",) * 3,
-    settings=MappingProxyType({**OVERBOOKED.settings, "chunk_len": 7}),
-)
-# Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
-LOADS = (
-    Load((1, 2, 4, 0, 9)),
-    RIVALS,
-    OVERBOOKED,
-    FEW_PLACES,
-    RETURNING,
-    PAUSING,
-    RETURNING,  # again: what may go wrong there takes many that come together
-    RIVALS_FOR_PLACES,
-    TALKING,
-    TALKING_IN_A_CROWD,
-)
+FAR_BACK = (22, 9, 13, 30, 17)  # tokens that a turn takes back, more than a window mostly
 
 TRAFFICS: tuple[Traffic, ...] = (
     ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "delay", "flush", "trouble"),
@@ -202,7 +111,9 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     if trouble == (slow,) and draw(st.integers(0, 2)):  # while it loads, when those before it have ended
         gives_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
     before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
-    return first, Step(count=4), *others, before, *trouble, *again, Step(), *gives_up, after
+    tight = [Pressure(pool=pool, pages=MAX_PRESSURE) for pool in (0, 1)] * draw(st.integers(0, 1))
+    free = [Pressure(pool=one.pool) for one in tight]  # others get only what they drive from the device meanwhile
+    return first, Step(count=4), *tight, *others, before, *free, *trouble, *again, Step(), *gives_up, after
 
 
 @st.composite
@@ -229,6 +140,16 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
     interrupt = draw(st.sampled_from(interrupts))
     return *opens, turn, before, *interrupt, *((after,) if interrupt else ())
+
+
+@st.composite
+def rewinds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A young session's turn whose window slides far, and one that takes much of it back."""
+    most = draw(st.sampled_from(load.outputs))
+    turn = Turn(recipe=draw(recipes()), max_new_tokens=most, stop=draw(stop_sets()))
+    back = Turn(rewind=draw(st.sampled_from(FAR_BACK)), max_new_tokens=draw(st.sampled_from((1, 4))))
+    steps = (Step(count=8),) * draw(st.integers(2, 3))
+    return OpenSession(), turn, *steps, back, Step(count=draw(st.sampled_from((4, 2)))), CloseSession()
 
 
 @st.composite
@@ -355,6 +276,8 @@ def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...
             return draw(returns(load, faults))
         case "talk":
             return draw(talks(load))
+        case "rewind":
+            return draw(rewinds(load))
         case "accept":
             return (draw(acceptances()),)
         case "abort":

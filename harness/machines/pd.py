@@ -19,7 +19,8 @@ from harness.machines.draws import (
     troubles,
     with_drafts,
 )
-from harness.machines.engine import PRESSURE_PAGES, Load, pauses, submissions
+from harness.machines.engine import PRESSURE_PAGES, pauses, submissions
+from harness.machines.loads import Load
 from harness.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines

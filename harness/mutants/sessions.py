@@ -34,6 +34,7 @@ FRONTIER_OUTLIVES_A_TRIM = Mutant(
         "outputs_equal_the_reference",
         "frontiers_spare_the_window",
         "units_in_flight_are_pinned",
+        "AccountingError",
     ),
 )
 ABORTED_TURN_DESTROYS_ITS_SESSION = Mutant(
@@ -108,7 +109,7 @@ TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
             broken="length = min(len(prompt) - 1, len(self.tokens) + 1)",
         ),
     ),
-    caught_by=("turns_go_on_from_what_is_kept", "every_slot_read_holds_its_prefix"),
+    caught_by=("turns_go_on_from_what_is_kept", "every_slot_read_holds_its_prefix", "AssertionError"),
 )
 CLOSED_UNDER_ITS_TURN = Mutant(
     id="S153",

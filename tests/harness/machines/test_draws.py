@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from engine_under_test.config import EngineConfig
 from fakes.catalog import FAULTS
 from harness.machines.draws import configurations, fault_sets, on_host, troubles
-from harness.machines.engine import LOADS, contests, crowds, pauses
+from harness.machines.engine import contests, crowds, pauses
+from harness.machines.loads import LOADS
 from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
 
 steady = settings(derandomize=True, database=None, deadline=None)
