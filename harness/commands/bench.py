@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import generation, idle_host, pool_growth, shrinking, speculation, strict_overhead
+from harness.bench import disaggregation, generation, idle_host, pool_growth, shrinking, speculation, strict_overhead
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
@@ -23,6 +23,7 @@ class Part(StrEnum):
     GENERATION = "generation"
     HOST = "host"
     SPECULATION = "speculation"
+    DISAGGREGATION = "disaggregation"
 
 
 class Measured(NamedTuple):
@@ -45,7 +46,8 @@ def bench(
 ) -> None:
     """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one;
     our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
-    idle host tier against steps without one; generation with prompt lookup against generation without.
+    idle host tier against steps without one; generation with prompt lookup against generation without; two engines
+    linked over TCP against two linked within their process.
     """
     prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
@@ -55,6 +57,7 @@ def bench(
         Part.GENERATION: lambda: _generation(pairs),
         Part.HOST: lambda: _host(pairs),
         Part.SPECULATION: lambda: _speculation(pairs),
+        Part.DISAGGREGATION: lambda: _disaggregation(pairs),
     }
     measured = []
     with progress() as bar:
@@ -104,6 +107,11 @@ def _host(pairs: int) -> Measured:
 def _speculation(rounds: int) -> Measured:
     savings = speculation.measure_all(rounds=rounds)
     return Measured(speculation.figures(savings), speculation.text(savings))
+
+
+def _disaggregation(rounds: int) -> Measured:
+    costs = disaggregation.measure_all(rounds=rounds)
+    return Measured(disaggregation.figures(costs), disaggregation.text(costs))
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:

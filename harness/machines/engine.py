@@ -220,6 +220,10 @@ class EngineTraffic(Machine):
     def talk(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(talks(self.load)))
 
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(rewinds(self.load)))
+
     @precondition(lambda self: self.guesses)
     @rule(op=acceptances(), count=st.integers(0, 2))
     def accept(self, op: Accept, count: int) -> None:

@@ -53,7 +53,9 @@ class Census:
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        if not self._engine.has_work or any(isinstance(event, Launched) for event in self._events):
+        awaits_another = self._engine.scheduler.custody.other_side.has_work
+        has_launched = any(isinstance(event, Launched) for event in self._events)
+        if not self._engine.has_work or awaits_another or has_launched:
             self._steps_without_forward = 0
         elif not (self._engine.scheduler.is_paused or any(map(_stands_in_the_way, self._events))):
             self._steps_without_forward += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from engine_under_test import draft_events, events, session_events
+from engine_under_test import draft_events, events, handover_events, session_events
 from engine_under_test.engine import Engine
 from harness.fingerprint import slug
 from harness.mutants.catalog import CATALOG
@@ -28,6 +28,7 @@ from harness.ops import (
 from harness.sources import source_hash
 from harness.strict.outside import Outside
 
+ANOTHER_ENGINE = "requests of which another engine does a part"
 LATE, FAILS = "forward.late", "forward.fails"
 
 
@@ -94,6 +95,8 @@ class FlightRecorder:
             events.Failed: lambda _: self._came_true(FAILS),
             events.Refused: self.refused,
             session_events.Lent: lambda _: self._lose("times that a turn went on from what its session kept"),
+            handover_events.HandedOver: lambda _: self._lose(ANOTHER_ENGINE),
+            handover_events.Reserved: lambda _: self._lose(ANOTHER_ENGINE),
             draft_events.Proposed: lambda _: self._lose("guesses of what comes next"),
         }
 
@@ -172,7 +175,7 @@ class FlightRecorder:
         ops = self.ops()
         header = Header(
             machine="engine",
-            engines=[self._engine.config.to_mapping()],
+            engines=[{**self._engine.config.to_mapping(), "role": "both"}],
             source_hash=source_hash(),
             mutant=next((mutant.id for mutant in CATALOG if mutant.is_planted), None),
             faults=sorted({op.fault for op in ops if isinstance(op, Inject) and op.fault}),

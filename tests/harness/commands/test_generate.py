@@ -14,6 +14,7 @@ from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.commands.test_commands import swarden
 
+SIDES = ["decode full", "decode swa", "prefill full", "prefill swa"]
 PROMPT = "Two pools with two lifetimes: é."
 
 
@@ -75,6 +76,15 @@ def test_guesses_change_nothing_but_the_steps(checkpoint, answer, guesses):
     told = json.loads(run.stdout)
     assert told["text"] == answer
     assert told["steps"] <= 25
+
+
+@pytest.mark.parametrize("given", [(), ("--over-tcp",), ("--draft-tokens", 3)], ids=["here", "over-tcp", "guesses"])
+def test_two_engines_say_what_one_does(checkpoint, answer, given):
+    run = generate(checkpoint, "--page-size", 4, "--disaggregated", *given, "--json")
+
+    said = json.loads(run.stdout)
+    assert (said["text"], said["finish_reason"]) == (answer, "length")
+    assert sorted(said["pools"]) == ([] if "--over-tcp" in given else SIDES)
 
 
 def test_the_strict_level_applies(checkpoint, answer):

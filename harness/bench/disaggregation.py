@@ -1,0 +1,167 @@
+"""What a link costs: a pair of engines linked over TCP on loopback against the same pair linked within its process.
+
+Both pairs are stepped by one process, so that nothing but the link differs.  Prompts are long and answers short: most
+of what is done beside the prefill is to send.  The bytes are those of frames, against those of the pages that must go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import process_time
+from typing import Any
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.frames import encode
+from engine_under_test.disaggregation.link import InProcessLink
+from engine_under_test.disaggregation.payload import pages_due
+from engine_under_test.disaggregation.tcp import TcpLink
+from engine_under_test.messages import Message
+from engine_under_test.model.checkpoint import read_spec
+from engine_under_test.pair import Pair, create_pair
+from engine_under_test.ports import Link, Ports
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.units import num_pages
+from harness.bench.generation import SHAPES, made
+
+REQUESTS = 8
+PROMPT_LEN = 640
+NEW_TOKENS = 4
+ROUNDS = 3
+PAGE_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """One checkpoint: prompt tokens a second of CPU over each link, bytes a request, and what would be the least."""
+
+    checkpoint: str
+    over_tcp: float
+    within: float
+    bytes_sent: float
+    least_bytes: float
+    page_bytes: int
+    equal_outputs: int
+
+    @property
+    def ratio(self) -> float:
+        return self.over_tcp / self.within
+
+    @property
+    def bytes_ratio(self) -> float:
+        return self.bytes_sent / self.least_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.checkpoint}: {self.ratio:.2f} ({self.over_tcp:.0f} / {self.within:.0f} prompt tokens a second of "
+            f"CPU); {self.bytes_ratio:.4f} of the least bytes ({self.bytes_sent / 2**20:.2f} MiB a request, pages of "
+            f"{self.page_bytes / 2**10:.0f} KiB); {self.equal_outputs} of {REQUESTS} outputs equal"
+        )
+
+
+class Counted:
+    """A link that counts the bytes of what is sent over it."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.num_bytes = 0
+
+    def send(self, message: Message) -> None:
+        self.num_bytes += len(encode(message))
+        self._link.send(message)
+
+    def receive(self) -> list[Message]:
+        return self._link.receive()
+
+
+def prompts(vocab_size: int) -> list[list[int]]:
+    """Each its own, so that nobody has the beginning of another's."""
+    random = Random(0)
+    return [[random.randrange(2, vocab_size) for _ in range(PROMPT_LEN)] for _ in range(REQUESTS)]
+
+
+def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCost:
+    """Both serve the same requests, in turns; the median of some rounds counts."""
+    load, window = prompts(SHAPES[checkpoint]["vocab_size"]), read_spec(directory).sliding_window
+    pages = num_pages(PROMPT_LEN + NEW_TOKENS, PAGE_SIZE) * REQUESTS
+    config = EngineConfig(
+        page_size=PAGE_SIZE,
+        full_pages=pages,
+        swa_pages=pages,
+        sliding_window=window,
+        max_running_requests=REQUESTS,
+        max_context_len=PROMPT_LEN + NEW_TOKENS,
+    )
+    speeds: dict[bool, list[float]] = {True: [], False: []}
+    outputs: dict[bool, list[list[int]]] = {}
+    for _ in range(rounds):
+        for is_tcp in speeds:
+            ends = _tcp_ends() if is_tcp else InProcessLink.pair()
+            pair = _pair(config, directory, ends)
+            began = process_time()
+            outputs[is_tcp] = [one.token_ids for one in pair.generate(load, SamplingParams(NEW_TOKENS))]
+            speeds[is_tcp].append(PROMPT_LEN * REQUESTS / (process_time() - began))
+            for end in ends:
+                if isinstance(end, TcpLink):
+                    end.close()
+    counted = [Counted(end) for end in InProcessLink.pair()]
+    pair = _pair(config, directory, counted)
+    pair.generate(load, SamplingParams(NEW_TOKENS))
+    least = _least_bytes(pair, [len(prompt) for prompt in load])
+    return LinkCost(
+        checkpoint,
+        median(speeds[True]),
+        median(speeds[False]),
+        sum(end.num_bytes for end in counted) / REQUESTS,
+        least / REQUESTS,
+        min(_page_bytes(pair).values()),
+        sum(one == other for one, other in zip(outputs[True], outputs[False], strict=True)),
+    )
+
+
+def measure_all(*, rounds: int = ROUNDS) -> list[LinkCost]:
+    costs = []
+    for checkpoint in SHAPES:
+        with made(checkpoint) as directory:
+            costs.append(measure(checkpoint, directory, rounds=rounds))
+    return costs
+
+
+def figures(costs: Sequence[LinkCost]) -> dict[str, Any]:
+    return {
+        "tcp_ratio": {one.checkpoint: round(one.ratio, 3) for one in costs},
+        "sent_bytes_ratio": {one.checkpoint: round(one.bytes_ratio, 5) for one in costs},
+        "tcp_tokens_per_second": {one.checkpoint: [round(one.over_tcp, 1), round(one.within, 1)] for one in costs},
+    }
+
+
+def text(costs: Sequence[LinkCost]) -> str:
+    return "\n".join(["a pair linked over TCP against one linked within its process:", *map(str, costs)])
+
+
+def _pair(config: EngineConfig, directory: Path, ends: Sequence[Link]) -> Pair:
+    first, second = (Ports(link=end) for end in ends)
+    return create_pair(config, checkpoint=directory, ports=(first, second))
+
+
+def _tcp_ends() -> tuple[TcpLink, TcpLink]:
+    listening = TcpLink(0, listens=True)
+    return listening, TcpLink(listening.port, listens=False)
+
+
+def _page_bytes(pair: Pair) -> dict[str, int]:
+    """By pool, what one page of it holds."""
+    memory = pair.prefill.memory
+    kvs = {pool.name: memory.store.kv(pool.name) for pool in memory.pools}
+    return {name: kv.numel() * kv.element_size() // kv.shape[memory.store.page_dim(name)] for name, kv in kvs.items()}
+
+
+def _least_bytes(pair: Pair, lengths: Sequence[int]) -> int:
+    """Of pools that keep the whole prefix all pages, of the others those of the last window."""
+    of_page = _page_bytes(pair)
+    return sum(
+        of_page[pool.name] * len(pages_due(pool, prefix_len=0, length=length, page_size=PAGE_SIZE))
+        for pool in pair.prefill.memory.pools
+        for length in lengths
+    )

@@ -1,0 +1,35 @@
+"""Over either link the same is said, in as few bytes as there are; how fast is the benchmark's business."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.bench import disaggregation
+from harness.bench.disaggregation import LinkCost, figures, measure, text
+from harness.bench.generation import made
+
+
+@pytest.fixture(scope="module")
+def small() -> LinkCost:
+    with made("tiny") as directory:
+        return measure("tiny", directory, rounds=1)
+
+
+def test_both_say_the_same(small):
+    assert small.equal_outputs == disaggregation.REQUESTS
+    assert min(small.over_tcp, small.within) > 0
+
+
+def test_little_more_is_sent_than_must_be(small):
+    assert 1 < small.bytes_ratio < 1.05
+
+
+def test_the_figures_name_the_checkpoint(small):
+    slow = replace(small, over_tcp=30.0, within=40.0, bytes_sent=102.0, least_bytes=100.0)
+
+    assert figures([slow]) == {
+        "tcp_ratio": {"tiny": 0.75},
+        "sent_bytes_ratio": {"tiny": 1.02},
+        "tcp_tokens_per_second": {"tiny": [30.0, 40.0]},
+    }
+    assert "tiny: 0.75 (30 / 40 prompt tokens a second of CPU); 1.0200 of the least bytes" in text([slow])

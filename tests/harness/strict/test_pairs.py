@@ -1,0 +1,41 @@
+"""The strict check of two engines that serve as one: what is held for the other side is nobody's leak."""
+
+import pytest
+
+from engine_under_test.pair import Pair, create_pair
+from engine_under_test.ports import Ports
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.strict import VARIABLE
+from fakes.forward import FakeForward
+from harness.engines.swarden import ReferenceModel
+from tests.harness.strict.some_traffic import LEVELS, some_config
+
+PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 12, 16, 22))]
+
+
+def fake_ports() -> Ports:
+    return Ports(FakeForward(ReferenceModel(), note=lambda _event: None))
+
+
+@pytest.fixture(params=LEVELS)
+def pair(request, monkeypatch, tmp_path) -> Pair:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, request.param)
+    return create_pair(some_config(max_running_requests=3), ports=(fake_ports(), fake_ports()))
+
+
+def test_a_healthy_pair_is_never_accused(pair):
+    """A checker that found something would raise."""
+    generations = pair.generate(PROMPTS, SamplingParams(9))
+
+    assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)
+    assert not pair.has_work
+
+
+def test_what_is_kept_too_long_is_found(pair):
+    """A page that somebody on the decode side takes and nobody has."""
+    pair.submit(PROMPTS[0], SamplingParams(9))
+    pair.decode.memory.ledgers.anchor._free.popleft()
+
+    with pytest.raises(AssertionError, match=r"pools_conserve_their_units|each_unit_has_one_owner|free list"):
+        pair.generate([], SamplingParams(9))
