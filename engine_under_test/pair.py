@@ -8,7 +8,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.ports import Ports
-from engine_under_test.request import Generation, Output
+from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
 
 
@@ -49,13 +49,7 @@ class Pair:
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
         """Serve prompts until the last has ended, and nothing of them is held on either side; what came of each."""
-        generations = [Generation() for _ in prompts]
-        awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
-        while self.has_work:
-            for output in self.step():
-                if output.request_id in awaited:
-                    awaited[output.request_id].add(output)
-        return generations
+        return serve(self, prompts, sampling)
 
     def _step(self, engine: Engine) -> list[Output]:
         outputs = []

@@ -14,7 +14,7 @@ from engine_under_test.disaggregation.tcp import TcpLink
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.errors import EngineError
 from engine_under_test.ports import Ports
-from engine_under_test.request import Generation, Output
+from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
@@ -194,13 +194,7 @@ class ProcessPair:
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
         """Serve prompts until the last has ended; what came of each, in order."""
-        generations = [Generation() for _ in prompts]
-        awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
-        while self.has_work:
-            for output in self.step():
-                if output.request_id in awaited:
-                    awaited[output.request_id].add(output)
-        return generations
+        return serve(self, prompts, sampling)
 
     def close(self) -> None:
         """End both processes."""

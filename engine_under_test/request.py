@@ -1,7 +1,8 @@
 """A request on its way through the engine, and what its client sees of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -148,3 +149,25 @@ class Request:
             self.setbacks.retractions,
             tuple(unsent.logits),
         )
+
+
+class Server(Protocol):
+    """Whoever tokens are asked of; requests are told apart by what `submit` says."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def submit(self, token_ids: Sequence[int], sampling: SamplingParams) -> int: ...
+
+    def step(self) -> list[Output]: ...
+
+
+def serve(server: Server, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
+    """Ask a server for all of these, and step it until it has no work left; what came of each, in order."""
+    generations = [Generation() for _ in prompts]
+    awaited = dict(zip([server.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
+    while server.has_work:
+        for output in server.step():
+            if output.request_id in awaited:
+                awaited[output.request_id].add(output)
+    return generations

@@ -1,9 +1,9 @@
 """What answers a prompt: one engine, or one for the prompt and one for the answer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
@@ -11,20 +11,8 @@ from engine_under_test.model.draft import draft_model
 from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.processes import create_process_pair
-from engine_under_test.request import Output
-from engine_under_test.sampling import SamplingParams
+from engine_under_test.request import Server
 from harness.errors import UsageError
-
-
-class Server(Protocol):
-    """Whoever tokens are asked of."""
-
-    def submit(self, token_ids: Sequence[int], sampling: SamplingParams) -> int: ...
-
-    def step(self) -> list[Output]: ...
-
-    @property
-    def has_work(self) -> bool: ...
 
 
 class Serving(NamedTuple):
