@@ -188,6 +188,11 @@ class EngineConfig:
                 f"draft_tokens: {self.draft_tokens} with lookahead_tokens {self.lookahead_tokens}, "
                 "which is the room for them; want at most as many"
             )
+        if self.link_timeout_ms <= self.link_retry_ms:
+            raise ConfigError(
+                f"link_timeout_ms: {self.link_timeout_ms} with link_retry_ms {self.link_retry_ms}, "
+                "after which all is said again; want more"
+            )
         if not 0 <= self.idle_session_share <= 1:
             raise ConfigError(f"idle_session_share: {self.idle_session_share}; want 0 to 1")
         if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:

@@ -107,6 +107,7 @@ class Side:
         there.close()
         try:
             if not self.client.poll(MOST_S):
+                self.stop()
                 raise EngineError(f"the {self.role} process has not said for {MOST_S:.0f} s that it is there")
             self.port = self.client.recv()
         except EOFError as error:
@@ -141,21 +142,27 @@ class ProcessPair:
     """What `Pair` is, with each engine in a process of its own: either may die, and is started again.
 
     Whoever was served by the decode process then ends with that reason at once.  What the prefill process had not
-    handed over is asked of the new one, and goes on where that is there before the decode side has not heard of it for
-    `link_timeout_ms`.
+    handed over is asked of the new one, up to `max_forward_retries` times, and goes on where that is there before the
+    decode side has not heard of it for `link_timeout_ms`.
     """
 
     def __init__(self, built: Built) -> None:
         self.prefill = Side(built._replace(config=built.config.for_side(SIDES[0])))
-        self.decode = Side(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
+        try:
+            self.decode = Side(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
+        except EngineError:
+            self.prefill.stop()
+            raise
+        self._max_retries = built.config.max_forward_retries
         self._num_rooms = 0
         self._open: dict[int, Asked] = {}  # the requests that have not ended, by room, in order
         self._begun: set[int] = set()  # the rooms of which something was heard
-        self._ended: list[Output] = []
+        self._heard: list[Output] = []  # and not told yet
+        self._num_tries: dict[int, int] = {}  # how often the prefill process died with a room in it
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open or self._ended)
+        return bool(self._open or self._heard)
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
@@ -163,6 +170,7 @@ class ProcessPair:
         """Queue a request on both sides; its room, by which outputs are told apart."""
         self._num_rooms += 1
         asked = Asked(self._num_rooms, list(token_ids), sampling, namespace, priority)
+        self._listen()  # or who has much to say to us could not hear us, for nobody reads what it says
         for side in (self.prefill, self.decode):
             if not side.ask(asked):
                 self._revive(side)
@@ -178,18 +186,15 @@ class ProcessPair:
     def step(self) -> list[Output]:
         """What has come from the processes since this was asked last; waits a moment where nothing has."""
         wait([self.prefill.client, self.decode.client], timeout=IDLE_S)
-        if self.prefill.heard() is None:
-            self._revive(self.prefill)
-        outputs = self.decode.heard()
-        if outputs is None:
-            self._revive(self.decode)
-        ended, self._ended = self._ended, []
-        outputs = [one for one in [*(outputs or ()), *ended] if one.request_id in self._open]
+        self._listen()
+        heard, self._heard = self._heard, []
+        outputs = [one for one in heard if one.request_id in self._open]
         for one in outputs:
             self._begun.add(one.request_id)
             if one.finish_reason is not None:
                 del self._open[one.request_id]
                 self._begun.discard(one.request_id)
+                self._num_tries.pop(one.request_id, None)
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
@@ -201,14 +206,30 @@ class ProcessPair:
         self.prefill.stop()
         self.decode.stop()
 
+    def _listen(self) -> None:
+        """Take in what has come, and see who has died."""
+        if self.prefill.heard() is None:
+            self._revive(self.prefill)
+        outputs = self.decode.heard()
+        if outputs is None:
+            self._revive(self.decode)
+        else:
+            self._heard += outputs
+
     def _revive(self, side: Side) -> None:
         """Who was in the dead decode process has ended; who was in the dead prefill process may be served anew."""
         side.start_again()
         if side is self.decode:
-            self._ended += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
+            self._heard += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
         else:
             for asked in [asked for room, asked in self._open.items() if room not in self._begun]:
-                side.ask(asked)
+                tries = self._num_tries[asked.room] = self._num_tries.get(asked.room, 0) + 1
+                if tries > self._max_retries:
+                    self.decode.ask(asked.room)
+                    reason = f"the prefill process has died {tries} times with it"
+                    self._heard.append(Output(asked.room, (), reason, 0, 0))
+                else:
+                    side.ask(asked)
 
 
 def create_process_pair(

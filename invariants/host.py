@@ -15,6 +15,7 @@ from invariants.events import (
     CopyDropped,
     Dropped,
     Failed,
+    LetGo,
     Loaded,
     LoadPlanned,
     Removed,
@@ -23,6 +24,7 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
+from invariants.handover import LINKED
 from invariants.matches import CHANGES_CONTENT
 from invariants.prefixes import cached_pages, reachable_len
 from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, NodeView, Owner, PoolView, Snapshot, TransferView
@@ -176,11 +178,11 @@ def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
-    others = [request for request in change.before.requests or () if request.place != WAITING]
+    others = [request for request in change.before.requests or () if request.place not in (WAITING, LINKED)]
     has_room = has_room_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
-        is_alone = is_alone or isinstance(event, (*LEAVINGS, Failed, Completed))  # or may be by now
+        is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now
         if isinstance(event, CHANGES_CONTENT) or (is_alone and not has_room):
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:

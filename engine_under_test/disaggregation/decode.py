@@ -152,9 +152,14 @@ class DecodeSide(OtherSide):
                 held = Pages(message.pool, message.first, message.num_pages, message.pages)
                 self._fill(one, held)
                 self._link.send(Got(message.room, held.pool, held.first, held.num_pages))
+            case Finale() if message.length != one.request.prompt_len:
+                said = f"{message.length} tokens there, {one.request.prompt_len} here; give both sides the same prompt"
+                self._scheduler.end(one.request, f"the prompts differ: {said}")
             case Finale():
                 one.finale = message
                 self._link.send(Alive(message.room))
+            case Ask() if one.aside is None and one.record is not None:
+                self._link.send(Invite(message.room, one.record.protected_len, self._terms))
             case Over() if not one.is_whole:
                 self._fail(one, message.reason)
             case _:

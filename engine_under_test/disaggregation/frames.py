@@ -8,7 +8,7 @@ Numbers are in network order; the checksum (CRC-32) is over everything else.
 import json
 import struct
 import zlib
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 
@@ -67,7 +67,13 @@ def read_rest(fixed: Fixed, data: bytes) -> Message:
     header, payload = data[: fixed.header_len], data[fixed.header_len :]
     if len(data) != fixed.rest_len or _checksum(header, payload) != fixed.checksum:
         raise FrameDamaged("the bytes of a frame do not add up to what it says")
-    fields = json.loads(header)
+    try:
+        return _read(json.loads(header), payload)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise FrameDamaged(f"a frame is whole, and says what nobody here understands: {error}") from error
+
+
+def _read(fields: dict[str, Any], payload: bytes) -> Message:
     kind = KINDS[fields.pop("kind")]
     if kind is Parcel:
         said = fields["pages"]
@@ -75,6 +81,8 @@ def read_rest(fixed: Fixed, data: bytes) -> Message:
         fields["pages"] = flat.view(DTYPES[said["dtype"]]).reshape(said["shape"])
     if "tokens" in fields:
         fields["tokens"] = tuple(fields["tokens"])
+    if not isinstance(fields["room"], int):
+        raise TypeError(f"room {fields['room']!r} is no number")
     message: Message = kind(**fields)
     return message
 

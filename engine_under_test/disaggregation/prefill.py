@@ -25,13 +25,14 @@ class Outgoing:
     """A request whose KV goes to the other side, which has [0, prefix_len) of it.
 
     It waits for an invitation (None of a prefix_len), then it is the scheduler's; when it has ended there, its record
-    is held here.  `sent_len` tokens of the pools that keep everything are on their way; what has not arrived of
-    all that was sent is `unheard_of`.
+    is held here, and from the next step on it `has_waited`.  `sent_len` tokens of the pools that keep everything are on
+    their way; what has not arrived of all that was sent is `unheard_of`.
     """
 
     request: Request
     heard_ms: int
     tried_ms: int
+    has_waited: bool = True
     prefix_len: int | None = None
     sent_len: int = 0
     unheard_of: dict[Stretch, None] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class PrefillSide(OtherSide):
         for message in self._link.receive():
             self._hear(message)
         for room, one in list(self._rooms.items()):
+            if not one.has_waited:  # what the pass took that it was computed in is not the other side's silence
+                one.has_waited, one.heard_ms, one.tried_ms = True, now_ms, now_ms
             if one.waits and now_ms - one.heard_ms >= self._config.link_timeout_ms:
                 self._give_up(room, f"the decode side has not been heard of for {now_ms - one.heard_ms} ms")
             elif one.waits and now_ms - one.tried_ms >= self._config.link_retry_ms:
@@ -100,7 +103,7 @@ class PrefillSide(OtherSide):
     def inherits(self, request: Request, record: KVRecord) -> bool:
         """The rest goes out; the record is held, row and lock and all."""
         one, length = self._rooms[request.room], record.committed_len
-        one.record, one.heard_ms, one.tried_ms = record, self._now_ms, self._now_ms
+        one.record, one.has_waited = record, False
         self._scheduler.custody.departures.give(record, handover_owner(request.id))
         self._notice(HandedOver(request.id, length))
         page_size = self._memory.page_size

@@ -65,7 +65,7 @@ class TcpLink:
                 while True:
                     peer, _ = self._listener.accept()
                     self._take(peer)
-            except BlockingIOError:
+            except OSError:  # nobody else is there, or whoever was has gone again
                 return
         if self._peer is None:
             try:

@@ -41,7 +41,6 @@ from harness.ops import (
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 PRESSURE_PAGES = (0, 1, 3, 10)
-MAX_PRESSURE = 1000  # all that is free
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
 REWINDS = (0, 0, 1, 5, 13, 30)
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
@@ -111,9 +110,7 @@ def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, .
     if trouble == (slow,) and draw(st.integers(0, 2)):  # while it loads, when those before it have ended
         gives_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
     before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
-    tight = [Pressure(pool=pool, pages=MAX_PRESSURE) for pool in (0, 1)] * draw(st.integers(0, 1))
-    free = [Pressure(pool=one.pool) for one in tight]  # others get only what they drive from the device meanwhile
-    return first, Step(count=4), *tight, *others, before, *free, *trouble, *again, Step(), *gives_up, after
+    return first, Step(count=4), *others, before, *trouble, *again, Step(), *gives_up, after
 
 
 @st.composite

@@ -241,6 +241,7 @@ def test_only_what_has_not_arrived_is_sent_again():
         sides.taps["decode"].send(Got(1, pool, first, count))
     sides.taps["prefill"].sent.clear()
 
+    sides.step("prefill")
     sides.clock.advance(RETRY_MS)
     sides.step("prefill")
 
