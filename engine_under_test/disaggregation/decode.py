@@ -1,7 +1,8 @@
 """The side that decodes: it makes room for a prompt, takes in what is sent of it, and goes on from there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.prefix_cache import PrefixCache
@@ -12,24 +13,19 @@ from engine_under_test.disaggregation.payload import (
     disagreement,
     pages_due,
     read_pages,
-    terms_of,
     window_start,
     write_pages,
 )
-from engine_under_test.errors import EngineError, PoolExhausted
-from engine_under_test.events import Event, Matched
+from engine_under_test.disaggregation.side import GONE, LinkedTo, Side
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Matched
 from engine_under_test.handover_events import Filled, LetGo, Reserved, SetAside, TakenOver
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
-from engine_under_test.ports import Link, Observer
 from engine_under_test.request import Request
-from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner, num_pages
-
-GONE = "it is not there any more"
-LinkedTo = tuple[Link, Observer | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -58,26 +54,26 @@ class Incoming:
         return not any(self.missing.values()) and (self.aside is not None or self.finale is not None)
 
 
-class DecodeSide(OtherSide):
+class DecodeSide(Side):
     """What comes in, first come, first served: a queue of those who wait for room, then one room a request."""
 
     def __init__(
         self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, scheduler: Scheduler, linked_to: LinkedTo
     ) -> None:
-        self._config = config
-        self._memory = memory
+        super().__init__(config, memory, scheduler, linked_to)
         self._cache = cache
-        self._scheduler = scheduler
-        self._link, self._observer = linked_to
-        self._queue: list[Incoming] = []
+        self._aside: dict[int, Incoming] = {}  # by room, who gave its room up first stands first
+        self._queue: dict[int, Incoming] = {}  # by room, who came first stands first
         self._rooms: dict[int, Incoming] = {}
-        self._last_room = 0
-        self._now_ms = 0
-        self._terms = terms_of(memory)
+
+    @property
+    def _incoming(self) -> Iterator[Incoming]:
+        """All of them: who waits for room, in order, then who has some."""
+        return chain(self._who_waits(), self._rooms.values())
 
     @property
     def requests(self) -> Sequence[Request]:
-        return [one.request for one in (*self._queue, *self._rooms.values())]
+        return [one.request for one in self._incoming]
 
     @property
     def records(self) -> Sequence[KVRecord]:
@@ -85,15 +81,11 @@ class DecodeSide(OtherSide):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._queue or self._rooms)
-
-    def check_room(self, room: int) -> None:
-        if room <= self._last_room:
-            raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
+        return bool(self._aside or self._queue or self._rooms)
 
     def take_in(self, request: Request) -> None:
         self._last_room = max(self._last_room, request.room)
-        self._queue.append(Incoming(request))
+        self._queue[request.room] = Incoming(request)
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -101,7 +93,7 @@ class DecodeSide(OtherSide):
             self._hear(message)
         if not self._scheduler.is_paused:
             self._join_whole()
-            while self._queue and self._make_room_for(self._queue[0]):
+            while (first := next(self._who_waits(), None)) and self._make_room_for(first):
                 self._join_whole()
         for room, one in list(self._rooms.items()):
             self._look_after(room, one)
@@ -120,25 +112,23 @@ class DecodeSide(OtherSide):
             due = pages_due(pool, prefix_len=0, length=length, page_size=memory.page_size)
             _, kv = read_pages(memory, pool.name, record.handles[due.start : due.stop])
             aside.append(Pages(pool.name, due.start, len(due), kv.to("cpu")))
-        self._queue.insert(sum(one.aside is not None for one in self._queue), Incoming(request, aside))
+        self._aside[request.room] = Incoming(request, aside)
         self._notice(SetAside(request.id, length))
         return True
 
     def gives_up(self, request: Request) -> bool:
-        return any(one.request is request for one in (*self._queue, *self._rooms.values()))
+        return any(request.room in among for among in (self._aside, self._queue, self._rooms))
 
     def ended(self, request: Request, reason: str) -> None:
         """The other side hears of an end before everything has come."""
         is_refused = request.room > self._last_room  # at its arrival, so that it never came to a room
-        one = self._rooms.pop(request.room, None)
-        queued = next((other for other in self._queue if other.request is request), None)
+        one, queued = self._rooms.pop(request.room, None), self._queue.pop(request.room, None)
+        self._aside.pop(request.room, None)
         self._last_room = max(self._last_room, request.room)
-        if queued is not None:
-            self._queue.remove(queued)
         if one is not None and one.record is not None:
             self._scheduler.custody.departures.release(one.record, cause=reason)
             self._notice(LetGo(request.id, reason))
-        if is_refused or one or (queued and queued.aside is None):
+        if is_refused or one or queued:
             self._link.send(Over(request.room, reason))
 
     def _hear(self, message: Message) -> None:
@@ -167,7 +157,7 @@ class DecodeSide(OtherSide):
 
     def _hear_of_no_room(self, message: Message) -> None:
         """Who waits in the queue is known, if not invited yet; who has gone on, or ended, needs nothing any more."""
-        queued = next((one for one in self._queue if one.request.room == message.room and one.aside is None), None)
+        queued = self._queue.get(message.room)
         if queued is not None:
             reason = disagreement(self._terms, message.terms) if isinstance(message, Ask) else None
             if isinstance(message, Over):
@@ -196,7 +186,8 @@ class DecodeSide(OtherSide):
         record = self._reserve(one, match, need)
         if record is None:
             return False
-        self._queue.pop(0)
+        among = self._queue if one.aside is None else self._aside
+        del among[request.room]
         self._rooms[request.room] = one
         one.record, one.heard_ms, one.tried_ms = record, self._now_ms, self._now_ms
         page_size = self._memory.page_size
@@ -208,6 +199,10 @@ class DecodeSide(OtherSide):
         for held in one.aside or ():
             self._fill(one, held)
         return True
+
+    def _who_waits(self) -> Iterator[Incoming]:
+        """For room: who gave its own up goes before who comes."""
+        return chain(self._aside.values(), self._queue.values())
 
     def _need(self, prefix_len: int, length: int) -> Need:
         page_size = self._memory.page_size
@@ -297,7 +292,3 @@ class DecodeSide(OtherSide):
 
     def _fail(self, one: Incoming, reason: str) -> None:
         self._scheduler.end(one.request, f"the prefill side has ended it: {reason}")
-
-    def _notice(self, event: Event) -> None:
-        if self._observer:
-            self._observer.notice(event)

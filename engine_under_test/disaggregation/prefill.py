@@ -5,18 +5,15 @@ from dataclasses import dataclass, field
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import disagreement, pages_due, read_pages, terms_of
-from engine_under_test.errors import EngineError
-from engine_under_test.handover_events import HandedOver, HandoverEvent, Invited, LetGo, Sent
+from engine_under_test.disaggregation.payload import disagreement, pages_due, read_pages
+from engine_under_test.disaggregation.side import GONE, LinkedTo, Side
+from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Link, Observer
 from engine_under_test.request import Request
-from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
 
-LinkedTo = tuple[Link, Observer | None]
 Stretch = tuple[str, int, int]  # a pool, a page index, and how many pages from there on
 
 
@@ -45,18 +42,12 @@ class Outgoing:
         return self.prefix_len is None or self.record is not None
 
 
-class PrefillSide(OtherSide):
+class PrefillSide(Side):
     """What goes out: one room a request, from its arrival until the other side has no use for it any more."""
 
     def __init__(self, config: EngineConfig, memory: KVMemory, scheduler: Scheduler, linked_to: LinkedTo) -> None:
-        self._config = config
-        self._memory = memory
-        self._scheduler = scheduler
-        self._link, self._observer = linked_to
+        super().__init__(config, memory, scheduler, linked_to)
         self._rooms: dict[int, Outgoing] = {}
-        self._last_room = 0
-        self._now_ms = 0
-        self._terms = terms_of(memory)
 
     @property
     def requests(self) -> Sequence[Request]:
@@ -69,10 +60,6 @@ class PrefillSide(OtherSide):
     @property
     def has_work(self) -> bool:
         return bool(self._rooms)
-
-    def check_room(self, room: int) -> None:
-        if room <= self._last_room:
-            raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
 
     def take_in(self, request: Request) -> None:
         self._last_room = max(self._last_room, request.room)
@@ -151,7 +138,7 @@ class PrefillSide(OtherSide):
         """Nobody is invited to a room that has been left; to one that was never entered somebody may be still."""
         if one is None:
             if invite.room <= self._last_room:
-                self._link.send(Over(invite.room, "it is not there any more"))
+                self._link.send(Over(invite.room, GONE))
         elif reason := disagreement(self._terms, invite.terms):
             self._give_up(invite.room, reason)
         elif one.prefix_len is None:
@@ -202,7 +189,3 @@ class PrefillSide(OtherSide):
         pages, kv = read_pages(self._memory, pool, record.handles[due.start : due.stop])
         self._notice(Sent(one.request.id, pool, due.start, tuple(pages)))
         self._link.send(Parcel(one.request.room, pool, due.start, len(due), kv))
-
-    def _notice(self, event: HandoverEvent) -> None:
-        if self._observer:
-            self._observer.notice(event)

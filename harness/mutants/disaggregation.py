@@ -117,8 +117,8 @@ LATE_COMERS_FIRST = in_a_pair(
     hunks=(
         Hunk(
             f"{DECODE}.take_in",
-            healthy="self._queue.append(Incoming(request))",
-            broken="self._queue.insert(0, Incoming(request))",
+            healthy="self._queue[request.room] = Incoming(request)",
+            broken="self._queue = {request.room: Incoming(request), **self._queue}",
         ),
     ),
     caught_by=("room_is_made_in_order",),
@@ -150,7 +150,9 @@ FILLED_ONE_PLACE_OFF = in_a_pair(
 SET_ASIDE_AND_FORGOTTEN = in_a_pair(
     id="S173",
     source="a decode that gave its pages back and stands in no queue",
-    hunks=(Hunk(f"{DECODE}.sets_aside", healthy="self._queue.insert(", broken="(lambda *_: None)("),),
+    hunks=(
+        Hunk(f"{DECODE}.sets_aside", healthy="self._aside[request.room] = Incoming(request, aside)", broken="pass"),
+    ),
     caught_by=("who_is_set_aside_waits_for_room",),
 )
 GIVEN_BACK_WITHOUT_A_WORD = in_a_pair(
