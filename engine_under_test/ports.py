@@ -214,6 +214,10 @@ class Link(Protocol):
     def receive(self) -> list[Message]:
         """What has come from the other side since this was asked last."""
 
+    @property
+    def is_clear(self) -> bool:
+        """False while what was sent still waits here for a reader who is slow: to say it again would bring nothing."""
+
 
 MACHINE_CLOCK = MonotonicClock()
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import NamedTuple
 
 import torch
@@ -51,14 +53,16 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
         built.config, checkpoint=built.checkpoint, device=built.device, dtype=built.dtype, ports=ports
     )
     rooms: dict[int, int] = {}
+    said: SimpleQueue[list[Output]] = SimpleQueue()
     try:
         to_client.send(link.port)
+        Thread(target=_say, args=(said, to_client), daemon=True).start()
         while True:
             while to_client.poll(0.0 if engine.scheduler.has_work else IDLE_S):
                 _take_in(engine, rooms, to_client.recv())
             heard = engine.step()
             if outputs := [one._replace(request_id=rooms[one.request_id], logits=()) for one in heard]:
-                to_client.send(outputs)
+                said.put(outputs)
             for one in heard:
                 if one.finish_reason is not None:
                     del rooms[one.request_id]
@@ -66,6 +70,15 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
         return
     finally:
         link.close()
+
+
+def _say(said: SimpleQueue[list[Output]], to_client: Connection) -> None:
+    """A thread of its own, so that a client who asks and does not listen is still heard."""
+    try:
+        while True:
+            to_client.send(said.get())
+    except OSError:
+        return  # nobody is there; whoever hears what is asked finds that too
 
 
 def _take_in(engine: Engine, rooms: dict[int, int], asked: Asked | int) -> None:
@@ -170,7 +183,7 @@ class ProcessPair:
         """Queue a request on both sides; its room, by which outputs are told apart."""
         self._num_rooms += 1
         asked = Asked(self._num_rooms, list(token_ids), sampling, namespace, priority)
-        self._listen()  # or who has much to say to us could not hear us, for nobody reads what it says
+        self._listen()
         for side in (self.prefill, self.decode):
             if not side.ask(asked):
                 self._revive(side)

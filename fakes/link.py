@@ -36,6 +36,10 @@ class UnsteadyLink:
         if self._plan.fires("link.duplicate"):
             self._steady.send(came)
 
+    @property
+    def is_clear(self) -> bool:
+        return self._steady.is_clear
+
     def receive(self) -> list[Message]:
         self._late += self._steady.receive()
         if not self._late or self._plan.fires("link.down") or self._plan.fires("link.delay"):

@@ -288,7 +288,8 @@ class DecodeSide(Side):
         elif self._now_ms - one.tried_ms >= self._config.link_retry_ms:
             assert one.record is not None, f"room {room} has no record"
             one.tried_ms = self._now_ms
-            self._link.send(Invite(room, one.record.protected_len, self._terms))
+            if self._link.is_clear:
+                self._link.send(Invite(room, one.record.protected_len, self._terms))
 
     def _fail(self, one: Incoming, reason: str) -> None:
         self._scheduler.end(one.request, f"the prefill side has ended it: {reason}")

@@ -12,6 +12,8 @@ from engine_under_test.config import PoolSpec
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import align_down, lookback, num_pages
 
+MOST_BYTES = 1 << 26  # of a parcel, unless a page alone is more
+
 
 class Pages(NamedTuple):
     """What pages of one pool hold, from page index `first` of a prompt on, in the layout of the pool's storage."""
@@ -47,6 +49,15 @@ def pages_due(pool: PoolSpec, *, prefix_len: int, length: int, page_size: int) -
     """The page indices of [0, length) that whoever has [0, prefix_len) lacks in one pool, to go on behind it."""
     start = 0 if pool.window is None else window_start(length, window=pool.window, page_size=page_size)
     return range(max(start, prefix_len) // page_size, num_pages(length, page_size))
+
+
+def pieces(memory: KVMemory, pool: str, due: range) -> Iterator[range]:
+    """Page indices of one pool in as many pieces as it takes for each to be a parcel of at most MOST_BYTES."""
+    kv = memory.store.kv(pool)
+    page_bytes = kv.nbytes // kv.shape[memory.store.page_dim(pool)]
+    size = max(1, MOST_BYTES // page_bytes)
+    for start in range(due.start, due.stop, size):
+        yield range(start, min(start + size, due.stop))
 
 
 def read_pages(memory: KVMemory, pool: str, handles: Sequence[int]) -> tuple[list[int], torch.Tensor]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import disagreement, pages_due, read_pages
+from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
 from engine_under_test.disaggregation.side import GONE, LinkedTo, Side
 from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
@@ -14,7 +15,13 @@ from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
 
-Stretch = tuple[str, int, int]  # a pool, a page index, and how many pages from there on
+
+class Stretch(NamedTuple):
+    """Pages of one pool: `num_pages` from page index `first` of a prompt on."""
+
+    pool: str
+    first: int
+    num_pages: int
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +82,7 @@ class PrefillSide(Side):
                 one.has_waited, one.heard_ms, one.tried_ms = True, now_ms, now_ms
             if one.waits and now_ms - one.heard_ms >= self._config.link_timeout_ms:
                 self._give_up(room, f"the decode side has not been heard of for {now_ms - one.heard_ms} ms")
-            elif one.waits and now_ms - one.tried_ms >= self._config.link_retry_ms:
+            elif one.waits and now_ms - one.tried_ms >= self._patience_ms(one):
                 self._say_again(room, one)
 
     def published(self, request: Request, record: KVRecord) -> None:
@@ -128,7 +135,7 @@ class PrefillSide(Side):
             case Invite():
                 self._invited(message, one)
             case Got() if one is not None:
-                one.unheard_of.pop((message.pool, message.first, message.num_pages), None)
+                one.unheard_of.pop(Stretch(message.pool, message.first, message.num_pages), None)
             case Over() if one is not None:
                 self._over(message, one)
             case _:
@@ -169,23 +176,31 @@ class PrefillSide(Side):
         self._scheduler.custody.departures.release(one.record, cause=cause)
         self._notice(LetGo(one.request.id, cause))
 
+    def _patience_ms(self, one: Outgoing) -> int:
+        """Thousands may wait for an invitation: who was told that it is known there asks half-way to the time-out."""
+        is_known = one.record is None and one.heard_ms > one.tried_ms
+        return self._config.link_timeout_ms // 2 if is_known else self._config.link_retry_ms
+
     def _say_again(self, room: int, one: Outgoing) -> None:
         one.tried_ms = self._now_ms
+        if not self._link.is_clear:
+            return
         if one.record is None:
             self._link.send(Ask(room, self._terms))
             return
-        for pool, first, count in list(one.unheard_of):
-            self._ship(one, pool, range(first, first + count))
+        for stretch in one.unheard_of:
+            self._ship(one, stretch)
         assert one.finale is not None, f"room {room} is held, and has no end"
         self._link.send(one.finale)
 
     def _send(self, one: Outgoing, pool: str, due: range) -> None:
-        if due:
-            one.unheard_of[pool, due.start, len(due)] = None
-            self._ship(one, pool, due)
+        for piece in pieces(self._memory, pool, due):
+            stretch = Stretch(pool, piece.start, len(piece))
+            one.unheard_of[stretch] = None
+            self._ship(one, stretch)
 
-    def _ship(self, one: Outgoing, pool: str, due: range) -> None:
-        record = one.record or self._scheduler.custody.record(one.request)
-        pages, kv = read_pages(self._memory, pool, record.handles[due.start : due.stop])
-        self._notice(Sent(one.request.id, pool, due.start, tuple(pages)))
-        self._link.send(Parcel(one.request.room, pool, due.start, len(due), kv))
+    def _ship(self, one: Outgoing, stretch: Stretch) -> None:
+        record, (pool, first, count) = one.record or self._scheduler.custody.record(one.request), stretch
+        pages, kv = read_pages(self._memory, pool, record.handles[first : first + count])
+        self._notice(Sent(one.request.id, pool, first, tuple(pages)))
+        self._link.send(Parcel(one.request.room, pool, first, count, kv))

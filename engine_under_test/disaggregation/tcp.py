@@ -32,7 +32,8 @@ class TcpLink:
         self._fixed: Fixed | None = None  # the beginning of the frame that is being read
 
     def send(self, message: Message) -> None:
-        self._come_up()
+        if self._peer is None:
+            self._come_up()
         if self._peer is not None and self._backlog < MAX_BACKLOG:
             frame = memoryview(encode(message))
             self._outgoing.append(frame)
@@ -50,6 +51,10 @@ class TcpLink:
         except FrameDamaged:
             self._hang_up()
         return come
+
+    @property
+    def is_clear(self) -> bool:
+        return not self._outgoing
 
     def close(self) -> None:
         """Hang up, and listen no more."""

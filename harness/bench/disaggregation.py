@@ -74,6 +74,10 @@ class Counted:
     def receive(self) -> list[Message]:
         return self._link.receive()
 
+    @property
+    def is_clear(self) -> bool:
+        return self._link.is_clear
+
 
 def prompts(vocab_size: int) -> list[list[int]]:
     """Each its own, so that nobody has the beginning of another's."""

@@ -105,8 +105,8 @@ SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
     hunks=(
         Hunk(
             f"{PREFILL}._ship",
-            healthy="record.handles[due.start : due.stop]",
-            broken="record.handles[max(0, due.start - 1) : due.stop - (due.start > 0)]",
+            healthy="record.handles[first : first + count]",
+            broken="record.handles[max(0, first - 1) : first + count - (first > 0)]",
         ),
     ),
     caught_by=("what_is_sent_is_held", "every_slot_read_holds_its_prefix"),

@@ -33,6 +33,7 @@ class Counting:
     def __init__(self, steady: InProcessLink) -> None:
         self.sent: list[Message] = []
         self.receive = steady.receive
+        self.is_clear = True
         self._send = steady.send
 
     def send(self, message: Message) -> None:

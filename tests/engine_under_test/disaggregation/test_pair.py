@@ -49,6 +49,7 @@ class Tap:
         self.losing: list[type[Message]] = []
         self.is_cut = False
         self.receive = steady.receive
+        self.is_clear = True
         self._send = steady.send
 
     def send(self, message: Message) -> None:

@@ -64,17 +64,6 @@ def test_who_is_invited_is_computed():
     assert [launched.entries for launched in sides.heard["prefill"].of(Launched)] == [((1, 0, 16),)]
 
 
-def test_who_is_not_invited_asks_again_when_it_is_due():
-    sides = Sides()
-    sides.submit(LONG)
-
-    for _ in range(4):
-        sides.clock.advance(RETRY_MS // 2)
-        sides.step("prefill")
-
-    assert sides.taps["prefill"].kinds() == ["Ask"] * 3
-
-
 def test_a_second_invitation_is_answered_and_changes_nothing():
     sides = Sides()
     invited(sides)

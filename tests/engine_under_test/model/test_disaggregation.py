@@ -62,6 +62,7 @@ class Framed:
 
     def __init__(self, steady: InProcessLink) -> None:
         self.receive = steady.receive
+        self.is_clear = True
         self._send = steady.send
 
     def send(self, message: Message) -> None:

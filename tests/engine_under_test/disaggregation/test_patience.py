@@ -1,0 +1,100 @@
+"""How often a side says again what is not answered: soon what may be lost, seldom what is known to have come."""
+
+from dataclasses import replace
+
+from engine_under_test.disaggregation import payload
+from engine_under_test.messages import Got, Parcel
+from tests.engine_under_test.builders import HYBRID
+from tests.engine_under_test.disaggregation.test_pair import LONG, SHORT, SIDES, Sides
+
+RETRY_MS, HALF_MS = HYBRID.link_retry_ms, HYBRID.link_timeout_ms // 2
+ONE_ROW = replace(HYBRID, max_running_requests=1)
+
+
+def after(sides: Sides, ms: int, *who: str) -> list[str]:
+    """What the prefill side says of room 2 when so much time has passed."""
+    said = sides.taps["prefill"].sent
+    said.clear()
+    sides.clock.advance(ms)
+    sides.step(*(who or SIDES))
+    return sides.taps["prefill"].kinds(2)
+
+
+def in_a_queue() -> Sides:
+    """The prefill side has been told that its second request is known on the other side, which has a row for one."""
+    sides = Sides(decode_config=ONE_ROW)
+    sides.submit(LONG, max_new_tokens=20)
+    sides.submit(SHORT)
+    sides.steps(2, ms_per_step=1)
+    return sides
+
+
+def in_flight(*, pages_of_a_parcel: int, monkeypatch) -> Sides:
+    """A prompt that has been computed and sent in parcels of so many pages, of a token a slot; none has been read."""
+    sides = Sides()
+    kv = sides.prefill.memory.store.kv("full")
+    monkeypatch.setattr(payload, "MOST_BYTES", pages_of_a_parcel * kv[0].nbytes)
+    sides.submit(LONG)
+    sides.step("decode")
+    for _ in range(3):
+        sides.step("prefill")
+    return sides
+
+
+def test_who_is_not_answered_asks_again_when_it_is_due():
+    sides = Sides()
+    sides.submit(LONG)
+
+    for _ in range(4):
+        sides.clock.advance(RETRY_MS // 2)
+        sides.step("prefill")
+
+    assert sides.taps["prefill"].kinds() == ["Ask"] * 3
+
+
+def test_who_is_known_there_asks_again_half_way_to_the_time_out():
+    sides = in_a_queue()
+
+    assert (after(sides, RETRY_MS), after(sides, HALF_MS - 2 * RETRY_MS)) == ([], [])
+    assert (after(sides, RETRY_MS), after(sides, 1), after(sides, HALF_MS - RETRY_MS)) == (["Ask"], [], [])
+
+
+def test_who_was_known_and_is_not_answered_any_more_asks_as_often_as_a_newcomer():
+    sides = in_a_queue()
+    after(sides, HALF_MS, "prefill")
+
+    assert [after(sides, RETRY_MS, "prefill") for _ in range(3)] == [["Ask"]] * 3
+
+
+def test_nothing_is_said_again_while_it_waits_for_a_slow_reader(monkeypatch):
+    sides = in_flight(pages_of_a_parcel=100, monkeypatch=monkeypatch)
+    tap = sides.taps["prefill"]
+    tap.sent.clear()
+
+    tap.is_clear = False
+    for _ in range(3):
+        sides.clock.advance(RETRY_MS)
+        sides.step("prefill")
+    while_it_waits = tap.kinds()
+    tap.is_clear = True
+    sides.clock.advance(RETRY_MS)
+    sides.step("prefill")
+
+    assert (while_it_waits, tap.kinds()) == ([], ["Parcel"] * 5 + ["Finale"])
+
+
+def test_many_pages_go_in_several_parcels_and_only_those_that_are_missing_again(monkeypatch):
+    sides = in_flight(pages_of_a_parcel=3, monkeypatch=monkeypatch)
+    sent = [one for one in sides.taps["prefill"].sent if isinstance(one, Parcel) and one.pool == "full"]
+    sides.taps["decode"].send(Got(1, "full", sent[0].first, sent[0].num_pages))
+    sides.step("prefill")
+    sides.taps["prefill"].sent.clear()
+
+    sides.clock.advance(RETRY_MS)
+    sides.step("prefill")
+    again = [one for one in sides.taps["prefill"].sent if isinstance(one, Parcel) and one.pool == "full"]
+    sides.run()
+
+    assert [(one.first, one.num_pages) for one in sent] == [(0, 3), (3, 1), (4, 3), (7, 1), (8, 1), (9, 1)]
+    assert [(one.first, one.num_pages) for one in again] == [(one.first, one.num_pages) for one in sent[1:]]
+    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
