@@ -79,7 +79,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     found: list[Verdict] = []
     if all(request.place == RUNNING for request in before.requests or ()) or BETWEEN_ENGINES & {*map(type, events)}:
         return found
-    moved = list(takewhile(_moves_a_window, events))
+    moved = list(takewhile(_comes_before_planning, events))
     rest = events[len(moved) :]
     if _begins_with_planning(before, rest):
         try:
@@ -102,7 +102,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
         return None
     if {request.place for request in before.requests or ()} != {RUNNING, WAITING}:
         return None  # who has begun goes on first
-    moved = list(takewhile(_moves_a_window, events))
+    moved = list(takewhile(_comes_before_planning, events))
     if BETWEEN_ENGINES & {*map(type, events)} or not _begins_with_planning(before, events[len(moved) :]):
         return None
     try:
@@ -330,8 +330,9 @@ def _stretch(event: Admitted) -> Stretch:
     return Stretch(event.start, event.end, Need(dict(event.firm), dict(event.demand)))
 
 
-def _moves_a_window(event: NamedTuple) -> bool:
-    return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == SLID)
+def _comes_before_planning(event: NamedTuple) -> bool:
+    """A window that moves, and a fault in a look at what another engine has sent."""
+    return isinstance(event, (Slid, Split, Paired, Fired)) or (isinstance(event, Freed) and event.cause == SLID)
 
 
 def _some_keep(snapshot: Snapshot) -> bool:
