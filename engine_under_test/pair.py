@@ -40,6 +40,12 @@ class Pair:
             self._room_of[engine, request] = self._num_rooms
         return self._num_rooms
 
+    def abort(self, room: int) -> None:
+        """End a request on the side that clients hear; the other side hears of it from there."""
+        for engine, request in [key for key, its_room in self._room_of.items() if its_room == room]:
+            if engine is self.decode:
+                engine.abort(request)
+
     def step(self) -> list[Output]:
         """A step of each side; what clients get to hear, with rooms in the place of request ids."""
         heard = [

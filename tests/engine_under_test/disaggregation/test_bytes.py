@@ -17,7 +17,7 @@ from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY
-from tests.engine_under_test.disaggregation.test_pair import LONG, OTHER, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides
 
 MOST = 1.05
 PAGE = 128

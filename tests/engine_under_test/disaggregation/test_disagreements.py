@@ -7,7 +7,7 @@ import pytest
 from engine_under_test.disaggregation.frames import FIXED, MAGIC, FrameDamaged, _checksum, decode
 from engine_under_test.messages import Invite
 from engine_under_test.sampling import SamplingParams
-from tests.engine_under_test.disaggregation.test_pair import LONG, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, Sides
 
 
 @pytest.mark.parametrize("more", [-3, 4], ids=["shorter-there", "longer-there"])

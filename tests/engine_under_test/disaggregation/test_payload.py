@@ -18,7 +18,7 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import PoolSpec, SlotLayout
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, NEIGHBOUR, SWA_ONLY
-from tests.engine_under_test.disaggregation.test_pair import LONG, SIDES, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, SIDES, Sides
 
 FULL = PoolSpec("full", 100, None)
 LAYERED = SlotLayout(torch.float64, outer=(2, 2), inner=(3,))  # two layers, keys and values

@@ -10,7 +10,7 @@ from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Over, Parcel
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, free_pages, hold, let_go
-from tests.engine_under_test.disaggregation.test_pair import LONG, OTHER, SHORT, SIDES, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 
 RETRY_MS = HYBRID.link_retry_ms
 ABORTED_THERE = {"prefill": "the decode side has ended it: abort", "decode": "the prefill side has ended it: abort"}
