@@ -12,8 +12,13 @@ from invariants.wording import request_name, units_of
 LINKED = "linked"  # the place of who waits for another engine
 
 
-def is_a_decode_side(change: Transition) -> bool:
-    return change.after.limits.role == DECODE
+def is_an_empty_decode_side(change: Transition) -> bool:
+    """A step of one in which nobody has anything, nor did anybody who is gone leave something behind."""
+    before = change.before
+    is_empty = not (before.records or before.launches or before.has_fences)
+    is_shared = any(holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings)
+    is_at_work = change.when is When.STEP and not before.is_paused
+    return change.after.limits.role == DECODE and is_at_work and is_empty and not is_shared
 
 
 @invariant(When.OP, covers=("PD-PAIR", "DEMAND", "B73", "B78"), on=(Reserved,))
@@ -33,16 +38,12 @@ def a_decode_side_takes_what_it_lacks(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"{said} of {pool} for {event.length} tokens, lacks {want}"
 
 
-@invariant(When.OP, covers=("PROGRESS", "PD-PAIR", "B78"), needs=("requests", "records"), given=is_a_decode_side)
+@invariant(When.OP, covers=("PROGRESS", "PD-PAIR", "B78"), needs=("requests", "records"), given=is_an_empty_decode_side)
 def an_empty_decode_side_makes_room(change: Transition) -> Evidence:
     """Who waits for room in an engine where nobody has anything gets it in the next step."""
-    before = change.before
-    if change.when is not When.STEP or before.is_paused or before.records or before.launches or before.has_fences:
-        return
-    is_shared = any(holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings)
-    waiting = [request for request in before.requests or () if request.place == LINKED]
+    waiting = [request for request in change.before.requests or () if request.place == LINKED]
     is_short = any(event.want <= event.free for event in change.events_of(Refused))  # of memory behind free pages
-    if waiting and not is_shared and not is_short and not change.events_of(Reserved):
+    if waiting and not is_short and not change.events_of(Reserved):
         still = [one for one in waiting if one.id in change.after.request_by_id]
         if len(still) == len(waiting):
             yield request_name(still[0].id), "waits for room, yet nobody has any"

@@ -11,7 +11,7 @@ from invariants.pools import conservation_terms, each_unit_has_one_owner
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, host, progress
+from tests.invariants.cases import content, handover, host, progress
 from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
@@ -161,6 +161,10 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(host.A_COPY_FAILED, "nothing_is_lost_while_the_host_has_room", id="a-copy-failed"),
         pytest.param(host.A_COPY_WAS_UNDER_WAY, "nothing_is_lost_while_the_host_has_room", id="a-copy-under-way"),
         pytest.param(host.A_COPY_IS_STUCK, "nothing_is_lost_while_the_host_has_room", id="a-copy-is-stuck"),
+        *(
+            pytest.param(change, "an_empty_decode_side_makes_room", id=name)
+            for name, change in handover.NOT_EMPTY.items()
+        ),
     ],
 )
 def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name):

@@ -122,6 +122,14 @@ SAID_THREE = replace(WAITS, requests=(RUNNING, COMING._replace(num_outputs=3)))
 WITHOUT_R2 = replace(WAITS, requests=(RUNNING, BEHIND))
 ELSEWHERE = ROOM._replace(units=((5, 6, 9, 10, 12, 11), ROOM.units[1]))
 WITH_MORE = ROOM._replace(units=(ROOM.units[0], (0, 0, 0, 6, 7, 8)))
+NOT_EMPTY = {
+    "between-steps": empty(when=When.OP),
+    "in-a-pause": empty(is_paused=True),
+    "somebody-has-a-record": empty(records=RECORDS),
+    "a-pass-of-who-is-gone-is-in-flight": empty(launches=(LaunchView(7, (), ()),)),
+    "pages-wait-behind-a-fence": empty(pools=(replace(AFTER.pools[0], fenced=[Fence(7, [7, 8])]), *AFTER.pools[1:])),
+    "a-neighbour-has-pages": empty(pools=holding("swa", Owner("pressure"), (7, 8))),
+}
 
 CASES = [
     healthy(a_decode_side_takes_what_it_lacks, arriving(*TAKES, RESERVED, before=WAITS)),
@@ -158,20 +166,6 @@ CASES = [
         an_empty_decode_side_makes_room,
         empty(Finished(2, "abort"), requests=(COMING, BEHIND), left=(BEHIND,)),
         "the-first-has-gone",
-    ),
-    healthy(an_empty_decode_side_makes_room, empty(when=When.OP), "between-steps"),
-    healthy(an_empty_decode_side_makes_room, empty(is_paused=True), "in-a-pause"),
-    healthy(an_empty_decode_side_makes_room, empty(records=RECORDS), "somebody-has-a-record"),
-    healthy(
-        an_empty_decode_side_makes_room, empty(launches=(LaunchView(7, (), ()),)), "a-pass-of-who-is-gone-is-in-flight"
-    ),
-    healthy(
-        an_empty_decode_side_makes_room,
-        empty(pools=(replace(AFTER.pools[0], fenced=[Fence(7, [7, 8])]), *AFTER.pools[1:])),
-        "pages-wait-behind-a-fence",
-    ),
-    healthy(
-        an_empty_decode_side_makes_room, empty(pools=holding("swa", Owner("pressure"), (7, 8))), "a-neighbour-has-pages"
     ),
     healthy(an_empty_decode_side_makes_room, empty(Refused("full", T2, 4, 4)), "no-memory-behind-free-pages"),
     broken(
