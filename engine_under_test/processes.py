@@ -93,7 +93,7 @@ def _take_in(engine: Engine, rooms: dict[int, int], asked: Asked | int) -> None:
             engine.abort(request)
 
 
-class Side:
+class SideProcess:
     """One process, which is started again when it has died."""
 
     def __init__(self, built: Built, port: int = 0) -> None:
@@ -155,18 +155,19 @@ class ProcessPair:
     """What `Pair` is, with each engine in a process of its own: either may die, and is started again.
 
     Whoever was served by the decode process then ends with that reason at once.  What the prefill process had not
-    handed over is asked of the new one, up to `max_forward_retries` times, and goes on where that is there before the
-    decode side has not heard of it for `link_timeout_ms`.
+    handed over is asked of the new one, and goes on where that is there before the decode side has not heard of it for
+    `link_timeout_ms`.  Who may have been computed in more than `max_forward_retries` processes that died is given up:
+    rooms are made in order, so that is one of the first `max_running_requests`.
     """
 
     def __init__(self, built: Built) -> None:
-        self.prefill = Side(built._replace(config=built.config.for_side(SIDES[0])))
+        self.prefill = SideProcess(built._replace(config=built.config.for_side(SIDES[0])))
         try:
-            self.decode = Side(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
+            self.decode = SideProcess(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
         except EngineError:
             self.prefill.stop()
             raise
-        self._max_retries = built.config.max_forward_retries
+        self._config = built.config
         self._num_rooms = 0
         self._open: dict[int, Asked] = {}  # the requests that have not ended, by room, in order
         self._begun: set[int] = set()  # the rooms of which something was heard
@@ -229,15 +230,17 @@ class ProcessPair:
         else:
             self._heard += outputs
 
-    def _revive(self, side: Side) -> None:
+    def _revive(self, side: SideProcess) -> None:
         """Who was in the dead decode process has ended; who was in the dead prefill process may be served anew."""
         side.start_again()
         if side is self.decode:
             self._heard += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
         else:
-            for asked in [asked for room, asked in self._open.items() if room not in self._begun]:
-                tries = self._num_tries[asked.room] = self._num_tries.get(asked.room, 0) + 1
-                if tries > self._max_retries:
+            unserved = [asked for room, asked in self._open.items() if room not in self._begun]
+            for index, asked in enumerate(unserved):
+                is_suspect = index < self._config.max_running_requests
+                tries = self._num_tries[asked.room] = self._num_tries.get(asked.room, 0) + is_suspect
+                if tries > self._config.max_forward_retries:
                     self.decode.ask(asked.room)
                     reason = f"the prefill process has died {tries} times with it"
                     self._heard.append(Output(asked.room, (), reason, 0, 0))

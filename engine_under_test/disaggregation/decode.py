@@ -55,7 +55,10 @@ class Incoming:
 
 
 class DecodeSide(Side):
-    """What comes in, first come, first served: a queue of those who wait for room, then one room a request."""
+    """What comes in, first come, first served whatever its priority: those who wait for room, then one room a request.
+
+    Who is set aside goes first, so there are never more of them, outside the pools, than may run at once.
+    """
 
     def __init__(
         self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, scheduler: Scheduler, linked_to: LinkedTo

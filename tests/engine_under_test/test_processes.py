@@ -3,14 +3,15 @@
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import EngineError
-from engine_under_test.ports import Ports
-from engine_under_test.processes import Built, ProcessPair
+from engine_under_test.ports import ForwardBatch, Ports
+from engine_under_test.processes import Asked, Built, ProcessPair
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel
@@ -28,14 +29,25 @@ CONFIG = EngineConfig(
 )
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 120, 64, 16, 90, 33, 8))]
 ASKED = SamplingParams(12)
-
-
-def unheard(_event) -> None:
-    """Nobody listens in a process of its own."""
+DEADLY = 666
+GIVEN_UP = "the prefill process has died 2 times with it"
 
 
 def fake_ports() -> Ports:
-    return Ports(FakeForward(ReferenceModel(), note=unheard))
+    return Ports(FakeForward(ReferenceModel()))
+
+
+class DeadlyForward(FakeForward):
+    """One token kills the process that is to compute it."""
+
+    def launch(self, batch: ForwardBatch) -> None:
+        if any(DEADLY in entry.tokens for entry in batch.entries):
+            os._exit(1)
+        super().launch(batch)
+
+
+def deadly_ports() -> Ports:
+    return Ports(DeadlyForward(ReferenceModel()))
 
 
 def failing_ports() -> Ports:
@@ -99,6 +111,36 @@ def test_an_abort_ends_a_request_on_both_sides(pair, expected):
 
     assert ends == ["abort"]
     assert answers(pair) == expected
+
+
+def test_whoever_kills_one_process_after_another_is_given_up_and_others_are_served(expected):
+    """Four run at most: nobody behind the first four can have been there."""
+    pair = ProcessPair(Built(replace(CONFIG, max_forward_retries=1), ports=deadly_ports))
+    generations = pair.generate([[DEADLY] * 20, *PROMPTS], ASKED)
+    pair.close()
+
+    reasons = [one.finish_reason for one in generations]
+    said = zip(generations[1:], expected, strict=True)
+    assert (reasons[0], {*reasons[1:4]} <= {reasons[0], "length"}) == (GIVEN_UP, True)
+    assert reasons[4:] == ["length"] * 5
+    assert all(one.token_ids == wanted for one, wanted in said if one.finish_reason == "length")
+
+
+def test_a_client_that_asks_and_does_not_listen_stops_nobody(expected):
+    """Of what is asked, and of the answers, there is more than a pipe holds."""
+    pair, many = ProcessPair(Built(CONFIG, ports=fake_ports)), 400
+    said: dict[int, list[int]] = {room: [] for room in range(1, many + 1)}
+    for room in said:
+        for side in (pair.prefill, pair.decode):
+            side.ask(Asked(room, PROMPTS[room % 8], ASKED, 0, 0))
+    num_ended = 0
+    while num_ended < many:
+        for output in pair.decode.heard() or ():
+            said[output.request_id] += output.token_ids
+            num_ended += output.finish_reason is not None
+    pair.close()
+
+    assert [said[room] for room in said] == [expected[room % 8] for room in said]
 
 
 def test_a_process_that_does_not_come_up_is_told():

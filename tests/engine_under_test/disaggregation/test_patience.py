@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 from engine_under_test.disaggregation import payload
+from engine_under_test.handover_events import LetGo
 from engine_under_test.messages import Got, Parcel
+from engine_under_test.ports import Computed
+from fakes.forward import FakeForward
 from tests.engine_under_test.builders import HYBRID
-from tests.engine_under_test.disaggregation.test_pair import LONG, SHORT, SIDES, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, SHORT, SIDES, Sides
 
 RETRY_MS, HALF_MS = HYBRID.link_retry_ms, HYBRID.link_timeout_ms // 2
 ONE_ROW = replace(HYBRID, max_running_requests=1)
@@ -39,6 +42,22 @@ def in_flight(*, pages_of_a_parcel: int, monkeypatch) -> Sides:
     for _ in range(3):
         sides.step("prefill")
     return sides
+
+
+def test_what_a_pass_takes_is_not_the_silence_of_the_other_side(monkeypatch):
+    sides = Sides()
+    collect = FakeForward.collect
+
+    def slowly(forward: FakeForward, launch: int) -> list[Computed]:
+        sides.clock.advance(HYBRID.link_timeout_ms)
+        return collect(forward, launch)
+
+    monkeypatch.setattr(FakeForward, "collect", slowly)
+    sides.submit(LONG[:16])
+
+    sides.step("decode", "prefill", "prefill", "decode", "prefill")
+
+    assert sides.heard["prefill"].of(LetGo) == [LetGo(1, "handed over")]
 
 
 def test_who_is_not_answered_asks_again_when_it_is_due():
