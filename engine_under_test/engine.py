@@ -18,7 +18,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Belonging, Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.session_events import TurnRefused
+from engine_under_test.session_events import CloseAsked, TurnRefused
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
@@ -118,6 +118,7 @@ class Engine:
 
     def close_session(self, session: int) -> None:
         """End a conversation, when its turn has ended; one that is not open is left alone."""
+        self._notice(CloseAsked(session))
         self.scheduler.custody.sessions.close(session)
 
     def abort(self, request_id: int) -> None:
@@ -191,7 +192,9 @@ class Engine:
         self._requests[request.id] = request
         if self._observer:
             most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
-            self._observer.notice(Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms))
+            self._observer.notice(
+                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, part_of.session)
+            )
         return request
 
     def _refuse(self, request: Request) -> str | None:

@@ -285,6 +285,7 @@ class Submitted(NamedTuple):
     namespace: int
     priority: int
     arrival_ms: int
+    session: int = 0  # whose turn it is to be
 
 
 class AbortAsked(NamedTuple):

@@ -8,6 +8,7 @@ class SessionOpened(NamedTuple):
 
     session: int
     namespace: int
+    now_ms: int
 
 
 class Lent(NamedTuple):
@@ -41,10 +42,16 @@ class TurnRefused(NamedTuple):
     request_id: int
 
 
+class CloseAsked(NamedTuple):
+    """A client wants no more of a session, which may be closed already, or has to wait until its turn has ended."""
+
+    session: int
+
+
 class SessionClosed(NamedTuple):
     """Nobody can take a turn any more."""
 
     session: int
 
 
-SessionEvent = SessionOpened | Lent | Kept | GivenUp | TurnRefused | SessionClosed
+SessionEvent = SessionOpened | Lent | Kept | GivenUp | TurnRefused | CloseAsked | SessionClosed

@@ -9,6 +9,7 @@ class SessionOpened(NamedTuple):
 
     session: int
     namespace: int
+    now_ms: int
 
 
 class Lent(NamedTuple):

@@ -42,7 +42,7 @@ class Sessions:
         """A new session; its id."""
         self._num_sessions += 1
         self.by_id[self._num_sessions] = Session(self._num_sessions, namespace, now_ms)
-        self._notice(SessionOpened(self._num_sessions, namespace))
+        self._notice(SessionOpened(self._num_sessions, namespace, now_ms))
         return self._num_sessions
 
     def why_not(self, session_id: int) -> str | None:

@@ -98,7 +98,15 @@ TRANSLATION: dict[type, type[NamedTuple]] = {
 }
 
 NOT_JUDGED = frozenset(
-    {events.Submitted, events.AbortAsked, events.StepBegan, events.StepEnded, events.Flushed, events.Uprooted}
+    {
+        events.Submitted,
+        events.AbortAsked,
+        events.StepBegan,
+        events.StepEnded,
+        events.Flushed,
+        events.Uprooted,
+        session_events.CloseAsked,
+    }
 )  # what was asked of the engine, which its driver knows; and what a snapshot shows
 
 

@@ -5,7 +5,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from engine_under_test import draft_events, events, handover_events, session_events
 from engine_under_test.engine import Engine
@@ -16,14 +18,17 @@ from harness.ops import (
     MAX_STEPS_PER_OP,
     Abort,
     AdvanceClock,
+    CloseSession,
     Flush,
     Inject,
     Op,
+    OpenSession,
     Pause,
     Pressure,
     Resume,
     Step,
     Submit,
+    Turn,
 )
 from harness.sources import source_hash
 from harness.strict.outside import Outside
@@ -39,33 +44,56 @@ class Asked(NamedTuple):
     op: Submit
 
 
+class Said(NamedTuple):
+    """A turn, under the ids of its request and of its session; which of those open that is, is known as for aborts."""
+
+    request_id: int
+    session: int
+    op: Turn
+
+
 class Unasked(NamedTuple):
     """An abort; which of those alive it meant is known once it is known which of them are in the log."""
 
     request_id: int
 
 
+class Opened(NamedTuple):
+    """A session, under the id that the engine gave it."""
+
+    session: int
+    op: OpenSession
+
+
+class Closed(NamedTuple):
+    """A client closed a session."""
+
+    session: int
+
+
 @dataclass(slots=True)
 class Steps:
-    """Steps in a row, and the requests whose clients heard of their end behind the last of them.
+    """Steps in a row, the requests whose clients heard of their end behind the last of them, and what else ended there:
+    sessions that nobody had used for too long.
 
     A step in which faults came true stands alone; `collected` are the passes that it asked for.
     """
 
     count: int = 1
     ended: list[int] = field(default_factory=list)
+    expired: list[int] = field(default_factory=list)
     faults: dict[str, Inject] = field(default_factory=dict)
     collected: int = 0
 
 
-Entry = Asked | Unasked | Steps | Op
+Entry = Asked | Said | Unasked | Opened | Closed | Steps | Op
 
 
 class FlightRecorder:
     """Keeps up to `max_recorded_ops` of the engine's configuration; begins anew whenever the engine is empty.
 
-    What cannot be replayed is counted by name in `lost`.  The clock is kept where requests time out: nothing
-    else depends on it.
+    What cannot be replayed is counted by name in `lost`.  The clock is kept where requests or sessions time out:
+    nothing else depends on it.
     """
 
     def __init__(self) -> None:
@@ -74,6 +102,7 @@ class FlightRecorder:
         self._entries: deque[Entry] = deque()
         self._step: Steps | None = None  # the newest, on its own until the next thing is asked for
         self._alive: dict[int, None] = {}
+        self._open: dict[int, OpenSession] = {}  # sessions that no client has closed
         self._ended: list[int] = []
         self._now_ms: int | None = None
         self._pressed: dict[str, int] = {}  # pages that the log says are held from outside
@@ -94,25 +123,30 @@ class FlightRecorder:
             events.Late: lambda _: self._came_true(LATE),
             events.Failed: lambda _: self._came_true(FAILS),
             events.Refused: self.refused,
-            session_events.Lent: lambda _: self._lose("times that a turn went on from what its session kept"),
+            session_events.SessionOpened: self._opened,
+            session_events.CloseAsked: self._close_asked,
+            session_events.SessionClosed: self._closed,
             handover_events.HandedOver: lambda _: self._lose(ANOTHER_ENGINE),
             handover_events.Reserved: lambda _: self._lose(ANOTHER_ENGINE),
             draft_events.Proposed: lambda _: self._lose("guesses of what comes next"),
         }
 
     def submitted(self, event: events.Submitted) -> None:
-        """A count of new tokens below 0 is refused by any engine, and has no op."""
+        """A count of new tokens below 0 and a session that is not open are refused by any engine, and have no op."""
         self._tell_time(event.arrival_ms)
-        if event.max_new_tokens >= 0:
-            op = Submit(
-                tokens=event.tokens,
-                max_new_tokens=event.max_new_tokens,
-                stop=event.stop_token_ids,
-                priority=event.priority,
-                namespace=event.namespace,
-            )
-            self._record(Asked(event.request_id, op))
-            self._alive[event.request_id] = None
+        if event.max_new_tokens < 0 or (event.session and event.session not in self._open):
+            return
+        asked: dict[str, Any] = {
+            "tokens": event.tokens,
+            "max_new_tokens": event.max_new_tokens,
+            "stop": event.stop_token_ids,
+            "priority": event.priority,
+        }
+        if event.session:
+            self._record(Said(event.request_id, event.session, Turn(**asked)))
+        else:
+            self._record(Asked(event.request_id, Submit(**asked, namespace=event.namespace)))
+        self._alive[event.request_id] = None
 
     def abort_asked(self, event: events.AbortAsked) -> None:
         if event.request_id in self._alive:
@@ -122,6 +156,22 @@ class FlightRecorder:
         self._tell_time(event.now_ms)
         self._begin()
         self._step = Steps()
+
+    def _opened(self, event: session_events.SessionOpened) -> None:
+        self._tell_time(event.now_ms)
+        op = OpenSession(namespace=event.namespace)
+        self._record(Opened(event.session, op))
+        self._open[event.session] = op
+
+    def _close_asked(self, event: session_events.CloseAsked) -> None:
+        if self._open.pop(event.session, None) is not None:
+            self._record(Closed(event.session))
+
+    def _closed(self, event: session_events.SessionClosed) -> None:
+        """Who is open still has not been used for too long, which the engine finds in a step."""
+        if self._open.pop(event.session, None) is not None:
+            assert self._step is not None, f"session {event.session} expired outside of a step"
+            self._step.expired.append(event.session)
 
     def step_ended(self, _event: events.StepEnded) -> None:
         assert self._step is not None, "a step ended that has not begun"
@@ -152,11 +202,20 @@ class FlightRecorder:
         """What was asked, up to now."""
         found: list[Op] = []
         alive: list[int] = []
+        opened: list[int] = []
         for entry in [*self._entries, *self._newest()]:
             match entry:
                 case Asked():
                     found.append(entry.op)
                     alive.append(entry.request_id)
+                case Said() if entry.session in opened:
+                    found.append(structs.replace(entry.op, session=opened.index(entry.session)))
+                    alive.append(entry.request_id)
+                case Opened():
+                    found.append(entry.op)
+                    opened.append(entry.session)
+                case Closed() if entry.session in opened:
+                    found.append(_closing(entry.session, opened))
                 case Unasked() if entry.request_id in alive:
                     found.append(Abort(request=alive.index(entry.request_id)))
                 case Steps():
@@ -166,6 +225,7 @@ class FlightRecorder:
                     else:
                         found.append(Step(count=entry.count))
                     alive = [request_id for request_id in alive if request_id not in entry.ended]
+                    found += [_closing(session, opened) for session in entry.expired if session in opened]
                 case Op():
                     found.append(entry)
         return found
@@ -187,7 +247,7 @@ class FlightRecorder:
         return path
 
     def _lose(self, what: str) -> None:
-        """Note what an op-log cannot say: a turn is recorded as a request, and no op has the tokens of a guess."""
+        """Note what an op-log cannot say: no op has the tokens of a guess, or what another engine sent."""
         self.lost[what] += 1
 
     def _record(self, entry: Entry) -> None:
@@ -203,6 +263,7 @@ class FlightRecorder:
             self._entries.clear()
             self.lost.clear()
             self.num_dropped = 0
+            self._entries.extend(Opened(session, op) for session, op in self._open.items())
             if self._engine.scheduler.is_paused:
                 self._append(Pause())
         self._tell_pressure()
@@ -213,9 +274,10 @@ class FlightRecorder:
 
     def _append(self, entry: Entry) -> None:
         last = self._entries[-1] if self._entries else None
-        if isinstance(entry, Steps) and isinstance(last, Steps) and last.count < MAX_STEPS_PER_OP:
+        if isinstance(entry, Steps) and isinstance(last, Steps) and last.count < MAX_STEPS_PER_OP and not last.expired:
             last.count += 1
             last.ended += entry.ended
+            last.expired += entry.expired
             return
         self._entries.append(entry)
         if len(self._entries) >= self._engine.config.max_recorded_ops:  # one is the step under way
@@ -230,8 +292,9 @@ class FlightRecorder:
         return not self._engine.has_work and all(ledger.num_free == ledger.capacity for ledger in ledgers)
 
     def _tell_time(self, now_ms: int) -> None:
-        """Only requests that time out care."""
-        if self._engine.config.request_timeout_ms is not None:
+        """Only requests and sessions that time out care."""
+        config = self._engine.config
+        if config.request_timeout_ms is not None or config.session_timeout_ms is not None:
             if self._now_ms is not None and now_ms > self._now_ms:
                 self._record(AdvanceClock(ms=now_ms - self._now_ms))
             self._now_ms = now_ms
@@ -259,3 +322,10 @@ class FlightRecorder:
         else:
             self.lost[f"firings of {fault}"] += 1
         step.collected += fault == LATE  # one that failed completes too
+
+
+def _closing(session: int, opened: list[int]) -> CloseSession:
+    """Close one of those open, which it is not any more."""
+    place = opened.index(session)
+    del opened[place]
+    return CloseSession(session=place)

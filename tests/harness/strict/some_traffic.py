@@ -63,6 +63,7 @@ CONFIGS = {
     "looks ahead": some_config(overlap=True, lookahead_tokens=5, swa_pages=14),
     "preempts": some_config(overlap=True, preemption_threshold=0),
     "times out": some_config(request_timeout_ms=60),
+    "sessions time out": some_config(session_timeout_ms=40),
     "writes through": some_config(host_full_pages=40, host_swa_pages=20, load_back_threshold=1),
     "writes back": some_config(host_full_pages=12, host_swa_pages=6, host_policy="write_back", load_back_threshold=1),
     "swa only, writes back": some_config(full_pages=0, host_swa_pages=8, host_policy="write_back"),

@@ -12,11 +12,11 @@ from harness.engines.system import EngineSystem
 from harness.findings import sealed
 from harness.mutants.catalog import BY_ID
 from harness.oplog import Header, OpLog
-from harness.ops import Abort, AdvanceClock, Flush, Inject, Pause, Resume, Step, Submit
+from harness.ops import Abort, AdvanceClock, CloseSession, Flush, Inject, OpenSession, Pause, Resume, Step, Submit, Turn
 from harness.replay import TruncatedLog, Verdict, replay, run_log
 from harness.shrink import Budget, shrink
 from harness.strict.checker import LOGS, StrictChecker
-from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, traffic
+from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 
 PROMPT = tuple(range(12))
 
@@ -117,11 +117,12 @@ def test_what_overflows_is_dropped_from_the_front_and_said():
 
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
-@pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "times out"])
-def test_a_recorded_run_goes_as_it_went(name, seed, monkeypatch):
+@pytest.mark.parametrize("some", [traffic, talk])
+@pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "times out", "sessions time out"])
+def test_a_recorded_run_goes_as_it_went(name, some, seed, monkeypatch):
     """Aborts, pressure, late and failed passes included: clients get the same, from where the log begins."""
     monkeypatch.setenv(VARIABLE, "sums")
-    ops = [op for op in traffic(seed) if not (isinstance(op, Inject) and op.fault == "pool.refuses")]
+    ops = [op for op in some(seed) if not (isinstance(op, Inject) and op.fault == "pool.refuses")]
     recorded, got = run(CONFIGS[name], ops)
 
     _, got_again = run(CONFIGS[name], recorded)
@@ -131,7 +132,10 @@ def test_a_recorded_run_goes_as_it_went(name, seed, monkeypatch):
 
 
 def run(config, ops):
-    """What the recorder has of some ops, and what clients got: tokens and ends, in order."""
+    """What the recorder has of some ops, and what clients got: tokens and ends, in order.
+
+    Who is rejected names other requests by their ids, or has no op.
+    """
     port = SwardenEngine(config)
     system = EngineSystem(port)
     got = []
@@ -139,7 +143,9 @@ def run(config, ops):
         for _ in range(op.count if isinstance(op, Step) else 1):
             system.do(op)
             system.take_events()
-            got += [(streamed.token_ids, streamed.finish_reason) for streamed in system.streamed] * isinstance(op, Step)
+            if isinstance(op, Step):
+                ends = [(streamed.token_ids, streamed.finish_reason) for streamed in system.streamed]
+                got += [(tokens, reason) for tokens, reason in ends if not (reason or "").startswith("rejected")]
     heard = port._engine._observer
     assert isinstance(heard, Both)
     assert isinstance(heard.second, StrictChecker)
@@ -153,18 +159,58 @@ def test_what_is_not_replayed_is_counted():
     assert watched.checker.recorder.truncated == "1 times that a pool had no memory behind its pages"
 
 
-def test_a_turn_that_goes_on_from_its_session_is_named_as_lost():
-    """It is recorded as a request like any other."""
+def test_turns_are_kept_and_their_sessions_are_said_by_their_place_among_those_open():
+    """Whoever asks for a turn where none is open has nothing but a reason, and no op."""
     watched = Watched("sums")
+    engine = watched.engine
+    first, second = engine.open_session(), engine.open_session(namespace=3)
+    engine.submit(PROMPT, SamplingParams(1, [7]), session=second, priority=2)
+    watched.step(2)
+    engine.close_session(first)
+    engine.submit(PROMPT, SamplingParams(1), session=first)
+    engine.submit(range(14), SamplingParams(0), session=second)
+
+    assert watched.checker.recorder.ops() == [
+        OpenSession(),
+        OpenSession(namespace=3),
+        Turn(session=1, tokens=PROMPT, max_new_tokens=1, stop=(7,), priority=2),
+        Step(count=2),
+        CloseSession(),
+        Turn(tokens=tuple(range(14)), max_new_tokens=0),
+    ]
+
+
+def test_an_empty_engine_has_its_open_sessions_still():
+    watched = Watched("sums")
+    sessions = [watched.engine.open_session(namespace=namespace) for namespace in (1, 2)]
+    watched.submit(max_new_tokens=1)
+    watched.step(2)
+    watched.engine.close_session(sessions[0])
+    watched.engine.flush()
+    watched.submit(1, 2, 3, max_new_tokens=1)
+
+    assert watched.checker.recorder.ops() == [OpenSession(namespace=2), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
+
+
+def test_a_session_that_nobody_used_for_too_long_is_closed_behind_the_step_that_found_it():
+    watched = Watched("sums", some_config(session_timeout_ms=50))
     session = watched.engine.open_session()
-    for prompt in (range(12), range(14)):
-        watched.engine.submit(list(prompt), SamplingParams(0), session=session)
-        watched.step(2)
+    watched.submit(max_new_tokens=20)
+    watched.step()
+    watched.clock.advance(50)
+    watched.step()
+    watched.step()
+    watched.engine.close_session(session)
 
-    recorder = watched.checker.recorder
-
-    assert recorder.truncated == "1 times that a turn went on from what its session kept"
-    assert [op.tokens for op in recorder.ops() if isinstance(op, Submit)] == [tuple(range(12)), tuple(range(14))]
+    assert watched.checker.recorder.ops() == [
+        OpenSession(),
+        Submit(tokens=PROMPT, max_new_tokens=20),
+        Step(),
+        AdvanceClock(ms=50),
+        Step(),
+        CloseSession(),
+        Step(),
+    ]
 
 
 # --- the log of a failure
