@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 
 from engine_under_test import events
-from engine_under_test.session_events import SessionEvent
 from engine_under_test.strict import VARIABLE
 from harness.strict.checker import LOGS
+from invariants.session_events import SessionEvent
 from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, talk, traffic
 
 MET = {
