@@ -135,7 +135,7 @@ class Planner:
         self.budget = NO_LIMIT if limits.chunk_len is None else limits.chunk_len
         self._unlock_what_slid()
         going_on = [one for one in before.requests or () if one.place == RUNNING and self._goes_on(one)]
-        self.budget -= len(going_on) if limits.mixes_batches else 0
+        self.budget -= self._num_decodes(going_on)
         for one in going_on:
             self._promise(self.pager.of_growth(self._grower(one)))
 
@@ -197,14 +197,14 @@ class Planner:
 
         Nobody, where it has a row, or lacks more than that.
         """
-        threshold, mixes = self.before.limits.preemption_threshold, self.before.limits.mixes_batches
+        threshold = self.before.limits.preemption_threshold
         running = [one for one in self.before.requests or () if one.place == RUNNING and self._goes_on(one)]
-        lesser = [one.id for one in running if threshold is not None and first.priority > one.priority + threshold]
+        lesser = [one for one in running if threshold is not None and first.priority > one.priority + threshold]
         if self.num_rows or self.budget <= 0 or not lesser:
             return []
         self.num_rows = 1
-        self.budget += len(lesser) if mixes else 0  # their tokens of the pass are the first one's then
-        return lesser if self.plan_new(first, tokens, first=False) is not None else []
+        self.budget += self._num_decodes(lesser)  # their tokens of the pass are the first one's then
+        return [one.id for one in lesser] if self.plan_new(first, tokens, first=False) is not None else []
 
     def match_len(self, request: RequestView, tokens: Sequence[int]) -> int:
         """How much of its input is cached; the last token is computed in any case."""
@@ -219,6 +219,12 @@ class Planner:
         """Has it a token to compute that no pass in flight computes, and that is not its last?"""
         launched_len = self.before.record_by_request[request.id].launched_len
         return launched_len + 1 < request.prompt_len + request.max_new_tokens
+
+    def _num_decodes(self, running: Sequence[RequestView]) -> int:
+        """Of those who run beside a prefill: with drafts, whoever waits for a result does not."""
+        limits, records = self.before.limits, [self.before.record_by_request[one.id] for one in running]
+        known = [one for one in records if not limits.draft_len or one.launched_len == one.committed_len]
+        return len(known) if limits.mixes_batches else 0
 
     def _grower(self, request: RequestView) -> Grower:
         record = self.before.record_by_request[request.id]

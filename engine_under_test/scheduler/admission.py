@@ -89,15 +89,21 @@ class Admission:
     def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
         """A batch's book, with the next decode step of whatever runs promised already.
 
-        In a mixed batch the tokens of who runs count against what may be prefilled beside them.
+        In a mixed batch the tokens of who decodes count against what may be prefilled beside them.
         """
         budget = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
         if self._config.mixed_batches:
-            budget -= len(running)
+            budget -= len(self.decodable(running))
         book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
         for one in running:
             book.reserve(self.growth(one, ratio=ratio))
         return book
+
+    def decodable(self, running: Sequence[Running]) -> list[Running]:
+        """Those whose last token is known; where nobody guesses what follows, it may be in flight still."""
+        if not self._config.draft_tokens:
+            return list(running)
+        return [one for one in running if one.record.launched_len == one.record.committed_len]
 
     def match(self, request: Request) -> Match:
         """What is cached of the tokens of a request that waits."""

@@ -248,16 +248,10 @@ class Scheduler:
             return False
         return True
 
-    def _decodable(self, running: Sequence[Running]) -> list[Running]:
-        """Those whose last token is known; where nobody guesses what follows, it may be in flight still."""
-        if not self.pipeline.speculation.most:
-            return list(running)
-        return [one for one in running if one.record.launched_len == one.record.committed_len]
-
     def _decode(self, running: Sequence[Running]) -> list[Entry]:
         """One token of each who can, with room for the lookahead behind it."""
         entries = []
-        for request, record in self._decodable(running):
+        for request, record in self.admission.decodable(running):
             start = record.launched_len
             entry = Entry(request, record, start, start + 1, completes_input=True, decodes=True)
             if self._take_pages(entry, max(record.allocated_len, entry.end + self._config.lookahead_tokens)):
@@ -271,7 +265,7 @@ class Scheduler:
         has gone.  False where nobody can decode, or a pass or a copy is late, so that nothing can be decided yet.
         """
         if not self._evict_for_decode():
-            if self._decodable(self.going_on()):
+            if self.admission.decodable(self.going_on()):
                 self.ratio.decay()
             return True
         if not self._settle():
@@ -330,7 +324,8 @@ class Scheduler:
         match = self.admission.match(first)
         owned = [self.custody.units_of(one.record, but=match) for one in rivals]
         yields = self.admission.yields(rivals, owned, ratio=ratio)
-        return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=len(yields)), yields)
+        num_yields = len(self.admission.decodable(rivals))
+        return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields), yields)
 
     def _put_back(self, request: Request, *, cause: str) -> None:
         is_set_aside = self.custody.other_side.sets_aside(request, self.custody.record(request))

@@ -190,6 +190,6 @@ FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
 DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
     id="S48",
     source="a mixed batch whose decodes do not count against the tokens of a step: a chunk fills it by itself",
-    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="budget -= len(running)", broken="pass"),),
+    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="budget -= len(self.decodable(running))", broken="pass"),),
     caught_by=("a_pass_prefills_within_its_budget", "what_is_promised_is_what_is_needed"),
 )

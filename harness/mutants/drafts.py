@@ -2,6 +2,7 @@
 
 from harness.mutants.mutant import Hunk, Mutant
 
+ADMISSION = "engine_under_test.scheduler.admission:Admission"
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 SPECULATION = "engine_under_test.scheduler.speculation:Speculation"
 
@@ -38,7 +39,7 @@ DRAFTS_COUNT_BUT_THE_NEXT_PASS_BEGINS_BEFORE_THEM = Mutant(
 GOES_ON_FROM_A_GUESS = Mutant(
     id="S159",
     source="with overlap a decode is launched behind drafts that nobody has judged yet",
-    hunks=(Hunk(f"{SCHEDULER}._decodable", healthy="if not self.pipeline.speculation.most:", broken="if True:"),),
+    hunks=(Hunk(f"{ADMISSION}.decodable", healthy="if not self._config.draft_tokens:", broken="if True:"),),
     caught_by=("nothing_goes_on_from_a_guess", "every_slot_read_holds_its_prefix"),
 )
 MORE_DRAFTS_THAN_ROOM = Mutant(
@@ -86,4 +87,11 @@ DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
         ),
     ),
     caught_by=("drafts_count_as_far_as_the_model_says_them", "outputs_equal_the_reference"),
+)
+WHO_WAITS_FOR_A_VERDICT_TAKES_A_TOKEN = Mutant(
+    id="S175",
+    source="found here by random traffic: in a mixed batch whoever does not decode, for its guess is not judged yet, "
+    "counted against the chunk",
+    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="len(self.decodable(running))", broken="len(running)"),),
+    caught_by=("free_places_are_filled", "what_is_promised_is_what_is_needed", "who_is_next_is_admitted_if_it_fits"),
 )
