@@ -22,6 +22,7 @@ from harness.machines.draws import (
 )
 from harness.machines.loads import LOADS, Load, Traffic
 from harness.ops import (
+    MAX_STEPS_PER_OP,
     Abort,
     Accept,
     AdvanceClock,
@@ -33,6 +34,7 @@ from harness.ops import (
     OpenSession,
     Pause,
     Pressure,
+    Recipe,
     Resume,
     Step,
     Submit,
@@ -45,7 +47,8 @@ HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
 REWINDS = (0, 0, 1, 5, 13, 30)
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
-FAR_BACK = (22, 9, 13, 30, 17)  # tokens that a turn takes back, more than a window mostly
+MOST_WAITS = 4  # Step ops in a row
+BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn takes back besides
 
 TRAFFICS: tuple[Traffic, ...] = (
     ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "delay", "flush", "trouble"),
@@ -97,20 +100,47 @@ def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
-def returns(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Who needs nearly all that a pool has, so that what is cached there has to go, and the time that it takes.
+
+    It may grow into what is left, too.
+    """
+    pages, most = config.full_pages or config.swa_pages, draw(st.sampled_from((1, 16)))
+    room = min((pages - draw(st.sampled_from((2, 4)))) * config.page_size, config.max_context_len - most - 1)
+    length = max(1, room - config.lookahead_tokens)
+    num_chunks = -(-length // (config.chunk_len or length))
+    steps = (Step(count=MAX_STEPS_PER_OP),) * min(MOST_WAITS, 1 + (num_chunks + most) // MAX_STEPS_PER_OP)
+    return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
+
+
+@st.composite
+def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
     """Who comes back, alone or not, to a prompt that others have driven from the device; somebody may hang up."""
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     others = draw(st.lists(submissions(load), min_size=1, max_size=3))
     others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
+    comes: tuple[Op, ...] = (first, Step(count=4), *others, Step(count=draw(st.sampled_from((8, 2, 4)))))
+    if draw(st.booleans()):
+        first, comes = draw(driven_out(first, config))
     once, twice, both = (first,), (first, first), (others[0], first, others[-1])
     again = draw(st.sampled_from((once, twice, (*twice, others[0]), both)))
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
-    trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)))))
+    trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)), (slow,))))
     gives_up: tuple[Op, ...] = ()
-    if trouble == (slow,) and draw(st.integers(0, 2)):  # while it loads, when those before it have ended
-        gives_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
-    before, after = Step(count=draw(st.sampled_from((8, 2, 4)))), Step(count=draw(st.sampled_from((8, 1, 3))))
-    return first, Step(count=4), *others, before, *trouble, *again, Step(), *gives_up, after
+    if trouble == (slow,):  # while it loads, when those before it have ended
+        hangs_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
+        gives_up = draw(st.sampled_from((hangs_up, hangs_up, (Pause(), Resume()), ())))
+    return *comes, *trouble, *again, Step(), *gives_up, Step(count=draw(st.sampled_from((8, 1, 3))))
+
+
+@st.composite
+def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[Submit, tuple[Op, ...]]:
+    """A prompt of a page or more, computed until the host has a copy, and gone from the device after all this."""
+    recipe = msgspec.structs.replace(first.recipe, stretch=max(first.recipe.stretch, config.page_size), continues=None)
+    first = msgspec.structs.replace(first, recipe=recipe)
+    short = msgspec.structs.replace(first, max_new_tokens=draw(st.sampled_from((1, 2))))
+    times = 2 if config.host_policy == "write_through_selective" else 1
+    return first, ((short, Step(count=MAX_STEPS_PER_OP)) * times + draw(intruders(config)))
 
 
 @st.composite
@@ -140,12 +170,14 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
-def rewinds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A young session's turn whose window slides far, and one that takes much of it back."""
+def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
+    """A young session's turn whose window slides far, and one that takes back just more than a window, or much more."""
     most = draw(st.sampled_from(load.outputs))
-    turn = Turn(recipe=draw(recipes()), max_new_tokens=most, stop=draw(stop_sets()))
-    back = Turn(rewind=draw(st.sampled_from(FAR_BACK)), max_new_tokens=draw(st.sampled_from((1, 4))))
-    steps = (Step(count=8),) * draw(st.integers(2, 3))
+    far = (config.sliding_window or 0) + config.page_size
+    recipe = Recipe(path=(draw(st.sampled_from((0, 1))),), stretch=far + draw(st.integers(0, 8)))
+    turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
+    back = Turn(rewind=far + draw(st.sampled_from(BEYOND_THE_WINDOW)), max_new_tokens=draw(st.sampled_from((1, 4))))
+    steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
     return OpenSession(), turn, *steps, back, Step(count=draw(st.sampled_from((4, 2)))), CloseSession()
 
 
@@ -175,6 +207,7 @@ class EngineTraffic(Machine):
     machine = "engine"
     faults: tuple[str, ...] = ()
     load = LOADS[0]
+    config = EngineConfig(page_size=1, full_pages=1)
     guesses = False
 
     @initialize(
@@ -185,7 +218,7 @@ class EngineTraffic(Machine):
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
         config = load.on(config)
-        self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
+        self.config, self.faults, self.load, self.guesses = config, faults, load, bool(config.draft_tokens)
         self.begin([config])
         self.apply_all(data.draw(first_guesses(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
@@ -211,7 +244,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def come_back(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(returns(self.load, self.faults)))
+        self.apply_all(data.draw(returns(self.load, self.config, self.faults)))
 
     @rule(data=st.data())
     def talk(self, data: st.DataObject) -> None:
@@ -219,7 +252,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def take_back(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(rewinds(self.load)))
+        self.apply_all(data.draw(rewinds(self.load, self.config)))
 
     @precondition(lambda self: self.guesses)
     @rule(op=acceptances(), count=st.integers(0, 2))
@@ -264,7 +297,9 @@ class EngineTraffic(Machine):
 
 
 @st.composite
-def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+def ops_of(
+    draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
+) -> tuple[Op, ...]:
     """An op of a kind that the traffic favours, or the few that belong together."""
     match draw(st.sampled_from(traffic + load.also)):
         case "submit":
@@ -274,11 +309,11 @@ def ops_of(draw: st.DrawFn, traffic: Traffic, load: Load, faults: tuple[str, ...
         case "contest":
             return draw(contests(load))
         case "return":
-            return draw(returns(load, faults))
+            return draw(returns(load, config, faults))
         case "talk":
             return draw(talks(load))
         case "rewind":
-            return draw(rewinds(load))
+            return draw(rewinds(load, config))
         case "accept":
             return (draw(acceptances()),)
         case "abort":
@@ -316,7 +351,7 @@ class WeightedEngineTraffic(Machine):
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
         config = load.on(config)
         guesses: Traffic = ("accept",) * 2 if config.draft_tokens else ()
-        self.ops = ops_of(guesses + traffic, load, faults)
+        self.ops = ops_of(guesses + traffic, load, config, faults)
         self.begin([config])
 
     @rule(data=st.data())

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine_under_test.config import EngineConfig
-from harness.machines.draws import on_host
+from harness.machines.draws import TIMEOUT_MS, on_host
 
 Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
 
@@ -63,12 +63,18 @@ FEW_PLACES = Load(
     times=4,
     settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
 )
+IMPATIENT = Load(
+    (24, 16, 8, 40),
+    also=("delay",) * 4,
+    settings=MappingProxyType({"request_timeout_ms": TIMEOUT_MS, "max_running_requests": 2}),
+)
 RETURNING = Load(
     (16, 2, 24, 1),
     also=("return",) * 8,
     settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
     needs_host=True,
 )
+RETURNING_TO_WHOLE_PROMPTS = RETURNING._replace(settings=MappingProxyType({**RETURNING.settings, "chunk_len": None}))
 TALKING = Load(
     (4, 1, 8, 16),
     also=("talk",) * 12,
@@ -100,11 +106,12 @@ LOADS = (
     FEW_PLACES,
     RETURNING,
     PAUSING,
-    RETURNING,  # again: what may go wrong there takes many that come together
+    RETURNING_TO_WHOLE_PROMPTS,  # more of it: what may go wrong there takes many that come together
     RIVALS_FOR_PLACES,
     TALKING,
     TALKING_IN_A_CROWD,
     REWINDING,
-    RETURNING,
+    RETURNING_TO_WHOLE_PROMPTS,
     LAGGING,
+    IMPATIENT,
 )
