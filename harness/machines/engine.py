@@ -106,7 +106,7 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
     It may grow into what is left, too.
     """
     pages, most = config.full_pages or config.swa_pages, draw(st.sampled_from((1, 16)))
-    room = min((pages - draw(st.sampled_from((2, 4)))) * config.page_size, config.max_context_len - most - 1)
+    room = min((pages - draw(st.sampled_from((1, 3)))) * config.page_size, config.max_context_len - most - 1)
     length = max(1, room - config.lookahead_tokens)
     num_chunks = -(-length // (config.chunk_len or length))
     steps = (Step(count=MAX_STEPS_PER_OP),) * min(MOST_WAITS, 1 + (num_chunks + most) // MAX_STEPS_PER_OP)
@@ -135,9 +135,9 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
 
 @st.composite
 def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[Submit, tuple[Op, ...]]:
-    """A prompt of a page or more, computed until the host has a copy, and gone from the device after all this."""
-    recipe = msgspec.structs.replace(first.recipe, stretch=max(first.recipe.stretch, config.page_size), continues=None)
-    first = msgspec.structs.replace(first, recipe=recipe)
+    """A prompt of some pages, computed until the host has a copy, and gone from the device after all this."""
+    stretch, path = max(first.recipe.stretch, config.page_size), (*first.recipe.path, 0, 0)
+    first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
     short = msgspec.structs.replace(first, max_new_tokens=draw(st.sampled_from((1, 2))))
     times = 2 if config.host_policy == "write_through_selective" else 1
     return first, ((short, Step(count=MAX_STEPS_PER_OP)) * times + draw(intruders(config)))

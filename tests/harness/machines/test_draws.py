@@ -1,15 +1,24 @@
 """What the machines draw: each configuration can be built, and trouble is made only with the faults of the run."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import HOST_POLICIES, EngineConfig
 from fakes.catalog import FAULTS
+from harness.engines.registry import build_driver
+from harness.engines.swarden import SwardenEngine
+from harness.engines.system import EngineSystem
 from harness.machines.draws import configurations, fault_sets, on_host, troubles
-from harness.machines.engine import contests, crowds, pauses
-from harness.machines.loads import LOADS
+from harness.machines.engine import contests, crowds, driven_out, pauses, rewinds, submissions
+from harness.machines.loads import LOADS, REWINDING
+from harness.mutants.catalog import BY_ID
 from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
+from harness.recipes import expand
 
+SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
 steady = settings(derandomize=True, database=None, deadline=None)
 
 
@@ -90,3 +99,47 @@ def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
 
     assert max(op.priority for op in many) <= late.priority
     assert last == Step()
+
+
+# --- what ops that belong together are for
+
+
+@pytest.mark.parametrize("policy", HOST_POLICIES)
+def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
+    config = on_host(replace(SMALL, host_policy=policy), 2)
+    found = []
+
+    @steady
+    @given(data=st.data())
+    def drive_out(data):
+        port = SwardenEngine(config)
+        system = EngineSystem(port)
+        first, ops = data.draw(driven_out(data.draw(submissions(LOADS[0])), config))
+        for op in ops:
+            for _ in range(op.count if isinstance(op, Step) else 1):
+                system.do(op)
+        match = port._engine.cache.match([*expand(first.recipe), 0], first.namespace)
+        found.append(match.reach is not None and match.reach.length > match.length)
+
+    drive_out()
+
+    assert sum(found) > len(found) / 2
+
+
+def test_most_rewinds_go_behind_what_the_window_has_left():
+    """Where a session forgets to look, most of them fail."""
+    failed = []
+
+    @steady
+    @given(data=st.data())
+    def rewind(data):
+        config = REWINDING.on(SMALL)
+        driver = build_driver("engine", [config], model="")
+        for op in data.draw(rewinds(REWINDING, config)):
+            driver.apply(op)
+        failed.append(driver.failure is not None)
+
+    with BY_ID["B63"].planted():
+        rewind()
+
+    assert sum(failed) > len(failed) / 2
