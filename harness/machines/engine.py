@@ -128,7 +128,7 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)), (slow,))))
     gives_up: tuple[Op, ...] = ()
     if trouble == (slow,):  # while it loads, when those before it have ended
-        hangs_up = (Abort(), Abort(request=draw(st.integers(0, 2))))
+        hangs_up = (Abort(request=draw(st.integers(0, 2))),) * (1 if again == once else 2)
         gives_up = draw(st.sampled_from((hangs_up, hangs_up, (Pause(), Resume()), ())))
     return *comes, *trouble, *again, Step(), *gives_up, Step(count=draw(st.sampled_from((8, 1, 3))))
 
