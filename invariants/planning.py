@@ -79,7 +79,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     found: list[Verdict] = []
     if all(request.place == RUNNING for request in before.requests or ()) or BETWEEN_ENGINES & {*map(type, events)}:
         return found
-    moved = list(takewhile(_comes_before_planning, events))
+    moved = _before_planning(events)
     rest = events[len(moved) :]
     if _begins_with_planning(before, rest):
         try:
@@ -102,7 +102,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
         return None
     if {request.place for request in before.requests or ()} != {RUNNING, WAITING}:
         return None  # who has begun goes on first
-    moved = list(takewhile(_comes_before_planning, events))
+    moved = _before_planning(events)
     if BETWEEN_ENGINES & {*map(type, events)} or not _begins_with_planning(before, events[len(moved) :]):
         return None
     try:
@@ -336,9 +336,16 @@ def _stretch(event: Admitted) -> Stretch:
     return Stretch(event.start, event.end, Need(dict(event.firm), dict(event.demand)))
 
 
-def _comes_before_planning(event: NamedTuple) -> bool:
-    """A window that moves, and a fault in a look at what another engine has sent."""
-    return isinstance(event, (Slid, Split, Paired, Fired)) or (isinstance(event, Freed) and event.cause == SLID)
+def _before_planning(events: Sequence[NamedTuple]) -> list[NamedTuple]:
+    """Up to the last window that moves; a fault before it is one of a look at what another engine has sent."""
+    moved = list(takewhile(lambda event: isinstance(event, Fired) or _moves_a_window(event), events))
+    while moved and isinstance(moved[-1], Fired):
+        moved.pop()
+    return moved
+
+
+def _moves_a_window(event: NamedTuple) -> bool:
+    return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == SLID)
 
 
 def _some_keep(snapshot: Snapshot) -> bool:
