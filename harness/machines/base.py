@@ -42,8 +42,8 @@ class Machine(RuleBasedStateMachine):
 
     def begin(self, configs: Sequence[EngineConfig]) -> None:
         """Start the run's engines."""
+        self.configs = configs
         if not self.listener.is_over:
-            self.configs = configs
             model = self.listener.model if self.machine in RUN_MODELS else ""
             self.driver = build_driver(self.machine, configs, model=model)
 

@@ -125,7 +125,8 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     once, twice, both = (first,), (first, first), (others[0], first, others[-1])
     again = draw(st.sampled_from((once, twice, (*twice, others[0]), both)))
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
-    trouble = draw(st.sampled_from(((slow,), (), (fails,), draw(troubles(faults)), (slow,))))
+    of_a_host = ((slow,), (fails,), (slow,)) if config.host_pools else ()
+    trouble = draw(st.sampled_from(((), draw(troubles(faults)), *of_a_host)))
     gives_up: tuple[Op, ...] = ()
     if trouble == (slow,):  # while it loads, when those before it have ended
         hangs_up = (Abort(request=draw(st.integers(0, 2))),) * (1 if again == once else 2)
@@ -207,7 +208,6 @@ class EngineTraffic(Machine):
     machine = "engine"
     faults: tuple[str, ...] = ()
     load = LOADS[0]
-    config = EngineConfig(page_size=1, full_pages=1)
     guesses = False
 
     @initialize(
@@ -218,7 +218,7 @@ class EngineTraffic(Machine):
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
         config = load.on(config)
-        self.config, self.faults, self.load, self.guesses = config, faults, load, bool(config.draft_tokens)
+        self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
         self.begin([config])
         self.apply_all(data.draw(first_guesses(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
@@ -244,7 +244,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def come_back(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(returns(self.load, self.config, self.faults)))
+        self.apply_all(data.draw(returns(self.load, self.configs[0], self.faults)))
 
     @rule(data=st.data())
     def talk(self, data: st.DataObject) -> None:
@@ -252,7 +252,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def take_back(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(rewinds(self.load, self.config)))
+        self.apply_all(data.draw(rewinds(self.load, self.configs[0])))
 
     @precondition(lambda self: self.guesses)
     @rule(op=acceptances(), count=st.integers(0, 2))

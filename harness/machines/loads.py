@@ -74,7 +74,7 @@ RETURNING = Load(
     settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
     needs_host=True,
 )
-RETURNING_TO_WHOLE_PROMPTS = RETURNING._replace(settings=MappingProxyType({**RETURNING.settings, "chunk_len": None}))
+RETURNING_UNCHUNKED = RETURNING._replace(settings=MappingProxyType({**RETURNING.settings, "chunk_len": None}))
 TALKING = Load(
     (4, 1, 8, 16),
     also=("talk",) * 12,
@@ -106,12 +106,12 @@ LOADS = (
     FEW_PLACES,
     RETURNING,
     PAUSING,
-    RETURNING_TO_WHOLE_PROMPTS,  # more of it: what may go wrong there takes many that come together
+    RETURNING_UNCHUNKED,  # more of it: what may go wrong there takes many that come together
     RIVALS_FOR_PLACES,
     TALKING,
     TALKING_IN_A_CROWD,
     REWINDING,
-    RETURNING_TO_WHOLE_PROMPTS,
+    RETURNING_UNCHUNKED,
     LAGGING,
     IMPATIENT,
 )
