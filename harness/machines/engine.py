@@ -1,5 +1,7 @@
 """Random traffic for an engine: a rule per op, and one rule that draws the op."""
 
+from itertools import chain
+
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -119,29 +121,34 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     others = draw(st.lists(submissions(load), min_size=1, max_size=3))
     others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
+    gone: tuple[Submit, ...] = (first,)
     comes: tuple[Op, ...] = (first, Step(count=4), *others, Step(count=draw(st.sampled_from((8, 2, 4)))))
     if draw(st.sampled_from((True, True, False))):
-        first, comes = draw(driven_out(first, config))
-    once, twice, both = (first,), (first, first), (others[0], first, others[-1])
-    again = draw(st.sampled_from((once, twice, (*twice, others[0]), both)))
+        gone, comes = draw(driven_out(first, config))
+    twice = (gone[0], gone[0])
+    again = draw(st.sampled_from((gone, twice, (*twice, others[0]), (others[0], *gone, others[-1]))))
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
     of_a_host = ((slow,), (fails,), (slow,)) if config.host_pools else ()
     trouble = draw(st.sampled_from(((), draw(troubles(faults)), *of_a_host)))
     gives_up: tuple[Op, ...] = ()
     if trouble == (slow,):  # while it loads, when those before it have ended
-        hangs_up = (Abort(request=draw(st.integers(0, 2))),) * (1 if again == once else 2)
+        hangs_up = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
         gives_up = draw(st.sampled_from((hangs_up, hangs_up, (Pause(), Resume()), ())))
     return *comes, *trouble, *again, Step(), *gives_up, Step(count=draw(st.sampled_from((8, 1, 3))))
 
 
 @st.composite
-def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[Submit, tuple[Op, ...]]:
-    """A prompt of some pages, computed until the host has a copy, and gone from the device after all this."""
+def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    """A prompt of some pages, computed until the host has a copy, and gone from the device after all this.
+
+    There may be another one of the same tokens that shares nothing with it.
+    """
     stretch, path = max(first.recipe.stretch, config.page_size), (*first.recipe.path, 0, 0)
     first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
-    short = msgspec.structs.replace(first, max_new_tokens=draw(st.sampled_from((1, 2))))
-    times = 2 if config.host_policy == "write_through_selective" else 1
-    return first, ((short, Step(count=MAX_STEPS_PER_OP)) * times + draw(intruders(config)))
+    gone = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(st.sampled_from((1, 2, 1)))))
+    times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(st.sampled_from((1, 2)))
+    comes = [(msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in gone]
+    return gone, (*chain.from_iterable(comes), *draw(intruders(config)))
 
 
 @st.composite
