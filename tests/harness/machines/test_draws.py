@@ -107,7 +107,7 @@ def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
 @pytest.mark.parametrize("policy", HOST_POLICIES)
 def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
     config = on_host(replace(SMALL, host_policy=policy), 2)
-    found = []
+    found: list[bool] = []
 
     @steady
     @given(data=st.data())
