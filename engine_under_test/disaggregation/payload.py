@@ -53,9 +53,7 @@ def pages_due(pool: PoolSpec, *, prefix_len: int, length: int, page_size: int) -
 
 def pieces(memory: KVMemory, pool: str, due: range) -> Iterator[range]:
     """Page indices of one pool in as many pieces as it takes for each to be a parcel of at most MOST_BYTES."""
-    kv = memory.store.kv(pool)
-    page_bytes = kv.nbytes // kv.shape[memory.store.page_dim(pool)]
-    size = max(1, MOST_BYTES // page_bytes)
+    size = max(1, MOST_BYTES // memory.store.page_bytes(pool))
     for start in range(due.start, due.stop, size):
         yield range(start, min(start + size, due.stop))
 

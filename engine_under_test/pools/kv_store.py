@@ -42,6 +42,11 @@ class KVStore:
         """Which dimension of the pool's storage counts its pages."""
         return self._layouts[pool].page_dim
 
+    def page_bytes(self, pool: str) -> int:
+        """What one page of the pool holds, in bytes."""
+        kv = self._kv[pool]
+        return kv.nbytes // kv.shape[self.page_dim(pool)]
+
     def poison(self, pool: str, pages: Sequence[int]) -> None:
         """Overwrite pages with what shows in every result that it reaches."""
         kv, layout = self._kv[pool], self._layouts[pool]

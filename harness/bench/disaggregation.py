@@ -6,6 +6,7 @@ of what is done beside the prefill is to send.  The bytes are those of frames, a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -23,7 +24,7 @@ from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Link, Ports
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from harness.bench.generation import SHAPES, made
+from harness.bench.generation import SHAPES, on_each_checkpoint
 
 REQUESTS = 8
 PROMPT_LEN = 640
@@ -119,17 +120,13 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCo
         median(speeds[False]),
         sum(end.num_bytes for end in counted) / REQUESTS,
         least / REQUESTS,
-        min(_page_bytes(pair).values()),
+        min(map(pair.prefill.memory.store.page_bytes, pair.prefill.memory.store.pools)),
         sum(one == other for one, other in zip(outputs[True], outputs[False], strict=True)),
     )
 
 
 def measure_all(*, rounds: int = ROUNDS) -> list[LinkCost]:
-    costs = []
-    for checkpoint in SHAPES:
-        with made(checkpoint) as directory:
-            costs.append(measure(checkpoint, directory, rounds=rounds))
-    return costs
+    return on_each_checkpoint(partial(measure, rounds=rounds))
 
 
 def figures(costs: Sequence[LinkCost]) -> dict[str, Any]:
@@ -154,18 +151,11 @@ def _tcp_ends() -> tuple[TcpLink, TcpLink]:
     return listening, TcpLink(listening.port, listens=False)
 
 
-def _page_bytes(pair: Pair) -> dict[str, int]:
-    """By pool, what one page of it holds."""
-    memory = pair.prefill.memory
-    kvs = {pool.name: memory.store.kv(pool.name) for pool in memory.pools}
-    return {name: kv.numel() * kv.element_size() // kv.shape[memory.store.page_dim(name)] for name, kv in kvs.items()}
-
-
 def _least_bytes(pair: Pair, lengths: Sequence[int]) -> int:
     """Of pools that keep the whole prefix all pages, of the others those of the last window."""
-    of_page = _page_bytes(pair)
+    memory = pair.prefill.memory
     return sum(
-        of_page[pool.name] * len(pages_due(pool, prefix_len=0, length=length, page_size=PAGE_SIZE))
-        for pool in pair.prefill.memory.pools
+        memory.store.page_bytes(pool.name) * len(pages_due(pool, prefix_len=0, length=length, page_size=PAGE_SIZE))
+        for pool in memory.pools
         for length in lengths
     )

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -38,6 +38,7 @@ SHAPES: dict[str, dict[str, int]] = {  # of Gemma 3: tied embeddings, one layer 
     "100m": {"hidden_size": 640, "intermediate_size": 2560, "num_hidden_layers": 12, "vocab_size": 32_768},
 }
 WINDOW = 64
+FigureT = TypeVar("FigureT")
 
 
 class Setting(NamedTuple):
@@ -123,11 +124,20 @@ def race(checkpoint: str, directory: Path, *, is_shared: bool, rounds: int = ROU
 
 def race_all(*, rounds: int = ROUNDS) -> list[Race]:
     """Every checkpoint, without shared prefixes and with them."""
-    races = []
+
+    def both(checkpoint: str, directory: Path) -> list[Race]:
+        return [race(checkpoint, directory, is_shared=is_shared, rounds=rounds) for is_shared in (False, True)]
+
+    return list(chain.from_iterable(on_each_checkpoint(both)))
+
+
+def on_each_checkpoint(measure: Callable[[str, Path], FigureT]) -> list[FigureT]:
+    """What is measured on each of the shapes, one checkpoint at a time; `measure` gets its name and its folder."""
+    measured = []
     for checkpoint in SHAPES:
         with made(checkpoint) as directory:
-            races += [race(checkpoint, directory, is_shared=is_shared, rounds=rounds) for is_shared in (False, True)]
-    return races
+            measured.append(measure(checkpoint, directory))
+    return measured
 
 
 @contextmanager

@@ -6,6 +6,7 @@ answers do that quote their prompt.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -19,7 +20,7 @@ from engine_under_test.events import Event
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from harness.bench.generation import SHAPES, made
+from harness.bench.generation import SHAPES, on_each_checkpoint
 
 REQUESTS = 8
 PHRASE_LEN, PHRASES = 12, 6
@@ -94,11 +95,7 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_token
 
 
 def measure_all(*, rounds: int = ROUNDS) -> list[Saving]:
-    savings = []
-    for checkpoint in SHAPES:
-        with made(checkpoint) as directory:
-            savings.append(measure(checkpoint, directory, rounds=rounds))
-    return savings
+    return on_each_checkpoint(partial(measure, rounds=rounds))
 
 
 def figures(savings: Sequence[Saving]) -> dict[str, Any]:

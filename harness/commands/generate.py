@@ -155,8 +155,8 @@ def _figures(served: Serving, peaks: Mapping[str, int]) -> dict[str, PoolFigures
     figures = {}
     for side, engine in served.engines.items():
         for ledger in engine.memory.ledgers.ledgers:
-            name, kv = side + ledger.name, engine.memory.store.kv(ledger.name)
-            cached, num_bytes = ledger.capacity - ledger.num_free, kv.numel() * kv.element_size()
+            name, cached = side + ledger.name, ledger.capacity - ledger.num_free
+            num_bytes = engine.memory.store.kv(ledger.name).nbytes
             figures[name] = PoolFigures(ledger.capacity, peaks[name], cached, num_bytes)
     return figures
 
