@@ -285,7 +285,7 @@ class Submitted(NamedTuple):
     namespace: int
     priority: int
     arrival_ms: int
-    session: int = 0  # whose turn it is to be
+    session: int  # whose turn it is to be; 0 where it is nobody's
 
 
 class AbortAsked(NamedTuple):

@@ -42,8 +42,8 @@ class Pair:
 
     def abort(self, room: int) -> None:
         """End a request on the side that clients hear; the other side hears of it from there."""
-        for engine, request in [key for key, its_room in self._room_of.items() if its_room == room]:
-            if engine is self.decode:
+        for (engine, request), its_room in self._room_of.items():
+            if its_room == room and engine is self.decode:
                 engine.abort(request)
 
     def step(self) -> list[Output]:

@@ -70,13 +70,9 @@ class DecodeSide(Side):
         self._rooms: dict[int, Incoming] = {}
 
     @property
-    def _incoming(self) -> Iterator[Incoming]:
-        """All of them: who waits for room, in order, then who has some."""
-        return chain(self._who_waits(), self._rooms.values())
-
-    @property
     def requests(self) -> Sequence[Request]:
-        return [one.request for one in self._incoming]
+        """Who waits for room, in order, then who has some."""
+        return [one.request for one in chain(self._who_waits(), self._rooms.values())]
 
     @property
     def records(self) -> Sequence[KVRecord]:

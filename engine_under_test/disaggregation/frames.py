@@ -22,7 +22,7 @@ MAX_PAYLOAD = 1 << 32
 KINDS = {kind.__name__: kind for kind in get_args(Message)}
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 }
 
 

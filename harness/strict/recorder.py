@@ -73,10 +73,10 @@ class Closed(NamedTuple):
 
 @dataclass(slots=True)
 class Steps:
-    """Steps in a row, the requests whose clients heard of their end behind the last of them, and what else ended there:
-    sessions that nobody had used for too long.
+    """Steps in a row, and what ended in the last of them.
 
-    A step in which faults came true stands alone; `collected` are the passes that it asked for.
+    `ended` are requests whose clients heard of their end, `expired` sessions that nobody had used for too long.  A
+    step in which faults came true stands alone; `collected` are the passes that it asked for.
     """
 
     count: int = 1
@@ -263,7 +263,8 @@ class FlightRecorder:
             self._entries.clear()
             self.lost.clear()
             self.num_dropped = 0
-            self._entries.extend(Opened(session, op) for session, op in self._open.items())
+            for session, op in self._open.items():
+                self._append(Opened(session, op))
             if self._engine.scheduler.is_paused:
                 self._append(Pause())
         self._tell_pressure()
