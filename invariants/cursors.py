@@ -162,7 +162,7 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
                 if record.frontier > most:
                     yield (
                         str(record.owner),
-                        f"frontier {record.frontier} at launched_len {goes_on_at(record)}, at most {most}",
+                        f"frontier {record.frontier} where position {goes_on_at(record)} is next, at most {most}",
                     )
 
 

@@ -198,13 +198,13 @@ CASES = [
         frontiers_spare_the_window,
         "slid-too-far",
         after(records=records(frontier=20)),
-        ("request r1", "frontier 20 at launched_len 21, at most 16"),
+        ("request r1", "frontier 20 where position 21 is next, at most 16"),
     ),
     broken(
         frontiers_spare_the_window,
         "slid-past-what-is-launched",
         in_flight(records=flying_record(frontier=20)),
-        ("request r1", "frontier 20 at launched_len 22, at most 16"),
+        ("request r1", "frontier 20 where position 22 is next, at most 16"),
     ),
     healthy(private_windows_are_bounded),
     healthy(private_windows_are_bounded, unshared(frontier=8), "as-many-as-may-be"),
@@ -240,6 +240,6 @@ CASES = [
         frontiers_spare_the_window,
         "beyond-the-window-behind-what-is-to-come",
         after(records=(ROOM._replace(frontier=20),)),
-        ("transfer t2", "frontier 20 at launched_len 22, at most 16"),
+        ("transfer t2", "frontier 20 where position 22 is next, at most 16"),
     ),
 ]
