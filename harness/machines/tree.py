@@ -15,12 +15,12 @@ PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
 
 @st.composite
 def visits(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A prompt of some pages, somebody who reads what was inserted last, and a window that slides."""
+    """A prompt of some pages, somebody who reads it, and a window that slides."""
     recipe = draw(recipes())
-    longer = Recipe(path=(*recipe.path, 0, 0), stretch=max(4, recipe.stretch), cut=recipe.cut)
-    newest = Recipe(path=(0,), stretch=2, cut=draw(st.integers(0, 5)), continues=7)
+    longer = Recipe(path=(*recipe.path, 0, 0), stretch=max(4, recipe.stretch))
+    behind = Recipe(path=(*longer.path, 0), stretch=longer.stretch, cut=draw(st.integers(0, 5)))
     slide = Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
-    return Insert(recipe=longer), Lock(recipe=newest), slide
+    return Insert(recipe=longer), Lock(recipe=behind), slide
 
 
 @st.composite
