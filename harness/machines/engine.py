@@ -107,11 +107,12 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
     It may grow into what is left, too.
     """
-    pages, most = config.full_pages or config.swa_pages, draw(st.sampled_from((1, 16)))
-    room = min((pages - draw(st.sampled_from((1, 3)))) * config.page_size, config.max_context_len - most - 1)
+    most = draw(st.sampled_from((1, 16)))
+    room = min(
+        (_pages_for_one(config) - draw(st.sampled_from((1, 3)))) * config.page_size, config.max_context_len - most - 1
+    )
     length = max(1, room - config.lookahead_tokens)
-    num_chunks = -(-length // (config.chunk_len or length))
-    steps = (Step(count=MAX_STEPS_PER_OP),) * min(MOST_WAITS, 1 + (num_chunks + most) // MAX_STEPS_PER_OP)
+    steps = _steps(_num_chunks(length, config) + most + 1)
     return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
 
 
@@ -149,6 +150,39 @@ def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[tu
     times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(st.sampled_from((1, 2)))
     comes = [(msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in gone]
     return gone, (*chain.from_iterable(comes), *draw(intruders(config)))
+
+
+@st.composite
+def outlasts(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Two who fill a pool; one ends soon, and the other grows into what it leaves, whose copies come late."""
+    most, slow = draw(st.sampled_from((16, 40))), Inject(fault="host.slow", count=draw(st.integers(3, 16)))
+    pages = _pages_for_one(config)
+    ends = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
+    left = draw(st.integers(3, 8)) + config.lookahead_tokens
+    both, num_passes = [], 2
+    for place, (count, new_tokens) in enumerate(((ends, draw(st.sampled_from((1, 2, 4)))), (pages - ends, most))):
+        length = max(1, min(count * config.page_size - left, config.max_context_len - most - 1))
+        both.append(Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens))
+        num_passes += _num_chunks(length, config)
+    slow_host = (slow,) if config.host_pools else ()
+    return *both, *_steps(num_passes), *slow_host, *_steps(most)
+
+
+def _num_chunks(length: int, config: EngineConfig) -> int:
+    return -(-length // (config.chunk_len or length))
+
+
+def _steps(count: int) -> tuple[Op, ...]:
+    """So many, but not for ever."""
+    count = min(count, MOST_WAITS * MAX_STEPS_PER_OP)
+    whole, rest = divmod(count, MAX_STEPS_PER_OP)
+    return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
+
+
+def _pages_for_one(config: EngineConfig) -> int:
+    """What a prompt may fill: with chunks of the pool that keeps all of it, else of every pool."""
+    pools = [pages for pages in (config.full_pages, config.swa_pages) if pages]
+    return pools[0] if config.chunk_len else min(pools)
 
 
 @st.composite
@@ -254,6 +288,10 @@ class EngineTraffic(Machine):
         self.apply_all(data.draw(returns(self.load, self.configs[0], self.faults)))
 
     @rule(data=st.data())
+    def outlast(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(outlasts(self.configs[0])))
+
+    @rule(data=st.data())
     def talk(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(talks(self.load)))
 
@@ -317,6 +355,8 @@ def ops_of(
             return draw(contests(load))
         case "return":
             return draw(returns(load, config, faults))
+        case "outlast":
+            return draw(outlasts(config))
         case "talk":
             return draw(talks(load))
         case "rewind":

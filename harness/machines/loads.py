@@ -75,6 +75,10 @@ RETURNING = Load(
     needs_host=True,
 )
 RETURNING_UNCHUNKED = RETURNING._replace(settings=MappingProxyType({**RETURNING.settings, "chunk_len": None}))
+OUTLASTING = RETURNING._replace(
+    also=("outlast",) * 12,
+    settings=MappingProxyType({**RETURNING.settings, "chunk_len": 16, "host_policy": "write_back", "overlap": True}),
+)
 TALKING = Load(
     (4, 1, 8, 16),
     also=("talk",) * 12,
@@ -114,4 +118,5 @@ LOADS = (
     RETURNING_UNCHUNKED,
     LAGGING,
     IMPATIENT,
+    OUTLASTING,
 )

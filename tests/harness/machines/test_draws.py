@@ -12,8 +12,8 @@ from harness.engines.registry import build_driver
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem
 from harness.machines.draws import configurations, fault_sets, on_host, troubles
-from harness.machines.engine import contests, crowds, driven_out, pauses, rewinds, submissions
-from harness.machines.loads import LOADS, REWINDING
+from harness.machines.engine import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
+from harness.machines.loads import LOADS, OUTLASTING, REWINDING
 from harness.mutants.catalog import BY_ID
 from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
 from harness.recipes import expand
@@ -143,3 +143,23 @@ def test_most_rewinds_go_behind_what_the_window_has_left():
         rewind()
 
     assert sum(failed) > len(failed) / 2
+
+
+def test_many_who_outlast_another_grow_into_copies_that_are_late():
+    """Where an engine gives up on copies under way, one of four runs fails."""
+    failed = []
+
+    @steady
+    @given(data=st.data())
+    def outlast(data):
+        config = OUTLASTING.on(SMALL)
+        driver = build_driver("engine", [config], model="")
+        for _ in range(4):
+            for op in data.draw(outlasts(config)):
+                driver.apply(op)
+        failed.append(driver.failure is not None)
+
+    with BY_ID["S156"].planted():
+        outlast()
+
+    assert sum(failed) > len(failed) / 4
