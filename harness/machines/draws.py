@@ -16,6 +16,7 @@ PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
 WINDOWS = (4, 2, 8, 3, 5, 17, 40)
 POOL_TOKENS = (64, 48, 96, 64, 32, 128, 256)
 SPARE_SWA_PAGES = (2, 0, 4, 1, 12, 40)
+PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly the same, so that prompts share long prefixes
 KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384

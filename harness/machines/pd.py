@@ -10,6 +10,7 @@ from engine_under_test.config import EngineConfig
 from fakes.catalog import BETWEEN_ENGINES
 from harness.machines.base import Machine
 from harness.machines.draws import (
+    PRESSURE_PAGES,
     acceptances,
     configurations,
     fault_sets,
@@ -19,8 +20,8 @@ from harness.machines.draws import (
     troubles,
     with_drafts,
 )
-from harness.machines.engine import PRESSURE_PAGES, pauses, submissions
 from harness.machines.loads import Load
+from harness.machines.scenes import pauses, submissions
 from harness.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines

@@ -12,8 +12,8 @@ from harness.engines.registry import build_driver
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem
 from harness.machines.draws import configurations, fault_sets, on_host, troubles
-from harness.machines.engine import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
 from harness.machines.loads import LOADS, OUTLASTING, REWINDING
+from harness.machines.scenes import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
 from harness.mutants.catalog import BY_ID
 from harness.ops import Heal, Inject, Pause, Resume, Step, Submit
 from harness.recipes import expand
