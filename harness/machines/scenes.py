@@ -132,11 +132,10 @@ def outlasts(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
         max(1, min(count * config.page_size - left, config.max_context_len - most - 1))
         for count in (first, pages - first)
     ]
+    outputs = (draw(st.sampled_from((1, 2, 4))), most)
     both = [
         Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens)
-        for place, (length, new_tokens) in enumerate(
-            zip(lengths, (draw(st.sampled_from((1, 2, 4))), most), strict=True)
-        )
+        for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
     ]
     passes = _steps(2 + sum(_num_chunks(length, config) for length in lengths))
     return *both, *passes, *((slow,) if config.host_pools else ()), *_steps(most)
