@@ -119,4 +119,5 @@ LOADS = (
     LAGGING,
     IMPATIENT,
     OUTLASTING,
+    REWINDING,
 )
