@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from operator import index
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -45,16 +46,23 @@ class Built(NamedTuple):
 
 
 def run_side(built: Built, port: int, to_client: Connection) -> None:
-    """A process: an engine that serves what it is asked until nobody can ask any more."""
+    """A process: an engine that serves what it is asked until nobody can ask any more.
+
+    The first that it says is its port, or why there can be no engine.
+    """
     torch.set_num_threads(1)
     link = TcpLink(port, listens=built.config.role == SIDES[0])
     ports = replace(built.ports(), link=link)
-    engine = create_engine(
-        built.config, checkpoint=built.checkpoint, device=built.device, dtype=built.dtype, ports=ports
-    )
     rooms: dict[int, int] = {}
     said: SimpleQueue[list[Output]] = SimpleQueue()
     try:
+        try:
+            engine = create_engine(
+                built.config, checkpoint=built.checkpoint, device=built.device, dtype=built.dtype, ports=ports
+            )
+        except EngineError as error:
+            to_client.send(error)
+            return
         to_client.send(link.port)
         Thread(target=_say, args=(said, to_client), daemon=True).start()
         while True:
@@ -122,10 +130,14 @@ class SideProcess:
             if not self.client.poll(MOST_S):
                 self.stop()
                 raise EngineError(f"the {self.role} process has not said for {MOST_S:.0f} s that it is there")
-            self.port = self.client.recv()
+            said: int | EngineError = self.client.recv()
         except EOFError as error:
             self.stop()
             raise EngineError(f"the {self.role} process has ended before it was there; see above why") from error
+        if isinstance(said, EngineError):
+            self.stop()
+            raise said
+        self.port = said
 
     def ask(self, asked: Asked | int) -> bool:
         """False where the process has died."""
@@ -181,9 +193,12 @@ class ProcessPair:
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
-        """Queue a request on both sides; its room, by which outputs are told apart."""
+        """Queue a request on both sides; its room, by which outputs are told apart.
+
+        Raises TypeError for what is no number, before either process hears of it.
+        """
         self._num_rooms += 1
-        asked = Asked(self._num_rooms, list(token_ids), sampling, namespace, priority)
+        asked = Asked(self._num_rooms, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._listen()
         for side in (self.prefill, self.decode):
             if not side.ask(asked):
@@ -202,13 +217,15 @@ class ProcessPair:
         wait([self.prefill.client, self.decode.client], timeout=IDLE_S)
         self._listen()
         heard, self._heard = self._heard, []
-        outputs = [one for one in heard if one.request_id in self._open]
-        for one in outputs:
-            self._begun.add(one.request_id)
-            if one.finish_reason is not None:
-                del self._open[one.request_id]
-                self._begun.discard(one.request_id)
-                self._num_tries.pop(one.request_id, None)
+        outputs = []
+        for one in heard:
+            room = one.request_id
+            if room in self._open:
+                outputs.append(one)
+                if one.finish_reason is not None:
+                    del self._open[room]
+                    self._begun.discard(room)
+                    self._num_tries.pop(room, None)
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
@@ -229,6 +246,7 @@ class ProcessPair:
             self._revive(self.decode)
         else:
             self._heard += outputs
+            self._begun.update(one.request_id for one in outputs if one.request_id in self._open)
 
     def _revive(self, side: SideProcess) -> None:
         """Who was in the dead decode process has ended; who was in the dead prefill process may be served anew."""
@@ -237,8 +255,8 @@ class ProcessPair:
             self._heard += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
         else:
             unserved = [asked for room, asked in self._open.items() if room not in self._begun]
-            for index, asked in enumerate(unserved):
-                is_suspect = index < self._config.max_running_requests
+            for place, asked in enumerate(unserved):
+                is_suspect = place < self._config.max_running_requests
                 tries = self._num_tries[asked.room] = self._num_tries.get(asked.room, 0) + is_suspect
                 if tries > self._config.max_forward_retries:
                     self.decode.ask(asked.room)
@@ -253,6 +271,6 @@ def create_process_pair(
 ) -> ProcessPair:
     """Two processes with an engine each, of one configuration, that run the model of a checkpoint directory.
 
-    Raises EngineError where one of them does not come up, with what it said on standard error.
+    Raises as `create_engine` does, and EngineError where a process does not come up, which says why on standard error.
     """
     return ProcessPair(Built(config, str(checkpoint), device, dtype))

@@ -1,16 +1,17 @@
 """What answers a prompt: one engine, or one for the prompt and one for the answer."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
+from engine_under_test.errors import EngineError
 from engine_under_test.model.draft import draft_model
 from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
-from engine_under_test.processes import create_process_pair
+from engine_under_test.processes import ProcessPair, create_process_pair
 from engine_under_test.request import Server
 from harness.errors import UsageError
 
@@ -34,6 +35,18 @@ class Running(NamedTuple):
 
 
 @contextmanager
+def _processes(config: EngineConfig, running: Running) -> Iterator[ProcessPair]:
+    """Two, for the body; raises UsageError where one of them does not come up, at first or again."""
+    try:
+        with closing(
+            create_process_pair(config, checkpoint=running.checkpoint, device=running.device, dtype=running.dtype)
+        ) as pair:
+            yield pair
+    except EngineError as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
 def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
     """Engines for the body; processes are ended behind it.  Raises UsageError for what does not go together."""
     checkpoint, device, dtype = running.checkpoint, running.device, running.dtype
@@ -44,11 +57,8 @@ def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
     if running.draft is not None and not config.draft_tokens:
         raise UsageError(f"draft: {running.draft} is given and draft_tokens is 0; say how many tokens it is to guess")
     if running.over_tcp:
-        pair = create_process_pair(config, checkpoint=checkpoint, device=device, dtype=dtype)
-        try:
+        with _processes(config, running) as pair:
             yield Serving(pair, {})
-        finally:
-            pair.close()
         return
     proposer = None if running.draft is None else draft_model(running.draft, device=device, dtype=dtype)
     ports = Ports(proposer=proposer)

@@ -9,7 +9,7 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
-from engine_under_test.errors import EngineError
+from engine_under_test.errors import CheckpointError, EngineError
 from engine_under_test.ports import ForwardBatch, Ports
 from engine_under_test.processes import Asked, Built, ProcessPair
 from engine_under_test.sampling import SamplingParams
@@ -99,6 +99,35 @@ def test_whom_the_decode_process_served_ends_with_the_reason_and_others_are_serv
     assert ends.keys() <= {"the decode process has died", "length"}
     assert ends["the decode process has died"]
     assert answers(pair) == expected
+
+
+def test_who_has_ended_before_the_decode_process_dies_ends_once(pair, expected):
+    """Its end was heard with what is asked next, and the client has not been told of it."""
+    first = pair.submit(PROMPTS[1], ASKED)
+    while not any(output.finish_reason for output in pair._heard):
+        pair._listen()
+    second = pair.submit(PROMPTS[0], ASKED)
+    os.kill(pair.decode.pid, signal.SIGKILL)
+    third = pair.submit(PROMPTS[3], ASKED)
+
+    ends = Counter[int]()
+    while pair.has_work:
+        ends.update(output.request_id for output in pair.step() if output.finish_reason is not None)
+
+    assert ends == {first: 1, second: 1, third: 1}
+    assert answers(pair) == expected
+
+
+def test_what_is_no_number_reaches_neither_process(pair, expected):
+    with pytest.raises(TypeError):
+        pair.submit(PROMPTS[0], ASKED, priority="high")
+
+    assert answers(pair) == expected
+
+
+def test_why_there_can_be_no_engine_is_said_to_whoever_asked_for_it(tmp_path):
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        ProcessPair(Built(CONFIG, str(tmp_path)))
 
 
 def test_an_abort_ends_a_request_on_both_sides(pair, expected):

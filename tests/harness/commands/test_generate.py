@@ -108,6 +108,11 @@ def test_the_strict_level_applies(checkpoint, answer):
             id="a prompt larger than its pool",
         ),
         pytest.param(["--dtype", "int8"], r"swarden: dtype: 'int8' is not one of .*", id="no such dtype"),
+        pytest.param(
+            ["--disaggregated", "--over-tcp", "--dtype", "int8"],
+            r"swarden: dtype: 'int8' is not one of .*",
+            id="no such dtype, in a process of its own",
+        ),
         pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a share above 0, at most 1", id="no share"),
         pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
         pytest.param(
