@@ -1,5 +1,7 @@
 """The open sessions: whose turn it is, and what the idle ones keep."""
 
+from collections.abc import Sequence
+
 from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import tail_len
@@ -83,7 +85,11 @@ class Sessions:
         return record
 
     def keep(self, request: Request, record: KVRecord) -> None:
-        """Take the record of a turn that has finished; it gives back its row, and the pages that nothing is in."""
+        """Take the record of a turn that has finished; it gives back its row, and the pages that nothing is in.
+
+        Where all together keep too much those that were used longest ago give theirs up, and nobody does for what is
+        too much alone, or is to be closed at once.
+        """
         session = self.by_id[request.session]
         self._cut(record, record.committed_len)
         rows, row, record.row = self._memory.table.rows, record.row, 0
@@ -91,7 +97,10 @@ class Sessions:
         self._departures.give(record, session.owner)
         session.record, session.tokens = record, request.tokens[: record.committed_len]
         self._notice(Kept(session.id, request.id, record.committed_len))
-        self._respect_share()
+        if self._exceeds_share([record]):
+            self._release(session, ROOM)
+        while not session.is_closing and self._exceeds_share(self.records):
+            self.make_room()
 
     def give_up(self, request: Request) -> None:
         """A turn does not go on from what its session keeps."""
@@ -149,16 +158,15 @@ class Sessions:
         self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)
         record.committed_len = record.launched_len = record.allocated_len = length
 
-    def _respect_share(self) -> None:
-        """The ones that were used longest ago give up what is more than the share of all."""
+    def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:
+        """Is it more than idle sessions may keep together?"""
         share = self._config.idle_session_share
-        while any(self._num_kept(pool.window) > share * pool.num_pages for pool in self._memory.pools):
-            self.make_room()
+        return any(self._num_kept(records, pool.window) > share * pool.num_pages for pool in self._memory.pools)
 
-    def _num_kept(self, window: int | None) -> int:
-        """Pages that idle sessions keep from being free in a pool, at most: what two share is counted for each."""
+    def _num_kept(self, records: Sequence[KVRecord], window: int | None) -> int:
+        """Pages that records keep from being free in a pool, at most: what two share is counted for each."""
         page_size, count = self._memory.page_size, 0
-        for record in self.records:
+        for record in records:
             first = 0
             if window is not None:
                 first = max(record.frontier, record.protected_len - tail_len(window=window, page_size=page_size))

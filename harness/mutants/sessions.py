@@ -78,7 +78,7 @@ SESSIONS_WITHOUT_BOUND = Mutant(
             healthy="if first is not None:",
             broken="return False\n    if first is not None:",
         ),
-        Hunk(f"{SESSIONS}.keep", healthy="self._respect_share()", broken="pass"),
+        Hunk(f"{SESSIONS}._exceeds_share", healthy="return any(", broken="return False and any("),
     ),
     caught_by=("work_makes_progress", "only_who_cannot_go_on_runs_out_of_memory"),
 )

@@ -311,3 +311,32 @@ def test_what_a_pass_in_flight_still_writes_is_no_part_of_what_is_kept():
     assert serving.heard.of(Lent)[-1].length == len(PROMPT) + 2
     assert second.tokens == serving.expected(prompt, max_new_tokens=4)
     assert len(serving.heard.of(Launched)) > 4
+
+
+def share_of_half() -> tuple[Talking, int]:
+    """A session keeps three of the ten pages that all may keep."""
+    serving = Talking(replace(FULL_ONLY, full_pages=20, idle_session_share=0.5, prefix_sharing=False))
+    first = serving.engine.open_session()
+    serving.answer(first, list(range(100, 109)))
+    return serving, first
+
+
+def test_a_turn_that_is_too_long_to_be_kept_costs_nobody_else_anything():
+    serving, _ = share_of_half()
+    second = serving.engine.open_session()
+
+    serving.answer(second, list(range(200, 240)))
+
+    assert serving.heard.of(GivenUp) == [GivenUp(second, "others need the room")]
+
+
+def test_a_session_that_is_to_be_closed_with_its_turn_costs_nobody_else_anything():
+    serving, _ = share_of_half()
+    second = serving.engine.open_session()
+    serving.take_turn(second, list(range(200, 230)))
+    serving.step()
+
+    serving.engine.close_session(second)
+    serving.run()
+
+    assert [given.session for given in serving.heard.of(GivenUp)] == [second]
