@@ -98,6 +98,8 @@ class Engine:
         if self.config.role == "both":
             raise EngineError("role: both serves each request alone; submit it, or make an engine for one side")
         self.scheduler.custody.other_side.check_room(room)
+        if sampling.seed is None:
+            sampling = replace(sampling, seed=room)  # ids differ, of the two sides and of an engine after a restart
         if self.config.role == "prefill":
             sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
         request = self._new_request(token_ids, sampling, Belonging(room=room), namespace, priority)

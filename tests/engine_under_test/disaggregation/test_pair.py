@@ -285,3 +285,16 @@ def test_a_side_needs_a_link_and_nobody_else_has_one(role, is_linked, given):
         create_engine(replace(HYBRID, role=role), ports=replace(forward_alone(), link=link))
 
     assert str(caught.value) == f"role: {role}, and a link is {given}; a side of a pair needs one, and nobody else"
+
+
+def test_what_is_drawn_for_a_room_is_the_same_on_both_sides_and_after_a_restart():
+    """Ids are each side's own, and begin anew with it."""
+    sides = Sides()
+    drawn, seeded = SamplingParams(4, temperature=1.0), SamplingParams(4, temperature=1.0, seed=5)
+
+    for engine in sides.engines.values():
+        engine.submit_to_room(7, LONG, drawn)
+        engine.submit_to_room(8, LONG, seeded)
+
+    waiting = [engine.scheduler.custody.other_side.requests for engine in sides.engines.values()]
+    assert [[request.sampling.seed for request in of_one] for of_one in waiting] == [[7, 5]] * 2
