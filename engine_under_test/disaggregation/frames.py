@@ -8,7 +8,8 @@ Numbers are in network order; the checksum (CRC-32) is over everything else.
 import json
 import struct
 import zlib
-from typing import Any, NamedTuple, get_args
+from operator import index
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -20,6 +21,7 @@ FIXED = struct.Struct("!4sIQI")
 MAX_HEADER = 1 << 16
 MAX_PAYLOAD = 1 << 32
 KINDS = {kind.__name__: kind for kind in get_args(Message)}
+FIELDS = {kind: get_type_hints(kind) for kind in KINDS.values()}
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
@@ -73,17 +75,20 @@ def read_rest(fixed: Fixed, data: bytes) -> Message:
         raise FrameDamaged(f"a frame is whole, and says what nobody here understands: {error}") from error
 
 
-def _read(fields: dict[str, Any], payload: bytes) -> Message:
+def _read(header: Any, payload: bytes) -> Message:
+    """Raises what is raised where something is not as it should be."""
+    fields = dict(header)
     kind = KINDS[fields.pop("kind")]
     if kind is Parcel:
         said = fields["pages"]
         flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
         fields["pages"] = flat.view(DTYPES[said["dtype"]]).reshape(said["shape"])
     if "tokens" in fields:
-        fields["tokens"] = tuple(fields["tokens"])
-    if not isinstance(fields["room"], int):
-        raise TypeError(f"room {fields['room']!r} is no number")
+        fields["tokens"] = tuple(map(index, fields["tokens"]))
     message: Message = kind(**fields)
+    for name, wanted in FIELDS[kind].items():
+        if not isinstance(getattr(message, name), get_origin(wanted) or wanted):
+            raise TypeError(f"{name} {getattr(message, name)!r} is no {wanted}")
     return message
 
 
