@@ -45,7 +45,8 @@ class EngineConfig:
 
     With the `role` "prefill" an engine computes prompts, and hands what it computed over a link to one with the role
     "decode".  What is not answered for `link_retry_ms` is said again, and after `link_timeout_ms` without a word of a
-    request it is given up.  Where prompts come in, who runs keeps `reserved_decode_tokens` each out of their reach.
+    request, or twice that while it waits for room, it is given up.  Where prompts come in, who runs keeps
+    `reserved_decode_tokens` each out of their reach.
 
     Raises ConfigError with the field, the value and what would be right.
     """

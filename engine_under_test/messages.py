@@ -9,7 +9,7 @@ import torch
 
 
 class Ask(NamedTuple):
-    """From the prefill side: it waits for an invitation; `terms` are what pages are like there."""
+    """From the prefill side: it waits for an invitation; `terms` are what pages and the prompt are like there."""
 
     room: int
     terms: str

@@ -16,7 +16,7 @@ from engine_under_test.disaggregation.payload import (
     window_start,
     write_pages,
 )
-from engine_under_test.disaggregation.side import GONE, LinkedTo, Side
+from engine_under_test.disaggregation.side import GONE, LinkedTo, Side, Silence
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Matched
 from engine_under_test.handover_events import Filled, LetGo, Reserved, SetAside, TakenOver
@@ -38,11 +38,11 @@ class Incoming:
 
     request: Request
     aside: Sequence[Pages] | None = None
+    terms: str = ""
     record: KVRecord | None = None
     missing: dict[str, set[int]] = field(default_factory=dict)
     finale: Finale | None = None
-    heard_ms: int = 0
-    tried_ms: int = 0
+    silence: Silence = field(default_factory=lambda: Silence(0, 0))
 
     @property
     def length(self) -> int:
@@ -84,7 +84,9 @@ class DecodeSide(Side):
 
     def take_in(self, request: Request) -> None:
         self._last_room = max(self._last_room, request.room)
-        self._queue[request.room] = Incoming(request)
+        silence = Silence(request.arrival_ms, request.arrival_ms)
+        one = Incoming(request, terms=self._terms_of(request), silence=silence)
+        self._queue[request.room] = one
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -96,6 +98,13 @@ class DecodeSide(Side):
                 self._join_whole()
         for room, one in list(self._rooms.items()):
             self._look_after(room, one)
+        for one in [one for one in self._queue.values() if one.silence.lasts_ms(now_ms) >= self._queue_timeout_ms]:
+            self._not_heard_of(one)
+
+    @property
+    def _queue_timeout_ms(self) -> int:
+        """Who waits for room says nothing that would be answered, and hears of the other side when it asks."""
+        return 2 * self._config.link_timeout_ms
 
     def withholds(self, record: KVRecord, end: int) -> bool:
         """What came of a window is the last of it: whole pages that end before may need more to be found again."""
@@ -135,20 +144,17 @@ class DecodeSide(Side):
         if one is None:
             self._hear_of_no_room(message)
             return
-        one.heard_ms = self._now_ms
+        one.silence.ends(self._now_ms)
         match message:
             case Parcel():
                 held = Pages(message.pool, message.first, message.num_pages, message.pages)
                 self._fill(one, held)
                 self._link.send(Got(message.room, held.pool, held.first, held.num_pages))
-            case Finale() if message.length != one.request.prompt_len:
-                said = f"{message.length} tokens there, {one.request.prompt_len} here; give both sides the same prompt"
-                self._scheduler.end(one.request, f"the prompts differ: {said}")
             case Finale():
                 one.finale = message
                 self._link.send(Alive(message.room))
             case Ask() if one.aside is None and one.record is not None:
-                self._link.send(Invite(message.room, one.record.protected_len, self._terms))
+                self._invite(one, one.record)
             case Over() if not one.is_whole:
                 self._fail(one, message.reason)
             case _:
@@ -158,7 +164,8 @@ class DecodeSide(Side):
         """Who waits in the queue is known, if not invited yet; who has gone on, or ended, needs nothing any more."""
         queued = self._queue.get(message.room)
         if queued is not None:
-            reason = disagreement(self._terms, message.terms) if isinstance(message, Ask) else None
+            queued.silence.ends(self._now_ms)
+            reason = disagreement(queued.terms, message.terms) if isinstance(message, Ask) else None
             if isinstance(message, Over):
                 self._fail(queued, message.reason)
             elif reason is not None:
@@ -188,13 +195,13 @@ class DecodeSide(Side):
         among = self._queue if one.aside is None else self._aside
         del among[request.room]
         self._rooms[request.room] = one
-        one.record, one.heard_ms, one.tried_ms = record, self._now_ms, self._now_ms
+        one.record, one.silence = record, Silence(self._now_ms, self._now_ms, self._now_ms)
         page_size = self._memory.page_size
         for pool in self._memory.pools:
             due = pages_due(pool, prefix_len=match.length, length=one.length, page_size=page_size)
             one.missing[pool.name] = set(due)
         if one.aside is None:
-            self._link.send(Invite(request.room, match.length, self._terms))
+            self._invite(one, record)
         for held in one.aside or ():
             self._fill(one, held)
         return True
@@ -258,7 +265,7 @@ class DecodeSide(Side):
         """Write what is missing of it; what has come before stays as it is."""
         assert one.record is not None, f"request {one.request.id} has no room for what has come"
         missing = one.missing.get(held.pool, set())
-        written = dict(write_pages(self._memory, held, one.record.handles, sorted(missing)))
+        written = dict(write_pages(self._memory, held, one.record.handles, missing))
         missing.difference_update(written)
         if written:
             self._notice(Filled(one.request.id, held.pool, tuple(written), tuple(written.values())))
@@ -281,14 +288,20 @@ class DecodeSide(Side):
         """Say again what is not answered, and give up who is not heard of."""
         if one.aside is not None or one.is_whole:
             return
-        silent_ms = self._now_ms - one.heard_ms
-        if silent_ms >= self._config.link_timeout_ms:
-            self._scheduler.end(one.request, f"the prefill side has not been heard of for {silent_ms} ms")
-        elif self._now_ms - one.tried_ms >= self._config.link_retry_ms:
+        if one.silence.is_final(self._now_ms, timeout_ms=self._config.link_timeout_ms):
+            self._not_heard_of(one)
+        elif self._now_ms - one.silence.tried_ms >= self._config.link_retry_ms:
             assert one.record is not None, f"room {room} has no record"
-            one.tried_ms = self._now_ms
+            one.silence.asked(self._now_ms)
             if self._link.is_clear:
-                self._link.send(Invite(room, one.record.protected_len, self._terms))
+                self._invite(one, one.record)
+
+    def _invite(self, one: Incoming, record: KVRecord) -> None:
+        self._link.send(Invite(one.request.room, record.protected_len, one.terms))
+
+    def _not_heard_of(self, one: Incoming) -> None:
+        silent_ms = one.silence.lasts_ms(self._now_ms)
+        self._scheduler.end(one.request, f"the prefill side has not been heard of for {silent_ms} ms")
 
     def _fail(self, one: Incoming, reason: str) -> None:
         self._scheduler.end(one.request, f"the prefill side has ended it: {reason}")

@@ -3,13 +3,16 @@
 Stated per pool, once: of one that keeps the whole prefix everything, of a windowed one what the next token reads.
 """
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence, Set
+from hashlib import sha256
 from typing import NamedTuple
 
 import torch
 
 from engine_under_test.config import PoolSpec
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.request import Request
 from engine_under_test.units import align_down, lookback, num_pages
 
 MOST_BYTES = 1 << 26  # of a parcel, unless a page alone is more
@@ -35,9 +38,17 @@ def terms_of(memory: KVMemory) -> str:
     return f"pages of {memory.page_size} tokens, {', '.join(pools)}"
 
 
+def request_terms(request: Request) -> str:
+    """What both sides must agree in of one request: its prompt, and whether there is to be a first token."""
+    prompt, num_first = request.tokens[: request.prompt_len], min(1, request.sampling.max_new_tokens)
+    digest = sha256(array("q", prompt).tobytes()).hexdigest()[:16]
+    return f"a prompt of {len(prompt)} tokens ({digest}) and {num_first} new"
+
+
 def disagreement(here: str, there: str) -> str | None:
     """Why pages cannot go from one side to the other; None where they can."""
-    return None if here == there else f"the sides differ: {here} here, {there} there; give both one configuration"
+    same = "give both one configuration and the same prompt"
+    return None if here == there else f"the sides differ: {here} here, {there} there; {same}"
 
 
 def window_start(length: int, *, window: int, page_size: int) -> int:
@@ -66,7 +77,7 @@ def read_pages(memory: KVMemory, pool: str, handles: Sequence[int]) -> tuple[lis
     return pages, kv.index_select(memory.store.page_dim(pool), index.to(kv.device))
 
 
-def write_pages(memory: KVMemory, held: Pages, handles: Sequence[int], due: Sequence[int]) -> Iterator[tuple[int, int]]:
+def write_pages(memory: KVMemory, held: Pages, handles: Sequence[int], due: Set[int]) -> Iterator[tuple[int, int]]:
     """Write those of the pages whose index is `due`; each index, and the page it went to."""
     wanted = [index for index in range(held.first, held.first + held.num_pages) if index in due]
     if wanted:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
-from engine_under_test.disaggregation.side import GONE, LinkedTo, Side
+from engine_under_test.disaggregation.side import GONE, LinkedTo, Side, Silence
 from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
@@ -34,8 +34,8 @@ class Outgoing:
     """
 
     request: Request
-    heard_ms: int
-    tried_ms: int
+    terms: str
+    silence: Silence
     has_waited: bool = True
     prefix_len: int | None = None
     sent_len: int = 0
@@ -70,8 +70,9 @@ class PrefillSide(Side):
 
     def take_in(self, request: Request) -> None:
         self._last_room = max(self._last_room, request.room)
-        self._rooms[request.room] = Outgoing(request, request.arrival_ms, request.arrival_ms)
-        self._link.send(Ask(request.room, self._terms))
+        terms, arrival_ms = self._terms_of(request), request.arrival_ms
+        self._rooms[request.room] = Outgoing(request, terms, Silence(arrival_ms, arrival_ms, arrival_ms))
+        self._link.send(Ask(request.room, terms))
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -79,10 +80,11 @@ class PrefillSide(Side):
             self._hear(message)
         for room, one in list(self._rooms.items()):
             if not one.has_waited:  # what the pass took that it was computed in is not the other side's silence
-                one.has_waited, one.heard_ms, one.tried_ms = True, now_ms, now_ms
-            if one.waits and now_ms - one.heard_ms >= self._config.link_timeout_ms:
-                self._give_up(room, f"the decode side has not been heard of for {now_ms - one.heard_ms} ms")
-            elif one.waits and now_ms - one.tried_ms >= self._patience_ms(one):
+                one.has_waited, one.silence = True, Silence(now_ms, now_ms, now_ms)
+            if one.waits and one.silence.is_final(now_ms, timeout_ms=self._config.link_timeout_ms):
+                silent_ms = one.silence.lasts_ms(now_ms)
+                self._give_up(room, f"the decode side has not been heard of for {silent_ms} ms")
+            elif one.waits and now_ms - one.silence.tried_ms >= self._patience_ms(one):
                 self._say_again(room, one)
 
     def published(self, request: Request, record: KVRecord) -> None:
@@ -130,7 +132,7 @@ class PrefillSide(Side):
     def _hear(self, message: Message) -> None:
         one = self._rooms.get(message.room)
         if one is not None:
-            one.heard_ms = self._now_ms
+            one.silence.ends(self._now_ms)
         match message:
             case Invite():
                 self._invited(message, one)
@@ -146,7 +148,7 @@ class PrefillSide(Side):
         if one is None:
             if invite.room <= self._last_room:
                 self._link.send(Over(invite.room, GONE))
-        elif reason := disagreement(self._terms, invite.terms):
+        elif reason := disagreement(one.terms, invite.terms):
             self._give_up(invite.room, reason)
         elif one.prefix_len is None:
             one.prefix_len = one.sent_len = invite.prefix_len
@@ -178,15 +180,15 @@ class PrefillSide(Side):
 
     def _patience_ms(self, one: Outgoing) -> int:
         """Thousands may wait for an invitation: who was told that it is known there asks half-way to the time-out."""
-        is_known = one.record is None and one.heard_ms > one.tried_ms
+        is_known = one.record is None and one.silence.unanswered_ms is None
         return self._config.link_timeout_ms // 2 if is_known else self._config.link_retry_ms
 
     def _say_again(self, room: int, one: Outgoing) -> None:
-        one.tried_ms = self._now_ms
+        one.silence.asked(self._now_ms)
         if not self._link.is_clear:
             return
         if one.record is None:
-            self._link.send(Ask(room, self._terms))
+            self._link.send(Ask(room, one.terms))
             return
         for stretch in one.unheard_of:
             self._ship(one, stretch)

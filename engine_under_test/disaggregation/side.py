@@ -1,16 +1,46 @@
 """What both sides of a pair have: a link, rooms that are numbered upwards, and somebody who listens."""
 
+from dataclasses import dataclass
+
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import terms_of
+from engine_under_test.disaggregation.payload import request_terms, terms_of
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Link, Observer
+from engine_under_test.request import Request
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 
 GONE = "it is not there any more"  # why a room is over of which nothing else is known
 LinkedTo = tuple[Link, Observer | None]
+
+
+@dataclass(slots=True)
+class Silence:
+    """Of one room: when something was last heard of the other side, when it was last asked, and first in vain."""
+
+    heard_ms: int
+    tried_ms: int
+    unanswered_ms: int | None = None
+
+    def ends(self, now_ms: int) -> None:
+        """Something has come."""
+        self.heard_ms, self.unanswered_ms = now_ms, None
+
+    def asked(self, now_ms: int) -> None:
+        """Something was said that is to be answered."""
+        self.tried_ms = now_ms
+        if self.unanswered_ms is None:
+            self.unanswered_ms = now_ms
+
+    def lasts_ms(self, now_ms: int) -> int:
+        return now_ms - self.heard_ms
+
+    def is_final(self, now_ms: int, *, timeout_ms: int) -> bool:
+        """Is nobody there?  Who was busy itself has asked late, and leaves half of the time for an answer."""
+        in_vain_ms = 0 if self.unanswered_ms is None else now_ms - self.unanswered_ms
+        return self.lasts_ms(now_ms) >= timeout_ms and in_vain_ms >= timeout_ms // 2
 
 
 class Side(OtherSide):
@@ -28,6 +58,9 @@ class Side(OtherSide):
     def check_room(self, room: int) -> None:
         if room <= self._last_room:
             raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
+
+    def _terms_of(self, request: Request) -> str:
+        return f"{self._terms}; {request_terms(request)}"
 
     def _notice(self, event: Event) -> None:
         if self._observer:

@@ -117,8 +117,8 @@ LATE_COMERS_FIRST = in_a_pair(
     hunks=(
         Hunk(
             f"{DECODE}.take_in",
-            healthy="self._queue[request.room] = Incoming(request)",
-            broken="self._queue = {request.room: Incoming(request), **self._queue}",
+            healthy="self._queue[request.room] = one",
+            broken="self._queue = {request.room: one, **self._queue}",
         ),
     ),
     caught_by=("room_is_made_in_order",),

@@ -117,3 +117,36 @@ def test_many_pages_go_in_several_parcels_and_only_those_that_are_missing_again(
     assert [(one.first, one.num_pages) for one in sent] == [(0, 3), (3, 1), (4, 3), (7, 1), (8, 1), (9, 1)]
     assert [(one.first, one.num_pages) for one in again] == [(one.first, one.num_pages) for one in sent[1:]]
     assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
+
+
+# --- who was busy itself
+
+
+def test_a_long_pass_is_not_the_silence_of_who_was_not_asked():
+    """The last that came was an answer, and a pass began just before it was time to ask again."""
+    sides = in_a_queue()
+    after(sides, HALF_MS - RETRY_MS)
+    sides.clock.advance(HALF_MS + 2 * RETRY_MS)
+
+    sides.steps(2, ms_per_step=1)
+
+    assert sides.reasons(2) == dict.fromkeys(SIDES)
+
+
+def test_nobody_waits_for_room_longer_than_twice_the_time_out():
+    """All that the prefill side says of the end is lost, too; the decode side has no room, and asks nothing."""
+    sides = in_a_queue()
+    sides.decode.pause()
+    sides.cut()
+
+    ended_after = dict.fromkeys(SIDES, 0)
+    while None in sides.reasons(2).values():
+        sides.clock.advance(HALF_MS // 5)
+        sides.steps(1)
+        for side, reason in sides.reasons(2).items():
+            ended_after[side] += reason is None
+    sides.decode.resume()
+    sides.run()
+
+    assert ended_after == {"prefill": 9, "decode": 19}  # fifths of half a time-out, and one more
+    assert sides.emptied()

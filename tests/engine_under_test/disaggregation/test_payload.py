@@ -152,7 +152,7 @@ def test_what_is_read_on_one_side_is_written_on_the_other(config, layout):
 
     for pool in config.pools:
         pages, kv = read_pages(here, pool.name, sent)
-        written = dict(write_pages(there, Pages(pool.name, 1, 3, kv), received, [1, 2, 3]))
+        written = dict(write_pages(there, Pages(pool.name, 1, 3, kv), received, {1, 2, 3}))
 
         assert list(written) == [1, 2, 3]
         assert list(written.values()) == there.ledgers.pages_of(pool.name, received[1:4])
@@ -165,7 +165,7 @@ def test_only_what_is_due_is_written():
     kv = -1 - pages_in(memory, "full", handles[1:4])
     before = memory.store.kv("full").clone()
 
-    written = dict(write_pages(memory, Pages("full", 1, 3, kv), handles, [0, 3, 4]))
+    written = dict(write_pages(memory, Pages("full", 1, 3, kv), handles, {0, 3, 4}))
 
     changed = (memory.store.kv("full") != before).any(dim=(0, 1, 3, 4)).nonzero().flatten().tolist()
     assert (written, changed) == ({3: handles[3]}, [handles[3]])
@@ -177,7 +177,7 @@ def test_where_nothing_is_due_nothing_is_written():
     handles = memory.ledgers.take(2, owner=NEIGHBOUR)
     before = memory.store.kv("full").clone()
 
-    written = list(write_pages(memory, Pages("full", 0, 2, torch.zeros(2, 2, 2, 4, 3)), handles, []))
+    written = list(write_pages(memory, Pages("full", 0, 2, torch.zeros(2, 2, 2, 4, 3)), handles, set()))
 
     assert (written, torch.equal(memory.store.kv("full"), before)) == ([], True)
 
@@ -224,7 +224,8 @@ def test_who_agrees_has_no_disagreement():
 
 def test_a_disagreement_names_both_sides():
     assert disagreement("pages of 4 tokens", "pages of 8 tokens") == (
-        "the sides differ: pages of 4 tokens here, pages of 8 tokens there; give both one configuration"
+        "the sides differ: pages of 4 tokens here, pages of 8 tokens there; "
+        "give both one configuration and the same prompt"
     )
 
 
