@@ -54,6 +54,13 @@ class EngineCapture:
         )
 
 
+def awaits_another(engine: Engine) -> bool:
+    """Has the other side of a pair all the work, or pages for which everybody here may have to wait?"""
+    scheduler = engine.scheduler
+    other_side = scheduler.custody.other_side
+    return bool(other_side.records) or (other_side.has_work and not scheduler.has_work)
+
+
 def limits_of(config: EngineConfig) -> Limits:
     return Limits(
         config.page_size,

@@ -23,7 +23,7 @@ from fakes.host import UnsteadyHostStore
 from fakes.link import UnsteadyLink
 from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
-from harness.engines.capture import EngineCapture
+from harness.engines.capture import EngineCapture, awaits_another
 from harness.engines.compared_forward import ComparedForward
 from harness.engines.copies import CopyInspector
 from harness.engines.models import tiny_model
@@ -189,12 +189,16 @@ class SwardenEngine:
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None
-        self.other_side = self._engine.scheduler.custody.other_side
         self._steps = 0
 
     @property
     def has_work(self) -> bool:
         return self._engine.has_work
+
+    @property
+    def awaits_another(self) -> bool:
+        """Can nothing be computed here before another engine goes on?"""
+        return awaits_another(self._engine)
 
     def reference(self) -> reference.Reference:
         """Of a model's outputs nothing is foretold: what compares them knows better."""

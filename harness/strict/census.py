@@ -7,7 +7,7 @@ from typing import NamedTuple
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepBegan, StepEnded, Submitted
 from harness.driver import Moment
-from harness.engines.capture import EngineCapture
+from harness.engines.capture import EngineCapture, awaits_another
 from harness.engines.swarden import TRANSLATION, translated
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
@@ -53,9 +53,8 @@ class Census:
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        awaits_another = self._engine.scheduler.custody.other_side.has_work
         has_launched = any(isinstance(event, Launched) for event in self._events)
-        if not self._engine.has_work or awaits_another or has_launched:
+        if not self._engine.has_work or awaits_another(self._engine) or has_launched:
             self._steps_without_forward = 0
         elif not (self._engine.scheduler.is_paused or any(map(_stands_in_the_way, self._events))):
             self._steps_without_forward += 1

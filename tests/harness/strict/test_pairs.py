@@ -39,3 +39,18 @@ def test_what_is_kept_too_long_is_found(pair):
 
     with pytest.raises(AssertionError, match=r"pools_conserve_their_units|each_unit_has_one_owner|free list"):
         pair.generate([], SamplingParams(9))
+
+
+def test_a_side_that_computes_nothing_any_more_is_stuck_though_somebody_waits_for_room_beside(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "census")
+    pair = create_pair(some_config(max_running_requests=1), ports=(fake_ports(), fake_ports()))
+    pair.submit(PROMPTS[1], SamplingParams(40))
+    while not pair.decode.scheduler.active:
+        pair.step()
+    pair.submit(PROMPTS[3], SamplingParams(9))
+    monkeypatch.setattr(pair.decode.scheduler, "_plan", list)
+
+    with pytest.raises(AssertionError, match=r"work_makes_progress: .*\n.*with work: request r1 r"):
+        for _ in range(9):
+            pair.step()
