@@ -24,6 +24,11 @@ def pair(request, monkeypatch, tmp_path) -> Pair:
     return create_pair(some_config(max_running_requests=3), ports=(fake_ports(), fake_ports()))
 
 
+def step(pair: Pair, count: int) -> None:
+    for _ in range(count):
+        pair.step()
+
+
 def test_a_healthy_pair_is_never_accused(pair):
     """A checker that found something would raise."""
     generations = pair.generate(PROMPTS, SamplingParams(9))
@@ -52,5 +57,4 @@ def test_a_side_that_computes_nothing_any_more_is_stuck_though_somebody_waits_fo
     monkeypatch.setattr(pair.decode.scheduler, "_plan", list)
 
     with pytest.raises(AssertionError, match=r"work_makes_progress: .*\n.*with work: request r1 r"):
-        for _ in range(9):
-            pair.step()
+        step(pair, 9)
