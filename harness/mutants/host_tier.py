@@ -253,7 +253,7 @@ WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the window of the node before it, and found no room",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="() if component else beside", broken="beside"),),
-    caught_by=("nothing_is_lost_while_the_host_has_room",),
+    caught_by=("nothing_is_lost_while_the_host_has_room", "a_copy_gives_way_to_a_copy"),
 )
 
 WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
@@ -261,7 +261,11 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
     source="found here by random traffic: once one node could get no copy all that was next went without one, too",
     hunks=(
         Hunk(f"{TIER}.make_room", healthy="hopeless.add(node.id)", broken="waits = False"),
-        Hunk(f"{TIER}.make_room", healthy="waits = bool(spared) and succeeded", broken="waits = waits and succeeded"),
+        Hunk(
+            f"{TIER}.make_room",
+            healthy="waits = bool(spared) and succeeded",
+            broken="waits = waits and bool(spared) and succeeded",
+        ),
     ),
     caught_by=("nothing_is_lost_while_the_host_has_room",),
 )
