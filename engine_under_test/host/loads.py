@@ -31,6 +31,15 @@ class Loads:
                 return transfer.id
         return None
 
+    def brings_all(self, transfer_id: int, boundary: Boundary, need: Need) -> bool:
+        """Are the `need` pages that are not on the device up to `boundary` all on their way with one load?"""
+        path, coming = set(boundary.node.upward()), dict.fromkeys(need, 0)
+        names = [pool.name for pool in self._memory.pools]
+        for part in self._transfers.under_way[transfer_id].parts(self._memory.page_size):
+            if part.node in path:
+                coming[names[part.component]] += len(part.on_device)
+        return all(coming[pool] >= count for pool, count in need.items())
+
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
         """Load the `need` pages that a match lacks up to where it could reach; the transfer's id.
 

@@ -103,6 +103,10 @@ class HostTier:
         """A load that brings some of what a match could reach already."""
         return None if match.reach is None else self._loads.under_way_to(match.reach)
 
+    def load_brings_all(self, transfer_id: int, match: Match) -> bool:
+        """Does a load that is under way bring all that one for this match would?"""
+        return match.reach is None or self._loads.brings_all(transfer_id, match.reach, self.pages_to_load(match))
+
     def load(self, match: Match, need: Need) -> int:
         """Begin to load what a match could reach; the transfer's id.  Raises PoolExhausted, with nothing changed."""
         return self._loads.begin(match, need, self.make_room)

@@ -181,11 +181,15 @@ class Admission:
     def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | Loading | None:
         """The first chunk of a request that waits, or the load before it; None where it must go on waiting.
 
+        It waits, too, while some of what it needs of the host is on its way to somebody else.
+
         When nothing else runs no estimate may keep it out, and its chunk shrinks to what there is.
         """
         if not self._memory.table.rows.num_free or book.budget <= 0:
             return None
         wish = self._wish(request, book)
+        if wish.shared and self._host is not None and not self._host.load_brings_all(wish.shared, wish.match):
+            return None  # the rest can be loaded when that has come
         if wish.load:
             if book.fits(wish.total, besides=wish.to_lock):
                 return self._load(request, wish, book)

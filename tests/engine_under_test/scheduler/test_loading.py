@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Loaded, LoadPlanned
+from engine_under_test.host_events import TransferBegan
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
 from tests.engine_under_test.host.serving import by_hand, finish, ids, loading, with_copies
 
@@ -55,6 +56,22 @@ def test_it_is_known_what_a_request_waits_for():
     queue.wake()
 
     assert ([*awaited, queue.awaited(request)], queue.ready) == ([3, 0], [request])
+
+
+def test_who_needs_more_of_the_host_than_is_on_its_way_loads_the_rest_behind_it():
+    """And computes nothing that the host has; nothing is brought twice."""
+    serving, store = by_hand(LONG[:9], LONG, config=replace(HOSTED, load_back_threshold=4))
+    short = loading(serving, LONG[:9])
+    whole = loading(serving, LONG)
+    queued = ids(serving)
+
+    finish(serving, store)
+
+    assert (queued["loading"], queued["waiting"]) == ([short], [whole])
+    assert [serving.received[request].cached_tokens for request in (short, whole)] == [8, 16]
+    loads = [began.pages for began in serving.heard.of(TransferBegan) if not began.to_host]
+    assert [{pool: len(pages) for pool, pages, _ in load}["full"] for load in loads] == [2, 2]
+    assert serving.tokens(whole) == serving.expected(LONG, max_new_tokens=4)
 
 
 def test_others_go_on_beside_it():
