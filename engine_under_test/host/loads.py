@@ -1,6 +1,8 @@
 """Loads: what only the host has comes back to the device."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from engine_under_test.cache.match import Boundary, Match
 from engine_under_test.cache.node import Node
@@ -10,6 +12,13 @@ from engine_under_test.host.transfers import Move, Transfer, Transfers, page_ind
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
 from engine_under_test.units import TREE
+
+
+class UnderWay(NamedTuple):
+    """A load that somebody else asked for; does it bring all that one more would?"""
+
+    transfer: int
+    brings_all: bool
 
 
 class Loads:
@@ -23,22 +32,17 @@ class Loads:
         self._cache = cache
         self._transfers = transfers
 
-    def under_way_to(self, boundary: Boundary) -> int | None:
-        """A load that brings some of what is not on the device up to `boundary` already."""
-        path = set(boundary.node.upward())
+    def under_way_to(self, boundary: Boundary, need: Need) -> UnderWay | None:
+        """A load that brings some of the `need` pages that are not on the device up to `boundary`, or all of them."""
+        path, names = set(boundary.node.upward()), [pool.name for pool in self._memory.pools]
         for transfer in self._transfers.under_way.values():
-            if not transfer.to_host and any(part.node in path for part in transfer.parts(self._memory.page_size)):
-                return transfer.id
+            parts = () if transfer.to_host else transfer.parts(self._memory.page_size)
+            if on_path := [part for part in parts if part.node in path]:
+                coming = Counter[str]()
+                for part in on_path:
+                    coming[names[part.component]] += len(part.on_device)
+                return UnderWay(transfer.id, all(coming[pool] >= count for pool, count in need.items()))
         return None
-
-    def brings_all(self, transfer_id: int, boundary: Boundary, need: Need) -> bool:
-        """Are the `need` pages that are not on the device up to `boundary` all on their way with one load?"""
-        path, coming = set(boundary.node.upward()), dict.fromkeys(need, 0)
-        names = [pool.name for pool in self._memory.pools]
-        for part in self._transfers.under_way[transfer_id].parts(self._memory.page_size):
-            if part.node in path:
-                coming[names[part.component]] += len(part.on_device)
-        return all(coming[pool] >= count for pool, count in need.items())
 
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
         """Load the `need` pages that a match lacks up to where it could reach; the transfer's id.

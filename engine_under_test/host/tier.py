@@ -8,7 +8,7 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.host.backups import Backups, lacking
 from engine_under_test.host.copier import HostCopier
-from engine_under_test.host.loads import Loads
+from engine_under_test.host.loads import Loads, UnderWay
 from engine_under_test.host.policy import Policy
 from engine_under_test.host.transfers import Transfer, Transfers
 from engine_under_test.pools.memory import KVMemory
@@ -99,13 +99,9 @@ class HostTier:
         is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
         return pages if has_window or is_worth_it else {}
 
-    def load_under_way(self, match: Match) -> int | None:
+    def load_under_way(self, match: Match) -> UnderWay | None:
         """A load that brings some of what a match could reach already."""
-        return None if match.reach is None else self._loads.under_way_to(match.reach)
-
-    def load_brings_all(self, transfer_id: int, match: Match) -> bool:
-        """Does a load that is under way bring all that one for this match would?"""
-        return match.reach is None or self._loads.brings_all(transfer_id, match.reach, self.pages_to_load(match))
+        return None if match.reach is None else self._loads.under_way_to(match.reach, self.pages_to_load(match))
 
     def load(self, match: Match, need: Need) -> int:
         """Begin to load what a match could reach; the transfer's id.  Raises PoolExhausted, with nothing changed."""

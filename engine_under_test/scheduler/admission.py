@@ -15,6 +15,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Admitted, LoadPlanned, Matched
+from engine_under_test.host.loads import UnderWay
 from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
@@ -54,7 +55,7 @@ class Wish:
     load: Need
     extent: Extent
     demand: Demand
-    shared: int | None = None
+    shared: UnderWay | None = None
     kept_len: int = 0
 
     @property
@@ -188,7 +189,7 @@ class Admission:
         if not self._memory.table.rows.num_free or book.budget <= 0:
             return None
         wish = self._wish(request, book)
-        if wish.shared and self._host is not None and not self._host.load_brings_all(wish.shared, wish.match):
+        if wish.shared is not None and not wish.shared.brings_all:
             return None  # the rest can be loaded when that has come
         if wish.load:
             if book.fits(wish.total, besides=wish.to_lock):
@@ -221,7 +222,7 @@ class Admission:
         if not load:
             return self._wish_without_load(request, match, book)
         shared = self._host.load_under_way(match) if self._host is not None else None
-        if shared:
+        if shared is not None:
             load = dict.fromkeys(load, 0)
         extent, demand = self._first_stretch(request, match.farthest.length, book)
         return Wish(match, self._cache.pages_to_lock(match), load, extent, demand, shared)
@@ -244,7 +245,7 @@ class Admission:
         record = self._open_record(request, wish.match)
         length, load = wish.match.farthest.length, wish.load
         try:
-            transfer = wish.shared or self._host.load(wish.match, load)
+            transfer = self._host.load(wish.match, load) if wish.shared is None else wish.shared.transfer
         except PoolExhausted:
             length, load, transfer = wish.match.length, dict.fromkeys(load, 0), 0
         if self._observer:

@@ -30,7 +30,7 @@ class SideSystem(EngineSystem):
 
     def take_events(self) -> list[NamedTuple]:
         events = super().take_events()
-        if self._engine.awaits_another:
+        if self._engine.awaits_another():
             self.steps_without_forward = 0
         return events
 

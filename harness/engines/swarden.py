@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import invariants.events as seen
@@ -189,16 +190,12 @@ class SwardenEngine:
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None
+        self.awaits_another = partial(awaits_another, self._engine)
         self._steps = 0
 
     @property
     def has_work(self) -> bool:
         return self._engine.has_work
-
-    @property
-    def awaits_another(self) -> bool:
-        """Can nothing be computed here before another engine goes on?"""
-        return awaits_another(self._engine)
 
     def reference(self) -> reference.Reference:
         """Of a model's outputs nothing is foretold: what compares them knows better."""

@@ -6,6 +6,7 @@ import pytest
 
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Freed, TransferBegan, TransferEnded
+from engine_under_test.host.loads import UnderWay
 from engine_under_test.host.transfers import transfer_owner
 from tests.engine_under_test.builders import Stretch, hold, locks, stretches
 from tests.engine_under_test.host.bench import (
@@ -306,23 +307,23 @@ def test_loads_end_in_any_order(order):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "joins"),
+    ("tokens", "brings_all"),
     [
         pytest.param([*LONG[:8], 1], True, id="the same"),
-        pytest.param([*LONG, 1], True, id="more"),
+        pytest.param([*LONG, 1], False, id="more"),
         pytest.param([*LONG[:4], 1], True, id="less"),
-        pytest.param([*OTHER[:8], 1], False, id="another branch"),
-        pytest.param([1, 2, 3, 4, 5], False, id="nothing that is cached"),
+        pytest.param([*OTHER[:8], 1], None, id="another branch"),
+        pytest.param([1, 2, 3, 4, 5], None, id="nothing that is cached"),
     ],
 )
-def test_who_needs_some_of_what_is_under_way_waits_for_it(tokens, joins):
+def test_who_needs_some_of_what_is_under_way_waits_for_it(tokens, brings_all):
     bench = demoted(tokens=LONG)
     bench.demoted(OTHER[:8])
     transfer = bench.load([*LONG[:8], 1])
 
     found = bench.tier.load_under_way(bench.match(tokens))
 
-    assert found == {True: transfer, False: None}[joins]
+    assert found == (None if brings_all is None else UnderWay(transfer, brings_all))
 
 
 def test_nobody_waits_for_what_goes_to_the_host():
