@@ -49,10 +49,9 @@ class Got(NamedTuple):
 
 
 class Finale(NamedTuple):
-    """The prompt of `length` tokens has been computed, and these output tokens were said; nothing more will come."""
+    """The prompt has been computed, and these output tokens were said; nothing more will come."""
 
     room: int
-    length: int
     tokens: tuple[int, ...]
 
 

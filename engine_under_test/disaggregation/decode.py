@@ -98,13 +98,13 @@ class DecodeSide(Side):
                 self._join_whole()
         for room, one in list(self._rooms.items()):
             self._look_after(room, one)
-        for one in [one for one in self._queue.values() if one.silence.lasts_ms(now_ms) >= self._queue_timeout_ms]:
-            self._not_heard_of(one)
+        self._look_through_the_queue()
 
-    @property
-    def _queue_timeout_ms(self) -> int:
-        """Who waits for room says nothing that would be answered, and hears of the other side when it asks."""
-        return 2 * self._config.link_timeout_ms
+    def _look_through_the_queue(self) -> None:
+        """Who waits for room says nothing that would be answered, and hears of the other side when that one asks."""
+        since_ms = self._now_ms - 2 * self._config.link_timeout_ms
+        for one in [one for one in self._queue.values() if one.silence.heard_ms <= since_ms]:
+            self._not_heard_of(one)
 
     def withholds(self, record: KVRecord, end: int) -> bool:
         """What came of a window is the last of it: whole pages that end before may need more to be found again."""

@@ -106,7 +106,7 @@ class PrefillSide(Side):
         for pool in self._memory.pools:
             prefix_len = one.sent_len if pool.window is None else one.prefix_len or 0
             self._send(one, pool.name, pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
-        one.finale = Finale(request.room, length, tuple(request.tokens[request.prompt_len :]))
+        one.finale = Finale(request.room, tuple(request.tokens[request.prompt_len :]))
         self._link.send(one.finale)
         return True
 

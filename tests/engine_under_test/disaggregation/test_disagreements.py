@@ -67,7 +67,7 @@ def test_who_comes_late_is_invited_at_once():
         {"kind": "Alive", "room": "one"},
         {"kind": "Over", "room": 1, "reason": None},
         {"kind": "Got", "room": 1, "pool": ["full"], "first": 0, "num_pages": 1},
-        {"kind": "Finale", "room": 1, "length": 5, "tokens": ["a"]},
+        {"kind": "Finale", "room": 1, "tokens": ["a"]},
         5,
         "Alive",
         None,

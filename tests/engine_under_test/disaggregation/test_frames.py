@@ -28,7 +28,7 @@ MESSAGES: Sequence[Message] = [
     Alive(3),
     PARCEL,
     Got(4, "swa", 7, 2),
-    Finale(5, 37, (12,)),
+    Finale(5, (12,)),
     Over(6, "the prompt needs 13 full pages of 8"),
 ]
 OF_EACH_KIND = pytest.mark.parametrize("message", MESSAGES, ids=[type(message).__name__ for message in MESSAGES])
@@ -73,8 +73,8 @@ def test_a_message_comes_back(message):
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(Finale(1, 5, ()), id="no tokens"),
-        pytest.param(Finale(1, 5, (3, 0, 2**40)), id="several tokens"),
+        pytest.param(Finale(1, ()), id="no tokens"),
+        pytest.param(Finale(1, (3, 0, 2**40)), id="several tokens"),
         pytest.param(Over(1), id="no reason"),
         pytest.param(Over(1, "a reason\n“in” Ω"), id="letters of all kinds"),
         pytest.param(Ask(2**62, ""), id="a large room"),

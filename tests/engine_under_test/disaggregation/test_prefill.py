@@ -132,7 +132,7 @@ def test_the_end_of_a_prompt_is_told_behind_its_pages():
     [[first, *_]] = sides.expected(LONG)
 
     assert sides.taps["prefill"].kinds() == ["Ask", *["Parcel"] * 5, "Finale"]
-    assert sides.taps["prefill"].sent[-1] == Finale(1, 37, (first,))
+    assert sides.taps["prefill"].sent[-1] == Finale(1, (first,))
 
 
 def test_what_is_sent_is_what_the_pages_hold():
