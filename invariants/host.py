@@ -28,7 +28,7 @@ from invariants.handover import LINKED
 from invariants.matches import CHANGES_CONTENT
 from invariants.prefixes import cached_pages, reachable_len
 from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, NodeView, Owner, PoolView, Snapshot, TransferView
-from invariants.windows import tail_len
+from invariants.windows import first_needed_page, tail_len
 from invariants.wording import deed_of, node_name, request_name, standing, unit_of
 
 WAITING = "waiting"
@@ -137,6 +137,33 @@ def loads_are_paid_for_once(change: Transition) -> Evidence:
     for transfer in sorted(began):
         if not began[transfer].to_host and transfer not in known:
             yield f"load {transfer}", "was begun for nobody"
+
+
+@invariant(When.OP, covers=("PROGRESS", "MATCH-VALID"), needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
+def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
+    """Who waits with a load that was under way already lacks nothing else up to where it is to go on.
+
+    It would compute what the host has.  Judged against the tree before the step, so only while nothing has come into it
+    or left it.
+    """
+    before, page_size = change.before, change.before.limits.page_size
+    coming = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
+    for event in change.events:
+        if isinstance(event, CHANGES_CONTENT):
+            break
+        request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
+        if isinstance(event, LoadPlanned) and request is not None and event.transfer in coming:
+            tokens = change.reference.tokens_of(request.id)[: event.length]
+            pages = list(cached_pages(before, request.namespace, tokens))
+            for index, (pool, window) in enumerate(before.components):
+                first = 0 if window is None else first_needed_page(event.length, window, page_size)
+                lacks, brought = (
+                    sum(not node.units[index][place] for node, place in pages[first:]),
+                    coming[event.transfer],
+                )
+                if lacks > brought[index]:
+                    said = f"which brings {brought[index]} pages of {pool}, and lacks {lacks}"
+                    yield request_name(request.id), f"waits with load {event.transfer}, {said}"
 
 
 @invariant(When.OP, covers=("PROGRESS", "MATCH-VALID"), needs=("nodes", "requests", "transfers"), on=(Loaded,))

@@ -120,6 +120,17 @@ LOAD_UNDER_WAY_IS_PAID_FOR_AGAIN = Mutant(
     caught_by=("loads_are_paid_for_once",),
 )
 
+LOAD_THAT_BRINGS_TOO_LITTLE_IS_JOINED = Mutant(
+    id="S176",
+    source="found here by reading: who waited with another's load computed the rest of what the host had",
+    hunks=(
+        Hunk(
+            f"{LOADS}.under_way_to", healthy="UnderWay(transfer.id, all(", broken="UnderWay(transfer.id, True or all("
+        ),
+    ),
+    caught_by=("who_joins_a_load_lacks_no_more",),
+)
+
 FAILED_BACKUP_IS_TRUSTED = Mutant(
     id="S132",
     source="a backup that broke off half-way counts as a copy",

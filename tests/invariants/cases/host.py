@@ -27,6 +27,7 @@ from invariants.host import (
     transfers_keep_both_ends,
     what_is_told_to_be_cached_is,
     what_the_host_has_is_not_computed_again,
+    who_joins_a_load_lacks_no_more,
     who_waited_goes_on_from_what_was_loaded,
 )
 from invariants.view import Holding, Owner
@@ -53,6 +54,9 @@ from tests.invariants.host_builders import (
 IN_FULL = {"units": ((11, 12), (0, 0)), "live": (True, False)}  # of n4, whose window alone is on the host
 ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 AGAIN = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
+JOINED = AGAIN._replace(request_id=2)
+LACKING_MORE = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
+LACKING_MORE_OF_A_WINDOW = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
 WRITING_BACK = replace(SHELVED, limits=HOSTED._replace(writes_back=True))
 LONG_LOAD = TransferBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
 AS_LONG_AS_ITS_LOAD = replace(
@@ -233,6 +237,19 @@ CASES = [
         beginning(FETCHED, PLANNED._replace(transfer=1), BACKED_UP._replace(transfer=3)),
         ("request r2", "was promised {'full': 2, 'swa': 2} for load 1, which brings {}"),
         ("load 2", "was begun for nobody"),
+    ),
+    healthy(who_joins_a_load_lacks_no_more, while_copying(JOINED)),
+    healthy(who_joins_a_load_lacks_no_more, while_copying(JOINED, before=LACKING_MORE_OF_A_WINDOW), "behind-a-window"),
+    healthy(
+        who_joins_a_load_lacks_no_more,
+        while_copying(Inserted(1, 8, 0, 16), JOINED, before=LACKING_MORE),
+        "not-judged-once-something-came-in",
+    ),
+    broken(
+        who_joins_a_load_lacks_no_more,
+        "what-is-before-it-is-missing-too",
+        while_copying(JOINED, before=LACKING_MORE),
+        ("request r2", "waits with load 2, which brings 2 pages of full, and lacks 4"),
     ),
     healthy(who_waited_goes_on_from_what_was_loaded, LANDED),
     healthy(
