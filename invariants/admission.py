@@ -183,10 +183,10 @@ def _has_chunk(snapshot: Snapshot) -> bool:
 def _has_a_place(change: Transition) -> bool:
     """Was a place left, of those that were free before the step?"""
     before = change.before
-    num_new = sum(request.place == WAITING and request.id in change.admitted for request in before.requests or ())
-    num_held = len(before.record_by_request)
+    held = before.record_by_request
+    num_new = sum(request.id in change.admitted and request.id not in held for request in before.requests or ())
     rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
-    return all(num_new < count for count in [*rows, before.limits.max_running_requests - num_held])
+    return all(num_new < count for count in [*rows, before.limits.max_running_requests - len(held)])
 
 
 def has_room_for_all(before: Snapshot) -> bool:
