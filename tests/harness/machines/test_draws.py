@@ -1,6 +1,7 @@
 """What the machines draw: each configuration can be built, and trouble is made only with the faults of the run."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -126,40 +127,31 @@ def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
     assert sum(found) > len(found) / 2
 
 
-def test_most_rewinds_go_behind_what_the_window_has_left():
-    """Where a session forgets to look, most of them fail."""
+def share_that_fails(mutant, load, scene, *, times=1):
+    """Of short runs of a load, so many scenes each, in an engine with a bug."""
     failed = []
 
     @steady
     @given(data=st.data())
-    def rewind(data):
-        config = REWINDING.on(SMALL)
+    def play(data):
+        config = load.on(SMALL)
         driver = build_driver("engine", [config], model="")
-        for op in data.draw(rewinds(REWINDING, config)):
-            driver.apply(op)
+        for _ in range(times):
+            for op in data.draw(scene(config)):
+                driver.apply(op)
         failed.append(driver.failure is not None)
 
-    with BY_ID["B63"].planted():
-        rewind()
+    with BY_ID[mutant].planted():
+        play()
 
-    assert sum(failed) > len(failed) / 2
+    return sum(failed) / len(failed)
+
+
+def test_most_rewinds_go_behind_what_the_window_has_left():
+    """Where a session forgets to look, most of them fail."""
+    assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
 
 
 def test_many_who_outlast_another_grow_into_copies_that_are_late():
     """Where an engine gives up on copies under way, one of four runs fails."""
-    failed = []
-
-    @steady
-    @given(data=st.data())
-    def outlast(data):
-        config = OUTLASTING.on(SMALL)
-        driver = build_driver("engine", [config], model="")
-        for _ in range(4):
-            for op in data.draw(outlasts(config)):
-                driver.apply(op)
-        failed.append(driver.failure is not None)
-
-    with BY_ID["S156"].planted():
-        outlast()
-
-    assert sum(failed) > len(failed) / 4
+    assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4
