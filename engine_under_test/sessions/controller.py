@@ -87,8 +87,8 @@ class Sessions:
     def keep(self, request: Request, record: KVRecord) -> None:
         """Take the record of a turn that has finished; it gives back its row, and the pages that nothing is in.
 
-        Where all together keep too much those that were used longest ago give theirs up, and nobody does for what is
-        too much alone, or is to be closed at once.
+        Where all sessions keep more than their share those that were used longest ago give theirs up.  None does for a
+        record that exceeds the share alone, which goes at once, or for a session that is closed next.
         """
         session = self.by_id[request.session]
         self._cut(record, record.committed_len)
