@@ -146,23 +146,17 @@ def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
     It would compute what the host has.  Judged against the tree before the step, so only while nothing has come into it
     or left it.
     """
-    before, page_size = change.before, change.before.limits.page_size
+    before = change.before
     coming = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
     for event in change.events:
         if isinstance(event, CHANGES_CONTENT):
             break
         request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
         if isinstance(event, LoadPlanned) and request is not None and event.transfer in coming:
-            tokens = change.reference.tokens_of(request.id)[: event.length]
-            pages = list(cached_pages(before, request.namespace, tokens))
-            for index, (pool, window) in enumerate(before.components):
-                first = 0 if window is None else first_needed_page(event.length, window, page_size)
-                lacks, brought = (
-                    sum(not node.units[index][place] for node, place in pages[first:]),
-                    coming[event.transfer],
-                )
-                if lacks > brought[index]:
-                    said = f"which brings {brought[index]} pages of {pool}, and lacks {lacks}"
+            lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])
+            for component, lacks, brings in zip(before.components, lacking, coming[event.transfer], strict=True):
+                if lacks > brings:
+                    said = f"which brings {brings} pages of {component.pool}, and lacks {lacks}"
                     yield request_name(request.id), f"waits with load {event.transfer}, {said}"
 
 
@@ -306,6 +300,16 @@ def _ends(snapshot: Snapshot, view: TransferView) -> Iterator[End]:
     for index, component in enumerate(snapshot.components):
         yield End(component.pool, view.here[index], is_read=view.to_host)
         yield End(snapshot.host_pools[index], view.there[index], is_read=not view.to_host)
+
+
+def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[int]:
+    """Per component, how many pages are not on the device of those that who goes on behind `tokens` reads."""
+    page_size, pages = snapshot.limits.page_size, list(cached_pages(snapshot, namespace, tokens))
+    counts = []
+    for index, (_, window) in enumerate(snapshot.components):
+        first = 0 if window is None else first_needed_page(len(tokens), window, page_size)
+        counts.append(sum(not node.units[index][place] for node, place in pages[first:]))
+    return counts
 
 
 def _reach_worth_a_load(snapshot: Snapshot, namespace: int, tokens: Sequence[int], start: int) -> int | None:
