@@ -150,7 +150,7 @@ class Worker:
         with planted(self.plan.mutant):
             while self._quota and not self._is_stopped:
                 try:
-                    self._run_batch(machine_of(self.plan.machine, self._batch))
+                    self._run_batch()
                 except KeyboardInterrupt:  # what was found so far is still shrunk and told
                     self._is_stopped = True
                 self._batch, self._runs_in_batch = self._batch + self.plan.workers, 0
@@ -187,11 +187,11 @@ class Worker:
         whole, most = self.plan.profile.runs_per_batch, self.plan.max_runs
         return whole if most is None else max(0, min(whole, most - self._batch * whole))
 
-    def _run_batch(self, machine: type[Machine]) -> None:
-        profile = self.plan.profile
+    def _run_batch(self) -> None:
+        turns = turns_of(self.plan.machine)
         batch_settings = settings(
             max_examples=self._quota,
-            stateful_step_count=profile.ops_of(self._batch),
+            stateful_step_count=self.plan.profile.ops_of(self._batch, num_turns=len(turns)),
             database=None,
             deadline=None,
             derandomize=False,
@@ -199,7 +199,7 @@ class Worker:
             suppress_health_check=list(HealthCheck),
             verbosity=Verbosity.quiet,
         )
-        search = seed(batch_seed(self.plan.seed, self._batch))(partial(machine, self))
+        search = seed(batch_seed(self.plan.seed, self._batch))(partial(turns[self._batch % len(turns)], self))
         run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
 
     def _note(self, machine: str, driver: Driver) -> None:
@@ -246,10 +246,9 @@ class Worker:
             self.result.diverged.append(f"batch {self._batch} run {log.header.run}: {where}")
 
 
-def machine_of(name: str | None, batch: int) -> type[Machine]:
-    """The machine whose turn it is, among those with that name."""
-    turns = [machine for machine in ROTATION if name in (None, machine.machine)]
-    return turns[batch % len(turns)]
+def turns_of(name: str | None) -> list[type[Machine]]:
+    """The machines of that name, or all, in the order in which batches go to them."""
+    return [machine for machine in ROTATION if name in (None, machine.machine)]
 
 
 def batch_seed(campaign_seed: int, batch: int) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 class Profile:
     """A named amount of fuzzing.
 
-    A batch is one Hypothesis search from one seed, with runs of one length: `ops_per_run` are those of
-    the first batches, and of the next again.  `probe_floor` is the share of runs in which each probe
+    A batch is one Hypothesis search from one seed, with runs of one length, which goes round in
+    `ops_per_run`.  A search goes on from what it met, so its runs are alike: many short ones see more.
+    `probe_floor` is the share of runs in which each probe
     must have been seen, `recheck_every` the distance of the passing runs that are run twice;
     `must_evaluate` asks for at least one evaluation of every invariant that the engine supports.
     """
@@ -21,9 +22,9 @@ class Profile:
     must_evaluate: bool
     recheck_every: int = 20
 
-    def ops_of(self, batch: int) -> int:
-        """The length of the runs of a batch."""
-        return self.ops_per_run[batch % len(self.ops_per_run)]
+    def ops_of(self, batch: int, *, num_turns: int) -> int:
+        """The length of the runs of a batch: of `num_turns` machines each meets all, a round later the next."""
+        return self.ops_per_run[sum(divmod(batch, num_turns)) % len(self.ops_per_run)]
 
 
 PROFILES = {
@@ -31,7 +32,7 @@ PROFILES = {
     for profile in (
         Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False),
         Profile("default", 3.0, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True),
-        Profile("nightly", 20.0, 60, (12, 30, 100), probe_floor=0.01, must_evaluate=True),
+        Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True),
     )
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from engine_under_test.config import EngineConfig
-from harness.campaign import ROTATION, batch_seed
+from harness.campaign import batch_seed, turns_of
 from harness.driver import Driver
 from harness.files import write_whole
 from harness.machines.base import Machine
@@ -49,7 +49,7 @@ def record(*, runs: int, seed: int) -> Corpus:
     """About `runs` runs of whole engines, with and without swarm in turn, and as many of the parts alone."""
     recorder = Recorder()
     for name, share in PART_OF_THE_RUNS.items():
-        turns = list(dict.fromkeys(machine for machine in ROTATION if machine.machine == name))
+        turns = list(dict.fromkeys(turns_of(name)))
         for number in range(max(1, round(runs * share / RUNS_PER_SEARCH))):
             machine: type[Machine] = turns[number % len(turns)]
             search(machine, recorder, from_seed=batch_seed(seed, number), max_runs=min(runs, RUNS_PER_SEARCH))

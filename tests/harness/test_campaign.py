@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.catalog import FAULTS
-from harness.campaign import Plan, Result, Tallies, Worker, batch_seed, machine_of, merge, why_not_green
+from harness.campaign import Plan, Result, Tallies, Worker, batch_seed, merge, turns_of, why_not_green
 from harness.fingerprint import slug
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.ledger import LedgerTraffic
@@ -72,10 +72,17 @@ def test_parts_of_an_engine_run_no_model():
     assert (result.tallies.runs, result.findings) == (2, {})
 
 
-def test_the_length_of_runs_goes_round_with_the_batches():
+@pytest.mark.parametrize("num_turns", [1, 2, 3, 15])
+def test_each_machine_meets_all_lengths_of_runs(num_turns):
+    """Also where the number of machines is a multiple of that of lengths."""
     profile = replace(TINY, ops_per_run=(3, 9, 30))
 
-    assert [profile.ops_of(batch) for batch in range(5)] == [3, 9, 30, 3, 9]
+    met = [
+        {profile.ops_of(batch, num_turns=num_turns) for batch in range(turn, 3 * num_turns, num_turns)}
+        for turn in range(num_turns)
+    ]
+
+    assert met == num_turns * [{3, 9, 30}]
 
 
 def test_the_first_finding_ends_a_hunt():
@@ -115,10 +122,11 @@ def test_what_is_found_is_written_at_once(tmp_path):
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
     """All machines have their turn; naming one leaves only its own."""
-    turns = [machine_of(None, batch) for batch in range(10)]
+    turns = turns_of(None)
 
-    assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 4
-    assert {machine_of("ledger", batch) for batch in range(10)} == {LedgerTraffic}
+    assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
+    assert {turn.machine for turn in turns} == {"engine", "pd", "ledger", "tree", "host"}
+    assert turns_of("ledger") == [LedgerTraffic]
 
 
 def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
