@@ -46,7 +46,7 @@ CHUNKED, RUNNING, WAITING, LOADING = "chunked", "running", "waiting", "loading"
 SLID = "slid"  # why a window gave pages up
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
 BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
-BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed, Fired)
+BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)
 
 Tokens = Callable[[int], Sequence[int]]
 
@@ -357,12 +357,14 @@ def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> boo
     """Was a batch planned, and nothing done before that but what moved the windows?
 
     Where somebody may be preempted, results may have been waited for before the planning.
+    A fault alone tells of neither.
     """
     if before.is_paused or len(before.launches or ()) >= before.limits.most_launches:
         return False
-    if not events or isinstance(events[0], BY_PLANNING):
+    first = next((event for event in events if not isinstance(event, Fired)), None)
+    if first is None or isinstance(first, BY_PLANNING):
         return True
-    return before.limits.preemption_threshold is None and isinstance(events[0], BY_RESULTS)
+    return before.limits.preemption_threshold is None and isinstance(first, BY_RESULTS)
 
 
 def _free_after(before: Snapshot, moved: Sequence[NamedTuple]) -> dict[str, int]:

@@ -159,7 +159,7 @@ class PrefillSide(Side):
 
     def _over(self, over: Over, one: Outgoing) -> None:
         if one.record is None:
-            self._give_up(over.room, f"the decode side has ended it: {over.reason}")
+            self._give_up(over.room, f"the decode side has ended it: {over.reason or GONE}")
         else:
             self._let_go(over.room, over.reason or "handed over")
 

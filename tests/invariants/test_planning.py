@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from invariants.demands import Ask, Grower, Need, Pager
+from invariants.events import Finished, Fired
 from invariants.limits import Estimates
 from invariants.planning import Stretch, Verdict, verdicts
 from invariants.view import ComponentView
@@ -77,7 +78,7 @@ R2_WAITS_FOR_THE_HOST = (SHELVED.requests or ())[1]
 R3_LOADS = R2_WAITS_FOR_THE_HOST._replace(id=3, place="loading")
 
 
-def told(*others, cached=True, **parts):
+def told(*others, cached=True, events=(), **parts):
     """What is foretold while r1 runs: r2 asks for what n3 holds, and n4, which the host has where it is `cached`."""
     nodes = SHELVED.nodes if cached else (SHELVED.nodes or ())[:3]
     assert SHELVED.claims is not None, "the engine makes claims"
@@ -90,7 +91,7 @@ def told(*others, cached=True, **parts):
         claims=SHELVED.claims._replace(exact_ratio=0.5),
         **parts,
     )
-    return verdicts(before, (), asked().tokens_of)
+    return verdicts(before, events, asked().tokens_of)
 
 
 def test_where_the_host_has_nothing_to_bring_it_is_foretold_who_is_admitted():
@@ -98,6 +99,12 @@ def test_where_the_host_has_nothing_to_bring_it_is_foretold_who_is_admitted():
     need = Need({"full": 2, "swa": 2}, {"full": 3, "swa": 3})
 
     assert told(cached=False) == [Verdict(2, None, Stretch(8, 16, need))]
+
+
+def test_what_a_late_word_of_the_other_engine_ends_is_not_planned():
+    """A fault alone does not tell that a batch was planned next."""
+    assert told(cached=False, events=(Fired("link.reorder"),))
+    assert told(cached=False, events=(Fired("link.reorder"), Finished(2, "the decode side has ended it"))) == []
 
 
 def test_where_a_load_would_help_nothing_is_foretold():

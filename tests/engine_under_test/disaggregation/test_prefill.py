@@ -279,6 +279,17 @@ def test_who_is_not_invited_in_time_times_out_on_both_sides(side):
     assert sides.emptied()
 
 
+def test_a_piece_that_nobody_needs_ends_who_is_not_done_with_a_reason():
+    """The answer to a piece gives none; here it has overtaken what the other side said of the end."""
+    sides = Sides()
+    between_two_chunks(sides)
+
+    sides.taps["decode"].send(Over(1))
+    sides.step("prefill")
+
+    assert sides.reasons()["prefill"] == "the decode side has ended it: it is not there any more"
+
+
 # --- aborts, in each place where a request can be here
 
 
