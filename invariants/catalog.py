@@ -25,6 +25,7 @@ CAUSES_FIRST = (
     "handover",
     "tree",
     "host",
+    "loads",
     "locks",
     "cursors",
     "peers",

@@ -67,6 +67,7 @@ class Candidates:
         self.tails = LruQueue(self._is_unlocked_and_live)
         self.copies = LruQueue(self._is_idle_copy)
         self.copied_windows = LruQueue(self._is_idle_copied_window)
+        self._going: set[Node] = set()
 
     def offer(self, node: Node) -> None:
         """Take note of a node whose use, locks, pages or children have changed."""
@@ -77,6 +78,16 @@ class Candidates:
             self.copies.push(node)
             if self._windowed:
                 self.copied_windows.push(node)
+
+    def goes(self, node: Node) -> None:
+        """A copy is as good as gone, until `nobody_goes`: who stands above it may be next."""
+        self._going.add(node)
+        if node.parent is not None:
+            self.offer(node.parent)
+
+    def nobody_goes(self) -> None:
+        """Those who were to go have gone, or stay: they are to be offered again."""
+        self._going.clear()
 
     def _is_unlocked_leaf(self, node: Node) -> bool:
         return node.in_tree and node.live[0] and not node.locks[0] and node.is_device_leaf
@@ -89,12 +100,15 @@ class Candidates:
         """No load reads it, nothing below goes on from it, and the node does not need it to stay."""
         return (
             node.in_tree
-            and bool(node.host.pages[0])
+            and self._has_copy(node)
             and not any(node.host.pins)
             and (node.live[0] or not any(node.locks))
-            and (self._windowed == 0 or not any(child.host.pages[0] for child in node.children.values()))
+            and (self._windowed == 0 or not any(map(self._has_copy, node.children.values())))
         )
 
     def _is_idle_copied_window(self, node: Node) -> bool:
         index = self._windowed
         return index is not None and node.in_tree and bool(node.host.pages[index]) and not node.host.pins[index]
+
+    def _has_copy(self, node: Node) -> bool:
+        return bool(node.host.pages[0]) and node not in self._going

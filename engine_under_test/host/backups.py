@@ -34,7 +34,7 @@ class Backups:
             for component in range(len(node.live))
         ]
         above = [chain[0].parent] if chain[0].parent and self._cache.tree.windowed != 0 else []
-        if not self._can_fit(node, need) or not self._make_room(need, beside=[*chain, *above]):
+        if not self._make_room(need, beside=[*chain, *above]):
             return False
         owner = transfer_owner(self._transfers.next_id, to_host=True)
         receipt = self._cache.lock_from(chain[0].start, node)
@@ -90,35 +90,37 @@ class Backups:
         above = node.parent
         return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
 
-    def _can_fit(self, node: Node, need: Sequence[int]) -> bool:
-        """Is there room beside what it goes on from and what is being copied?  Else no copy is to give way for it."""
-        beside = [0 if self._cache.tree.windowed == 0 else node.end // self._memory.page_size - need[0]]
-        beside += [0] * (len(need) - 1)
-        for transfer in self._transfers.under_way.values():
-            for component, moves in enumerate(transfer.moves if transfer.to_host else ()):
-                beside[component] += len(moves)
-        return all(
-            count + stays <= ledger.capacity
-            for count, stays, ledger in zip(need, beside, self._host.ledgers, strict=True)
-        )
-
     def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
-        """Give up copies, least recently used first, until `need` pages are free; of nodes `beside` windows at most."""
-        return all(
-            self._frees(component, count, beside=() if component else beside) for component, count in enumerate(need)
-        )
+        """Give up copies, least recently used first, until `need` pages are free; none where all would not be enough.
 
-    def _frees(self, component: int, count: int, *, beside: Sequence[Node]) -> bool:
-        candidates, ledger, passed_over = self._cache.tree.candidates, self._host.ledgers[component], []
-        queue = candidates.copied_windows if component else candidates.copies
-        while ledger.num_free < count and (node := queue.pop()) is not None:
-            if node in beside:
-                passed_over.append(node)
-            else:
+        Of nodes `beside` windows go at most.
+        """
+        candidates = self._cache.tree.candidates
+        going, spared = dict[Node, int](), list[Node]()
+        free = [ledger.num_free for ledger in self._host.ledgers]
+        for component, count in enumerate(need):
+            queue = candidates.copied_windows if component else candidates.copies
+            while free[component] < count and (node := queue.pop()) is not None:
+                if node in going:  # its window with it
+                    continue
+                if not component and node in beside:
+                    spared.append(node)
+                    continue
+                going[node] = component
+                if not component:
+                    candidates.goes(node)
+                for index in range(component, len(free)):  # with the first component all go
+                    free[index] += len(node.host.pages[index])
+        candidates.nobody_goes()
+        is_enough = all(have >= count for have, count in zip(free, need, strict=True))
+        for node, component in going.items():
+            if is_enough:
                 self._drop(node, component)
-        for node in passed_over:
+            else:
+                spared.append(node)
+        for node in spared:
             candidates.offer(node)
-        return ledger.num_free >= count
+        return is_enough
 
     def _drop(self, node: Node, component: int) -> None:
         dropped = self._cache.tree.drop_copy(node, component)

@@ -263,7 +263,7 @@ PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
 WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the window of the node before it, and found no room",
-    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="() if component else beside", broken="beside"),),
+    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
     caught_by=("nothing_is_lost_while_the_host_has_room", "a_copy_gives_way_to_a_copy"),
 )
 
@@ -284,6 +284,6 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
 COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
     id="S155",
     source="found here by random traffic: copies were given up for a backup that is larger than the host, in vain",
-    hunks=(Hunk(f"{BACKUPS}._can_fit", healthy="count + stays <= ledger.capacity", broken="True"),),
+    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_enough:", broken="if True:"),),
     caught_by=("a_copy_gives_way_to_a_copy", "nothing_is_lost_while_the_host_has_room"),
 )

@@ -11,7 +11,7 @@ from invariants.pools import conservation_terms, each_unit_has_one_owner
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, handover, host, progress
+from tests.invariants.cases import content, handover, host, loads, progress
 from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
@@ -156,7 +156,7 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "fences_wait_for_a_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
         pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
-        pytest.param(host.IT_IS_NOT_KNOWN_WHAT_IS_LOADED, "what_the_host_has_is_not_computed_again", id="loads"),
+        pytest.param(loads.IT_IS_NOT_KNOWN_WHAT_IS_LOADED, "what_the_host_has_is_not_computed_again", id="loads"),
         pytest.param(host.WRITTEN_THROUGH, "nothing_is_lost_while_the_host_has_room", id="write-through"),
         pytest.param(host.A_COPY_FAILED, "nothing_is_lost_while_the_host_has_room", id="a-copy-failed"),
         pytest.param(host.A_COPY_WAS_UNDER_WAY, "nothing_is_lost_while_the_host_has_room", id="a-copy-under-way"),

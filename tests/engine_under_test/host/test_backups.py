@@ -307,6 +307,28 @@ def test_for_what_never_fits_behind_what_it_goes_on_from_no_copy_is_given_up(con
     assert ([copy.live for copy in copies(bench.tree)], bench.heard.of(CopyDropped)) == (held, [])
 
 
+def test_for_what_never_fits_beside_what_a_load_reads_no_copy_is_given_up():
+    """Of four pages two are read, and two are not enough for three."""
+    bench = HostBench(replace(HOSTED_FULL_ONLY, host_full_pages=4))
+    bench.demoted(OTHER[:8])
+    bench.copied(LONG[:8])
+    bench.load([*OTHER[:8], 1])
+    bench.cached(THIRD[:12])
+
+    bench.tier.back_up()
+
+    assert ([copy.live for copy in copies(bench.tree)], bench.heard.of(CopyDropped)) == (["full", "full", ""], [])
+
+
+def test_a_copy_that_stayed_makes_room_for_something_smaller():
+    """What was to go for a backup in vain is still the first to go."""
+    bench = HostBench(replace(HOSTED_FULL_ONLY, host_full_pages=2))
+    for tokens in (LONG[:8], OTHER[:12], THIRD[:4]):
+        bench.copied(tokens)
+
+    assert [copy.live for copy in copies(bench.tree)] == ["", "", "full"]
+
+
 def test_in_a_window_alone_nothing_goes_before_a_copy_that_it_would_have_to_fit_behind():
     bench = HostBench(replace(HOSTED_SWA_ONLY, host_swa_pages=4))
     for tokens in (LONG[:12], OTHER[:4], LONG):
