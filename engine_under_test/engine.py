@@ -22,6 +22,7 @@ from engine_under_test.session_events import CloseAsked, TurnRefused
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
+PAUSED = "paused: nothing would ever be generated; call resume first"
 NOBODY = Ports()  # a forward of the engine's own, the clock of the machine, no observer, memory that is never short
 
 
@@ -151,7 +152,7 @@ class Engine:
         What others get meanwhile comes with the next step.  Raises EngineError while the engine is paused.
         """
         if self.scheduler.is_paused:
-            raise EngineError("paused: nothing would ever be generated; call resume first")
+            raise EngineError(PAUSED)
         generations = [Generation() for _ in prompts]
         awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
         while any(one.finish_reason is None for one in generations):

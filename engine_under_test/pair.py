@@ -6,7 +6,8 @@ from pathlib import Path
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.engine import Engine, create_engine
+from engine_under_test.engine import PAUSED, Engine, create_engine
+from engine_under_test.errors import EngineError
 from engine_under_test.ports import Ports
 from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
@@ -54,7 +55,13 @@ class Pair:
         return [*heard, *self._step(self.decode)]
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended, and nothing of them is held on either side; what came of each."""
+        """Serve prompts until the last has ended, and nothing of them is held on either side; what came of each.
+
+        Raises EngineError while either engine is paused.
+        """
+        for engine in (self.prefill, self.decode):
+            if engine.scheduler.is_paused:
+                raise EngineError(f"the {engine.config.role} side is {PAUSED}")
         return serve(self, prompts, sampling)
 
     def _step(self, engine: Engine) -> list[Output]:

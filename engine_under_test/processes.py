@@ -195,8 +195,11 @@ class ProcessPair:
     ) -> int:
         """Queue a request on both sides; its room, by which outputs are told apart.
 
-        Raises TypeError for what is no number, before either process hears of it.
+        Raises TypeError for what is no number, and EngineError where logits are asked for, before either process hears
+        of it.
         """
+        if sampling.return_logits:
+            raise EngineError("return_logits: logits do not leave the process that computes them; use create_pair")
         self._num_rooms += 1
         asked = Asked(self._num_rooms, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._listen()

@@ -16,7 +16,7 @@ from engine_under_test.disaggregation.payload import (
     window_start,
     write_pages,
 )
-from engine_under_test.disaggregation.side import GONE, LinkedTo, Side, Silence
+from engine_under_test.disaggregation.side import LinkedTo, Side, Silence
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Matched
 from engine_under_test.handover_events import Filled, LetGo, Reserved, SetAside, TakenOver
@@ -137,14 +137,15 @@ class DecodeSide(Side):
             self._scheduler.custody.departures.release(one.record, cause=reason)
             self._notice(LetGo(request.id, reason))
         if is_refused or one or queued:
-            self._link.send(Over(request.room, reason))
+            self._say_over(request.room, reason)
 
     def _hear(self, message: Message) -> None:
         one = self._rooms.get(message.room)
         if one is None:
             self._hear_of_no_room(message)
             return
-        one.silence.ends(self._now_ms)
+        if one.finale is None or isinstance(message, Parcel):  # then nothing but what is missing brings it on
+            one.silence.ends(self._now_ms)
         match message:
             case Parcel():
                 held = Pages(message.pool, message.first, message.num_pages, message.pages)
@@ -173,7 +174,7 @@ class DecodeSide(Side):
             else:
                 self._link.send(Alive(message.room))
         elif isinstance(message, (Ask, Parcel, Finale)) and message.room <= self._last_room:
-            self._link.send(Over(message.room, GONE if isinstance(message, Ask) else ""))
+            self._say_again_over(message.room)
 
     def _make_room_for(self, one: Incoming) -> bool:
         """Take a row and the pages of the first who waits: of a windowed pool those of the tail alone."""
@@ -280,7 +281,7 @@ class DecodeSide(Side):
                 record.committed_len = record.launched_len = one.length
                 self._scheduler.custody.departures.give(record, one.request.owner)
                 if one.aside is None:
-                    self._link.send(Over(room))
+                    self._say_over(room)
                 self._notice(TakenOver(one.request.id, one.length, tokens))
                 self._scheduler.join(one.request, record, tokens)
 

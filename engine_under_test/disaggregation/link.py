@@ -28,4 +28,4 @@ class InProcessLink:
 
     @property
     def is_clear(self) -> bool:
-        return True
+        return not self._outgoing

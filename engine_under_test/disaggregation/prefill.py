@@ -7,13 +7,15 @@ from typing import NamedTuple
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
-from engine_under_test.disaggregation.side import GONE, LinkedTo, Side, Silence
+from engine_under_test.disaggregation.side import LinkedTo, Side, Silence
 from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
+
+WHOLE = "it has everything already"  # why it is over for the decode side, where that gives no reason
 
 
 class Stretch(NamedTuple):
@@ -127,7 +129,7 @@ class PrefillSide(Side):
         if one is None or one.record is None:
             self._rooms.pop(request.room, None)
             self._last_room = max(self._last_room, request.room)
-            self._link.send(Over(request.room, reason))
+            self._say_over(request.room, reason)
 
     def _hear(self, message: Message) -> None:
         one = self._rooms.get(message.room)
@@ -147,19 +149,22 @@ class PrefillSide(Side):
         """Nobody is invited to a room that has been left; to one that was never entered somebody may be still."""
         if one is None:
             if invite.room <= self._last_room:
-                self._link.send(Over(invite.room, GONE))
+                self._say_again_over(invite.room)
         elif reason := disagreement(one.terms, invite.terms):
             self._give_up(invite.room, reason)
         elif one.prefix_len is None:
             one.prefix_len = one.sent_len = invite.prefix_len
             self._notice(Invited(one.request.id, invite.prefix_len))
             self._scheduler.waiting.add(one.request)
+            self._link.send(Alive(invite.room))
+        elif one.prefix_len != invite.prefix_len:
+            self._give_up(invite.room, f"the decode side has begun anew, with {invite.prefix_len} tokens of the prompt")
         else:
             self._link.send(Alive(invite.room))
 
     def _over(self, over: Over, one: Outgoing) -> None:
         if one.record is None:
-            self._give_up(over.room, f"the decode side has ended it: {over.reason or GONE}")
+            self._give_up(over.room, f"the decode side has ended it: {over.reason or WHOLE}")
         else:
             self._let_go(over.room, over.reason or "handed over")
 
@@ -169,7 +174,7 @@ class PrefillSide(Side):
         if one.record is None:
             self._scheduler.end(one.request, reason)
         else:
-            self._link.send(Over(room, reason))
+            self._say_over(room, reason)
             self._let_go(room, reason)
 
     def _let_go(self, room: int, cause: str) -> None:

@@ -6,6 +6,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import request_terms, terms_of
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
+from engine_under_test.messages import Over
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Link, Observer
 from engine_under_test.request import Request
@@ -13,6 +14,7 @@ from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 
 GONE = "it is not there any more"  # why a room is over of which nothing else is known
+MOST_ENDS = 4096  # rooms whose end is remembered, for a side that comes to it later or has not heard of it
 LinkedTo = tuple[Link, Observer | None]
 
 
@@ -44,7 +46,10 @@ class Silence:
 
 
 class Side(OtherSide):
-    """One end of a link; `_last_room` is the highest that anybody came to, or was refused for."""
+    """One end of a link; `_last_room` is the highest that anybody came to, or was refused for.
+
+    `_ends` are the reasons of the rooms that ended here last: what was said of an end may be lost, or come too early.
+    """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, scheduler: Scheduler, linked_to: LinkedTo) -> None:
         self._config = config
@@ -52,12 +57,24 @@ class Side(OtherSide):
         self._scheduler = scheduler
         self._link, self._observer = linked_to
         self._last_room = 0
+        self._ends: dict[int, str] = {}
         self._now_ms = 0
         self._terms = terms_of(memory)
 
     def check_room(self, room: int) -> None:
         if room <= self._last_room:
             raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
+
+    def _say_over(self, room: int, reason: str = "") -> None:
+        """A room has ended here: with a reason, or because everything has come."""
+        self._ends[room] = reason
+        if len(self._ends) > MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
+        self._link.send(Over(room, reason))
+
+    def _say_again_over(self, room: int) -> None:
+        """Somebody speaks of a room that nobody is in any more."""
+        self._link.send(Over(room, self._ends.get(room, GONE)))
 
     def _terms_of(self, request: Request) -> str:
         return f"{self._terms}; {request_terms(request)}"

@@ -2,6 +2,9 @@
 
 import socket
 from collections import deque
+from contextlib import suppress
+from select import POLLIN, POLLOUT, poll
+from threading import Lock, Thread
 
 from engine_under_test.disaggregation.frames import FIXED, Fixed, FrameDamaged, encode, read_fixed, read_rest
 from engine_under_test.messages import Message
@@ -9,13 +12,15 @@ from engine_under_test.messages import Message
 LOOPBACK = "127.0.0.1"
 CHUNK = 1 << 20  # bytes that are read at once
 MAX_BACKLOG = 1 << 30  # bytes that wait for a reader who is slow; beyond that what is sent is lost
+LOOK_MS = 50  # between two looks of the thread, where no socket wakes it before
 
 
 class TcpLink:
     """One end of a link that never blocks and never raises: it comes up, and up again, whenever the other end is there.
 
     One end listens on a port, of its own choice where that is 0, and takes whoever connects last; the other end
-    connects.  A frame that is damaged ends its connection, for nobody knows where the next one begins.
+    connects.  A frame that is damaged ends its connection, for nobody knows where the next one begins.  A thread keeps
+    the bytes moving while the engine computes: what comes up, and what goes out, does not wait for its steps.
     """
 
     def __init__(self, port: int, *, listens: bool) -> None:
@@ -30,26 +35,31 @@ class TcpLink:
         self._backlog = 0
         self._incoming = bytearray()
         self._fixed: Fixed | None = None  # the beginning of the frame that is being read
+        self._come: list[Message] = []  # and not asked for yet
+        self._lock = Lock()  # of all of the above
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._thread = Thread(target=self._keep_moving, daemon=True)
+        self._thread.start()
 
     def send(self, message: Message) -> None:
-        if self._peer is None:
-            self._come_up()
-        if self._peer is not None and self._backlog < MAX_BACKLOG:
-            frame = memoryview(encode(message))
-            self._outgoing.append(frame)
-            self._backlog += len(frame)
-        self._write()
+        if not self._takes_more():
+            return
+        frame = memoryview(encode(message))
+        with self._lock:
+            if self._peer is not None:
+                self._outgoing.append(frame)
+                self._backlog += len(frame)
+                self._write()
+        if self._outgoing:
+            with suppress(OSError):  # it has been woken more than often enough, or the link is closed
+                self._waker.send(b"\0")
 
     def receive(self) -> list[Message]:
-        self._come_up()
-        self._write()
-        self._read()
-        come: list[Message] = []
-        try:
-            while (message := self._next()) is not None:
-                come.append(message)
-        except FrameDamaged:
-            self._hang_up()
+        with self._lock:
+            self._come_up()
+            self._move()
+            come, self._come = self._come, []
         return come
 
     @property
@@ -58,10 +68,45 @@ class TcpLink:
 
     def close(self) -> None:
         """Hang up, and listen no more."""
+        self._waker.close()
+        self._thread.join()
+        self._woken.close()
         self._hang_up()
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+    def _takes_more(self) -> bool:
+        with self._lock:
+            if self._peer is None:
+                self._come_up()
+            return self._peer is not None and self._backlog < MAX_BACKLOG
+
+    def _keep_moving(self) -> None:
+        """The thread: whenever a socket is ready for it, or something waits to be written, until the link is closed."""
+        while True:
+            ready = poll()
+            ready.register(self._woken, POLLIN)
+            with self._lock:
+                if self._listener is not None:
+                    ready.register(self._listener, POLLIN)
+                if self._peer is not None:
+                    ready.register(self._peer, POLLIN | (POLLOUT if self._outgoing else 0))
+            if self._woken.fileno() in dict(ready.poll(LOOK_MS)) and not self._woken.recv(CHUNK):
+                return
+            with self._lock:
+                if self._listener is not None:
+                    self._come_up()
+                self._move()
+
+    def _move(self) -> None:
+        self._write()
+        self._read()
+        try:
+            while (message := self._next()) is not None:
+                self._come.append(message)
+        except FrameDamaged:
+            self._hang_up()
 
     def _come_up(self) -> None:
         """Take who has connected last, or connect where nobody is there."""
@@ -74,9 +119,13 @@ class TcpLink:
                 return
         if self._peer is None:
             try:
-                self._take(socket.create_connection((LOOPBACK, self.port), timeout=1))
+                peer = socket.create_connection((LOOPBACK, self.port), timeout=1)
             except OSError:
                 return
+            if peer.getsockname() == peer.getpeername():  # nobody listens, and the system gave that port to this end
+                peer.close()
+            else:
+                self._take(peer)
 
     def _take(self, peer: socket.socket) -> None:
         self._hang_up()

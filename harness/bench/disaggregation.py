@@ -13,10 +13,9 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import EngineConfig, PoolSpec
 from engine_under_test.disaggregation.frames import encode
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.disaggregation.payload import pages_due
 from engine_under_test.disaggregation.tcp import TcpLink
 from engine_under_test.messages import Message
 from engine_under_test.model.checkpoint import read_spec
@@ -152,10 +151,18 @@ def _tcp_ends() -> tuple[TcpLink, TcpLink]:
 
 
 def _least_bytes(pair: Pair, lengths: Sequence[int]) -> int:
-    """Of pools that keep the whole prefix all pages, of the others those of the last window."""
+    """Of pools that keep the whole prefix all pages, of the others those that the token behind the prompt reads.
+
+    Counted position by position, and not by the sender's own rule.
+    """
     memory = pair.prefill.memory
     return sum(
-        memory.store.page_bytes(pool.name) * len(pages_due(pool, prefix_len=0, length=length, page_size=PAGE_SIZE))
+        memory.store.page_bytes(pool.name) * len({position // PAGE_SIZE for position in _read_behind(length, pool)})
         for pool in memory.pools
         for length in lengths
     )
+
+
+def _read_behind(length: int, pool: PoolSpec) -> range:
+    """The positions of a prompt that its first new token, at position `length`, attends to."""
+    return range(length if pool.window is None else max(0, length + 1 - pool.window), length)

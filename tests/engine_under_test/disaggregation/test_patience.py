@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
 from engine_under_test.disaggregation import payload
 from engine_under_test.handover_events import LetGo
 from engine_under_test.messages import Got, Parcel
 from engine_under_test.ports import Computed
 from fakes.forward import FakeForward
-from tests.engine_under_test.builders import HYBRID
-from tests.engine_under_test.disaggregation.sides import LONG, SHORT, SIDES, Sides
+from tests.engine_under_test.builders import HYBRID, SWA_ONLY
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 
 RETRY_MS, HALF_MS = HYBRID.link_retry_ms, HYBRID.link_timeout_ms // 2
 ONE_ROW = replace(HYBRID, max_running_requests=1)
@@ -58,6 +60,53 @@ def test_what_a_pass_takes_is_not_the_silence_of_the_other_side(monkeypatch):
     sides.step("decode", "prefill", "prefill", "decode", "prefill")
 
     assert sides.heard["prefill"].of(LetGo) == [LetGo(1, "handed over")]
+
+
+@pytest.mark.parametrize("config", [HYBRID, SWA_ONLY], ids=["hybrid", "swa only"])
+def test_who_is_invited_does_not_fall_silent_during_the_pass_of_another(config, monkeypatch):
+    sides = Sides(config)
+    collect = FakeForward.collect
+
+    def slowly(forward: FakeForward, launch: int) -> list[Computed]:
+        sides.clock.advance(HYBRID.link_timeout_ms + 1000)
+        return collect(forward, launch)
+
+    monkeypatch.setattr(FakeForward, "collect", slowly)
+    for prompt in (LONG, SHORT, OTHER):
+        sides.submit(prompt)
+
+    sides.run()
+
+    assert sides.outputs() == sides.expected(LONG, SHORT, OTHER)
+
+
+def test_who_is_invited_does_not_fall_silent_while_nobody_steps():
+    sides = Sides()
+    sides.submit(LONG)
+    sides.submit(SHORT)
+    sides.steps(1)
+
+    sides.clock.advance(HYBRID.link_timeout_ms + 1000)
+    sides.run()
+
+    assert sides.outputs() == sides.expected(LONG, SHORT)
+
+
+def test_who_lacks_what_the_other_side_takes_for_delivered_waits_no_longer_than_the_time_out():
+    """As where this engine replaced one that had it; the other side says for ever that nothing more will come."""
+    sides = Sides()
+    sides.submit(LONG)
+    sides.taps["prefill"].losing += [Parcel] * 5
+    sides.step("decode", *["prefill"] * 3)
+    for parcel in [message for message in sides.taps["prefill"].sent if isinstance(message, Parcel)]:
+        sides.taps["decode"].send(Got(1, parcel.pool, parcel.first, parcel.num_pages))
+    sides.step("prefill")
+
+    for _ in range(2 * HYBRID.link_timeout_ms // RETRY_MS):
+        sides.steps(1, ms_per_step=RETRY_MS)
+
+    assert sides.reasons()["decode"] == f"the prefill side has not been heard of for {HYBRID.link_timeout_ms} ms"
+    assert sides.emptied()
 
 
 def test_who_is_not_answered_asks_again_when_it_is_due():

@@ -73,7 +73,7 @@ def test_a_second_invitation_is_answered_and_changes_nothing():
     sides.taps["decode"].send(invite)
     sides.step("prefill")
 
-    assert (sides.taps["prefill"].sent.count(Alive(1)), sides.heard["prefill"].of(Invited)) == (1, [Invited(1, 0)])
+    assert (sides.taps["prefill"].sent.count(Alive(1)), sides.heard["prefill"].of(Invited)) == (2, [Invited(1, 0)])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_end_of_a_prompt_is_told_behind_its_pages():
     held(sides)
     [[first, *_]] = sides.expected(LONG)
 
-    assert sides.taps["prefill"].kinds() == ["Ask", *["Parcel"] * 5, "Finale"]
+    assert sides.taps["prefill"].kinds() == ["Ask", "Alive", *["Parcel"] * 5, "Finale"]
     assert sides.taps["prefill"].sent[-1] == Finale(1, (first,))
 
 
@@ -277,17 +277,6 @@ def test_who_is_not_invited_in_time_times_out_on_both_sides(side):
     ended_there = {one: reason.replace("abort", "timeout") for one, reason in ABORTED_THERE.items()}
     assert sides.reasons() == {**ended_there, side: "timeout"}
     assert sides.emptied()
-
-
-def test_a_piece_that_nobody_needs_ends_who_is_not_done_with_a_reason():
-    """The answer to a piece gives none; here it has overtaken what the other side said of the end."""
-    sides = Sides()
-    between_two_chunks(sides)
-
-    sides.taps["decode"].send(Over(1))
-    sides.step("prefill")
-
-    assert sides.reasons()["prefill"] == "the decode side has ended it: it is not there any more"
 
 
 # --- aborts, in each place where a request can be here

@@ -106,6 +106,40 @@ def test_the_link_comes_up_again_when_the_end_that_listens_was_away(ends):
     again.close()
 
 
+def test_bytes_move_while_the_end_that_sends_is_asked_for_nothing(ends):
+    """More than the system holds on the way, as when the engine computes."""
+    listening, _ = ends
+    parcel = Parcel(1, "full", 0, 1, torch.zeros(8_000_000, dtype=torch.int64))
+    with socket.create_connection((LOOPBACK, listening.port), timeout=10) as reader:
+        listening.send(parcel)
+
+        num_bytes = len(encode(parcel))
+        while num_bytes > 0:
+            num_bytes -= len(reader.recv(1 << 20))
+
+    assert num_bytes == 0
+
+
+def test_an_end_that_the_system_connects_with_itself_is_not_linked(monkeypatch):
+    """As it may where nobody listens, and the port is one that it gives to those who connect."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+    mirrors = []
+
+    def mirror(address, **_):
+        mirrors.append(socket.socket())
+        mirrors[-1].bind(address)
+        mirrors[-1].connect(address)
+        return mirrors[-1]
+
+    monkeypatch.setattr(socket, "create_connection", mirror)
+    connecting = TcpLink(port, listens=False)
+    connecting.send(Alive(1))
+
+    assert ([one.fileno() for one in mirrors], connecting.is_clear) == ([-1], True)
+    connecting.close()
+
+
 def test_damage_ends_the_connection_and_the_next_one_begins_anew(ends):
     listening, connecting = ends
     frame = bytearray(encode(Alive(1)))
