@@ -44,9 +44,9 @@ class EngineConfig:
     `session_timeout_ms` (None: never).
 
     With the `role` "prefill" an engine computes prompts, and hands what it computed over a link to one with the role
-    "decode".  What is not answered for `link_retry_ms` is said again, and after `link_timeout_ms` without a word of a
-    request, or twice that while it waits for room, it is given up.  Where prompts come in, who runs keeps
-    `reserved_decode_tokens` each out of their reach.
+    "decode", which has no pools on the host.  What is not answered for `link_retry_ms` is said again, and after
+    `link_timeout_ms` without a word of a request, or twice that while it waits for room, it is given up: so no pass may
+    take as long.  Where prompts come in, who runs keeps `reserved_decode_tokens` each out of their reach.
 
     Raises ConfigError with the field, the value and what would be right.
     """
@@ -109,10 +109,13 @@ class EngineConfig:
         return tuple(spec for spec in specs if spec.num_pages)
 
     def for_side(self, role: str) -> "EngineConfig":
-        """What an engine of this role has of it: where prompts are computed nothing is computed beyond them."""
+        """What an engine of this role has of it: where prompts are computed nothing is computed beyond them.
+
+        And where they come in nothing is loaded from the host: what is not on the device comes over the link.
+        """
         if role == "prefill":
             return replace(self, role=role, lookahead_tokens=0, draft_tokens=0)
-        return replace(self, role=role)
+        return replace(self, role=role, host_full_pages=0, host_swa_pages=0)
 
     @property
     def most_launches(self) -> int:
@@ -229,6 +232,11 @@ class EngineConfig:
                 raise ConfigError(
                     f"host_{name}: {host_pages} with {name} {pages}; give every pool one on the host, or none"
                 )
+        if self.role == "decode":
+            raise ConfigError(
+                "role: decode with pools on the host, from which it would load nothing; "
+                "give them to the prefill engine, or leave them out"
+            )
         if not self.prefix_sharing:
             raise ConfigError("prefix_sharing: false with pools on the host, which hold what is shared; leave one out")
         if self.sliding_window is not None:

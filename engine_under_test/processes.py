@@ -35,6 +35,23 @@ class Asked(NamedTuple):
     priority: int
 
 
+class Occupancy(NamedTuple):
+    """Of one pool, or of the rows: how many units there are, are free, and are cached with nobody who reads them."""
+
+    capacity: int
+    free: int
+    evictable: int
+
+    @property
+    def is_idle(self) -> bool:
+        """Does nobody hold anything?"""
+        return self.free + self.evictable == self.capacity
+
+
+class Tell(NamedTuple):
+    """Asks a process what its pools hold."""
+
+
 class Built(NamedTuple):
     """What an engine in a process is built from, all of which can be sent there; `ports` makes those that it gets."""
 
@@ -43,6 +60,9 @@ class Built(NamedTuple):
     device: str = "cpu"
     dtype: str = "float32"
     ports: Callable[[], Ports] = Ports
+
+
+Said = list[Output] | dict[str, Occupancy]
 
 
 def run_side(built: Built, port: int, to_client: Connection) -> None:
@@ -54,7 +74,7 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
     link = TcpLink(port, listens=built.config.role == SIDES[0])
     ports = replace(built.ports(), link=link)
     rooms: dict[int, int] = {}
-    said: SimpleQueue[list[Output]] = SimpleQueue()
+    said: SimpleQueue[Said] = SimpleQueue()
     try:
         try:
             engine = create_engine(
@@ -67,7 +87,11 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
         Thread(target=_say, args=(said, to_client), daemon=True).start()
         while True:
             while to_client.poll(0.0 if engine.scheduler.has_work else IDLE_S):
-                _take_in(engine, rooms, to_client.recv())
+                asked = to_client.recv()
+                if isinstance(asked, Tell):
+                    said.put(occupancy_of(engine))
+                else:
+                    _take_in(engine, rooms, asked)
             heard = engine.step()
             if outputs := [one._replace(request_id=rooms[one.request_id], logits=()) for one in heard]:
                 said.put(outputs)
@@ -80,7 +104,17 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
         link.close()
 
 
-def _say(said: SimpleQueue[list[Output]], to_client: Connection) -> None:
+def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
+    """By pool, and of the "rows"."""
+    rows = engine.memory.table.rows
+    pools = {
+        ledger.name: Occupancy(ledger.capacity, ledger.num_free, engine.cache.evictable(ledger.name))
+        for ledger in engine.memory.ledgers.ledgers
+    }
+    return {**pools, "rows": Occupancy(rows.capacity, rows.num_free, 0)}
+
+
+def _say(said: SimpleQueue[Said], to_client: Connection) -> None:
     """A thread of its own, so that a client who asks and does not listen is still heard."""
     try:
         while True:
@@ -107,6 +141,7 @@ class SideProcess:
     def __init__(self, built: Built, port: int = 0) -> None:
         self.role = built.config.role
         self.port = port
+        self.told: dict[str, Occupancy] | None = None  # what it said last of its pools
         self._built = built
         self._start()
 
@@ -139,7 +174,7 @@ class SideProcess:
             raise said
         self.port = said
 
-    def ask(self, asked: Asked | int) -> bool:
+    def ask(self, asked: Asked | int | Tell) -> bool:
         """False where the process has died."""
         try:
             self.client.send(asked)
@@ -152,7 +187,11 @@ class SideProcess:
         outputs: list[Output] = []
         try:
             while self.client.poll():
-                outputs += self.client.recv()
+                said: Said = self.client.recv()
+                if isinstance(said, dict):
+                    self.told = said
+                else:
+                    outputs += said
         except (EOFError, OSError):
             return outputs or None
         return outputs
@@ -235,10 +274,24 @@ class ProcessPair:
         """Serve prompts until the last has ended; what came of each, in order."""
         return serve(self, prompts, sampling)
 
+    def occupancy(self) -> dict[str, dict[str, Occupancy]]:
+        """By side and pool, what is free there; of a process that has died, what the next one says."""
+        return {side.role: self._told_by(side) for side in (self.prefill, self.decode)}
+
     def close(self) -> None:
         """End both processes."""
         self.prefill.stop()
         self.decode.stop()
+
+    def _told_by(self, side: SideProcess) -> dict[str, Occupancy]:
+        asked_of, side.told = 0, None
+        while side.told is None:
+            if side.pid != asked_of:
+                asked_of = side.pid
+                side.ask(Tell())
+            wait([side.client], timeout=IDLE_S)
+            self._listen()
+        return side.told
 
     def _listen(self) -> None:
         """Take in what has come, and see who has died."""

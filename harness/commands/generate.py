@@ -39,7 +39,7 @@ class Answer:
     token_ids: list[int]
     text: str
     finish_reason: str
-    steps: int
+    steps: int | None
     pools: dict[str, PoolFigures]
 
 
@@ -90,7 +90,7 @@ def generate(
     if as_json:
         print_json(asdict(answer))
     else:
-        ERR.print(_table(answer))
+        ERR.print(_table(answer) if answer.pools else _told(answer))
 
 
 def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
@@ -119,11 +119,11 @@ def _answer(
 ) -> Answer:
     """Step until the end; each piece of text is printed as soon as it is known."""
     served.server.submit(token_ids, sampling)
-    answer = Answer(len(token_ids), [], "", "", 0, {})
-    peaks = Counter[str]()
+    answer = Answer(len(token_ids), [], "", "", None, {})
+    peaks, num_steps = Counter[str](), 0
     while served.server.has_work:
         outputs = served.server.step()
-        answer.steps += 1
+        num_steps += 1
         for name, ledger in _ledgers(served):
             peaks[name] = max(peaks[name], ledger.capacity - ledger.num_free)
         for output in outputs:
@@ -140,7 +140,8 @@ def _answer(
         raise UsageError(f"the prompt of {len(token_ids)} tokens cannot be answered: {answer.finish_reason}")
     if is_told:
         OUT.file.write("\n")
-    answer.pools = _figures(served, peaks)
+    if served.engines:
+        answer.steps, answer.pools = num_steps, _figures(served, peaks)
     return answer
 
 
@@ -165,9 +166,11 @@ def _table(answer: Answer) -> Table:
     table = Table("pool", "pages", "most in use", "cached", "MiB", box=None)
     for name, pool in answer.pools.items():
         table.add_row(name, *map(str, (pool.pages, pool.peak, pool.cached)), f"{pool.bytes / 2**20:.1f}")
-    table.caption = (
-        f"{answer.prompt_tokens} prompt tokens, {len(answer.token_ids)} new ({answer.finish_reason}), "
-        f"{answer.steps} steps"
-    )
+    table.caption = _told(answer)
     table.caption_justify = "left"
     return table
+
+
+def _told(answer: Answer) -> str:
+    steps = "" if answer.steps is None else f", {answer.steps} steps"
+    return f"{answer.prompt_tokens} prompt tokens, {len(answer.token_ids)} new ({answer.finish_reason}){steps}"

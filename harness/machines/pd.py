@@ -14,7 +14,6 @@ from harness.machines.draws import (
     acceptances,
     configurations,
     fault_sets,
-    on_host,
     ordinals,
     step_counts,
     troubles,
@@ -61,21 +60,16 @@ def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
     prefill = linked.for_side("prefill")
     times = draw(st.sampled_from(TIMES))
     decode = replace(
-        linked,
-        role="decode",
+        linked.for_side("decode"),
         full_pages=config.full_pages * times,
         swa_pages=config.swa_pages * draw(st.sampled_from((1, times))),
         max_running_requests=draw(st.sampled_from((4, 2, 8, 1))),
         prefix_sharing=draw(st.sampled_from((True, True, False))),
         overlap=draw(st.booleans()),
-        host_full_pages=0,
-        host_swa_pages=0,
         reserved_decode_tokens=draw(st.sampled_from(RESERVES)),
     )
     if decode.swa_pages and draw(st.integers(0, 2)) == 2:
         decode = replace(decode, swa_pages=decode.least_swa_pages)
-    if decode.prefix_sharing and draw(st.integers(0, 3)) == 3:
-        decode = on_host(decode, 2)
     return prefill, draw(with_drafts(st.just(decode)))
 
 

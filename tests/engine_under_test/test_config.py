@@ -119,6 +119,12 @@ REFUSALS = [
         "prefix_sharing: false with pools on the host, which hold what is shared; leave one out",
     ),
     (
+        "a decode engine with pools on the host",
+        {"role": "decode", "host_full_pages": 8},
+        "role: decode with pools on the host, from which it would load nothing; "
+        "give them to the prefill engine, or leave them out",
+    ),
+    (
         "less than a window on the host",
         {"page_size": 4, "swa_pages": 8, "sliding_window": 10, "host_full_pages": 8, "host_swa_pages": 2},
         "host_swa_pages: 2 cannot hold one window of 10 tokens with page_size 4; want at least 3",

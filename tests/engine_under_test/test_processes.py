@@ -3,7 +3,9 @@
 import os
 import signal
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
@@ -11,7 +13,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import CheckpointError, EngineError
 from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import Asked, Built, ProcessPair
+from engine_under_test.processes import SIDES, Asked, Built, Occupancy, ProcessPair
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel
@@ -30,6 +32,7 @@ CONFIG = EngineConfig(
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 120, 64, 16, 90, 33, 8))]
 ASKED = SamplingParams(12)
 DEADLY = 666
+MOST_S = 20.0  # until nothing is held: many times the time-out of the link
 GIVEN_UP = "the prefill process has died 2 times with it"
 
 
@@ -64,6 +67,16 @@ def pair():
     pair = ProcessPair(Built(CONFIG, ports=fake_ports))
     yield pair
     pair.close()
+
+
+def is_idle(pools: Mapping[str, Occupancy]) -> bool:
+    return all(one.is_idle for one in pools.values())
+
+
+def served(pair: ProcessPair) -> None:
+    """Step until every request has ended."""
+    while pair.has_work:
+        pair.step()
 
 
 def answers(pair: ProcessPair) -> list[list[int]]:
@@ -123,6 +136,31 @@ def test_what_is_no_number_reaches_neither_process(pair, expected):
         pair.submit(PROMPTS[0], ASKED, priority="high")
 
     assert answers(pair) == expected
+
+
+def test_logits_are_refused_before_either_process_hears_of_it(pair, expected):
+    with pytest.raises(EngineError, match=r"^return_logits: "):
+        pair.submit(PROMPTS[0], SamplingParams(4, return_logits=True))
+
+    assert answers(pair) == expected
+
+
+@pytest.mark.parametrize(("victim", "other"), [SIDES, SIDES[::-1]])
+def test_nothing_is_held_for_a_process_that_died_in_the_middle(victim, other, expected):
+    """It died while the other one held something; whoever is silent is given up after a second."""
+    pair = ProcessPair(Built(replace(CONFIG, link_timeout_ms=1000), ports=fake_ports))
+    while is_idle(pair.occupancy()[other]):
+        pair.submit(PROMPTS[2], SamplingParams(100))
+    os.kill({"prefill": pair.prefill, "decode": pair.decode}[victim].pid, signal.SIGKILL)
+
+    served(pair)
+    until = monotonic() + MOST_S
+    while not all(map(is_idle, pair.occupancy().values())) and monotonic() < until:
+        pair.step()
+
+    assert {role: is_idle(pools) for role, pools in pair.occupancy().items()} == dict.fromkeys(SIDES, True)
+    assert answers(pair) == expected
+    pair.close()
 
 
 def test_why_there_can_be_no_engine_is_said_to_whoever_asked_for_it(tmp_path):

@@ -55,6 +55,15 @@ def damaged(message: Message) -> Message | None:
 # --- what clients get
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_while_a_side_is_paused_nothing_is_generated(side):
+    pair = pair_of()
+    {"prefill": pair.prefill, "decode": pair.decode}[side].pause()
+
+    with pytest.raises(EngineError, match=rf"^the {side} side is paused: .* call resume first$"):
+        pair.generate([LONG], SamplingParams(4))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
