@@ -74,8 +74,9 @@ def is_idle(pools: Mapping[str, Occupancy]) -> bool:
 
 
 def served(pair: ProcessPair) -> None:
-    """Step until every request has ended."""
-    while pair.has_work:
+    """Step until every request has ended, or for so long that none will any more."""
+    until = monotonic() + 2 * MOST_S
+    while pair.has_work and monotonic() < until:
         pair.step()
 
 
