@@ -89,8 +89,7 @@ class DecodeSide(Side):
         self._queue[request.room] = one
 
     def step(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        for message in self._link.receive():
+        for message in self._heard(now_ms):
             self._hear(message)
         if not self._scheduler.is_paused:
             self._join_whole()
@@ -294,7 +293,7 @@ class DecodeSide(Side):
         elif self._now_ms - one.silence.tried_ms >= self._config.link_retry_ms:
             assert one.record is not None, f"room {room} has no record"
             one.silence.asked(self._now_ms)
-            if self._link.is_clear:
+            if self._is_clear:
                 self._invite(one, one.record)
 
     def _invite(self, one: Incoming, record: KVRecord) -> None:

@@ -77,8 +77,7 @@ class PrefillSide(Side):
         self._link.send(Ask(request.room, terms))
 
     def step(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        for message in self._link.receive():
+        for message in self._heard(now_ms):
             self._hear(message)
         for room, one in list(self._rooms.items()):
             if not one.has_waited:  # what the pass took that it was computed in is not the other side's silence
@@ -190,7 +189,7 @@ class PrefillSide(Side):
 
     def _say_again(self, room: int, one: Outgoing) -> None:
         one.silence.asked(self._now_ms)
-        if not self._link.is_clear:
+        if not self._is_clear:
             return
         if one.record is None:
             self._link.send(Ask(room, one.terms))

@@ -6,7 +6,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import request_terms, terms_of
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
-from engine_under_test.messages import Over
+from engine_under_test.messages import Message, Over
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Link, Observer
 from engine_under_test.request import Request
@@ -59,11 +59,17 @@ class Side(OtherSide):
         self._last_room = 0
         self._ends: dict[int, str] = {}
         self._now_ms = 0
+        self._is_clear = True  # has all left that was sent before this step
         self._terms = terms_of(memory)
 
     def check_room(self, room: int) -> None:
         if room <= self._last_room:
             raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
+
+    def _heard(self, now_ms: int) -> list[Message]:
+        """A step begins: what has come since the last."""
+        self._now_ms, self._is_clear = now_ms, self._link.is_clear
+        return self._link.receive()
 
     def _say_over(self, room: int, reason: str = "") -> None:
         """A room has ended here: with a reason, or because everything has come."""
