@@ -161,9 +161,3 @@ GIVEN_BACK_WITHOUT_A_WORD = in_a_pair(
     hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, reason))", broken="pass"),),
     caught_by=("transfers_end_in_the_open",),
 )
-SAID_AGAIN_WHERE_NOBODY_ANSWERS = in_a_pair(
-    id="S177",
-    source="found here by random traffic: what was lost was not said again in a step that had something to answer",
-    hunks=(Hunk(f"{PREFILL}._say_again", healthy="if not self._is_clear:", broken="if not self._link.is_clear:"),),
-    caught_by=("stuck",),
-)
