@@ -216,7 +216,7 @@ class Link(Protocol):
 
     @property
     def is_clear(self) -> bool:
-        """False while what was sent still waits here for a reader who is slow: to say it again would bring nothing."""
+        """False while pages that were sent wait here for a slow reader: to send them again would bring nothing."""
 
 
 MACHINE_CLOCK = MonotonicClock()

@@ -23,6 +23,7 @@ from engine_under_test.sampling import SamplingParams
 SIDES = ("prefill", "decode")
 IDLE_S = 0.001  # between two looks at what has come, while there is nothing to do
 MOST_S = 60.0  # until a process that was started says that its engine is there
+MOST_LOOKS = 60_000  # at what has come, until a process says what it is asked
 
 
 class Asked(NamedTuple):
@@ -275,7 +276,10 @@ class ProcessPair:
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, dict[str, Occupancy]]:
-        """By side and pool, what is free there; of a process that has died, what the next one says."""
+        """By side and pool, what is free there; of a process that has died, what the next one says.
+
+        Raises EngineError where a process does not say it, for as long as its engine computes or for good.
+        """
         return {side.role: self._told_by(side) for side in (self.prefill, self.decode)}
 
     def close(self) -> None:
@@ -285,13 +289,15 @@ class ProcessPair:
 
     def _told_by(self, side: SideProcess) -> dict[str, Occupancy]:
         asked_of, side.told = 0, None
-        while side.told is None:
+        for _ in range(MOST_LOOKS):
             if side.pid != asked_of:
                 asked_of = side.pid
                 side.ask(Tell())
             wait([side.client], timeout=IDLE_S)
             self._listen()
-        return side.told
+            if side.told is not None:
+                return side.told
+        raise EngineError(f"the {side.role} process does not say what its pools hold")
 
     def _listen(self) -> None:
         """Take in what has come, and see who has died."""

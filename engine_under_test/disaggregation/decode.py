@@ -154,6 +154,7 @@ class DecodeSide(Side):
                 one.finale = message
                 self._link.send(Alive(message.room))
             case Ask() if one.aside is None and one.record is not None:
+                one.finale = None  # the other side has begun anew
                 self._invite(one, one.record)
             case Over() if not one.is_whole:
                 self._fail(one, message.reason)
@@ -293,15 +294,14 @@ class DecodeSide(Side):
         elif self._now_ms - one.silence.tried_ms >= self._config.link_retry_ms:
             assert one.record is not None, f"room {room} has no record"
             one.silence.asked(self._now_ms)
-            if self._is_clear:
-                self._invite(one, one.record)
+            self._invite(one, one.record)
 
     def _invite(self, one: Incoming, record: KVRecord) -> None:
         self._link.send(Invite(one.request.room, record.protected_len, one.terms))
 
     def _not_heard_of(self, one: Incoming) -> None:
-        silent_ms = one.silence.lasts_ms(self._now_ms)
-        self._scheduler.end(one.request, f"the prefill side has not been heard of for {silent_ms} ms")
+        who = "the prefill side has not been heard of" if one.finale is None else "what is missing of it has not come"
+        self._scheduler.end(one.request, f"{who} for {one.silence.lasts_ms(self._now_ms)} ms")
 
     def _fail(self, one: Incoming, reason: str) -> None:
         self._scheduler.end(one.request, f"the prefill side has ended it: {reason}")

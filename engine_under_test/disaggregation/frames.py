@@ -75,6 +75,33 @@ def read_rest(fixed: Fixed, data: bytes) -> Message:
         raise FrameDamaged(f"a frame is whole, and says what nobody here understands: {error}") from error
 
 
+class FrameReader:
+    """Takes bytes as they come, and gives the messages of whole frames."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._fixed: Fixed | None = None  # the beginning of the frame that is being read
+
+    def take(self, data: bytes) -> None:
+        self._bytes += data
+
+    def next(self) -> Message | None:
+        """None where no frame is whole yet.  Raises FrameDamaged."""
+        if self._fixed is None:
+            if len(self._bytes) < FIXED.size:
+                return None
+            self._fixed = read_fixed(self._cut(FIXED.size))
+        if len(self._bytes) < self._fixed.rest_len:
+            return None
+        fixed, self._fixed = self._fixed, None
+        return read_rest(fixed, self._cut(fixed.rest_len))
+
+    def _cut(self, length: int) -> bytes:
+        first = bytes(self._bytes[:length])
+        del self._bytes[:length]
+        return first
+
+
 def _read(header: Any, payload: bytes) -> Message:
     """Raises what is raised where something is not as it should be."""
     fields = dict(header)

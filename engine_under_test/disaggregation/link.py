@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from engine_under_test.messages import Message
+from engine_under_test.messages import Message, Parcel
 
 
 class InProcessLink:
@@ -28,4 +28,4 @@ class InProcessLink:
 
     @property
     def is_clear(self) -> bool:
-        return not self._outgoing
+        return not any(isinstance(message, Parcel) for message in self._outgoing)

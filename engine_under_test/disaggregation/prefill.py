@@ -189,12 +189,10 @@ class PrefillSide(Side):
 
     def _say_again(self, room: int, one: Outgoing) -> None:
         one.silence.asked(self._now_ms)
-        if not self._is_clear:
-            return
         if one.record is None:
             self._link.send(Ask(room, one.terms))
             return
-        for stretch in one.unheard_of:
+        for stretch in one.unheard_of if self._is_clear else ():
             self._ship(one, stretch)
         assert one.finale is not None, f"room {room} is held, and has no end"
         self._link.send(one.finale)

@@ -59,7 +59,7 @@ class Side(OtherSide):
         self._last_room = 0
         self._ends: dict[int, str] = {}
         self._now_ms = 0
-        self._is_clear = True  # has all left that was sent before this step
+        self._is_clear = True  # have all pages left that were sent before this step
         self._terms = terms_of(memory)
 
     def check_room(self, room: int) -> None:

@@ -6,12 +6,14 @@ from contextlib import suppress
 from select import POLLIN, POLLOUT, poll
 from threading import Lock, Thread
 
-from engine_under_test.disaggregation.frames import FIXED, Fixed, FrameDamaged, encode, read_fixed, read_rest
+from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, encode
 from engine_under_test.messages import Message
 
 LOOPBACK = "127.0.0.1"
 CHUNK = 1 << 20  # bytes that are read at once
+CHUNKS = 8  # that are read before whoever waits for the link has its turn
 MAX_BACKLOG = 1 << 30  # bytes that wait for a reader who is slow; beyond that what is sent is lost
+MAX_COME = 1 << 27  # bytes that are read while nobody asks for them; what is behind them waits where it was sent
 LOOK_MS = 50  # between two looks of the thread, where no socket wakes it before
 
 
@@ -33,9 +35,9 @@ class TcpLink:
         self._peer: socket.socket | None = None
         self._outgoing: deque[memoryview] = deque()
         self._backlog = 0
-        self._incoming = bytearray()
-        self._fixed: Fixed | None = None  # the beginning of the frame that is being read
+        self._reader = FrameReader()
         self._come: list[Message] = []  # and not asked for yet
+        self._num_come = 0  # bytes that were read since somebody asked
         self._lock = Lock()  # of all of the above
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -59,7 +61,7 @@ class TcpLink:
         with self._lock:
             self._come_up()
             self._move()
-            come, self._come = self._come, []
+            come, self._come, self._num_come = self._come, [], 0
         return come
 
     @property
@@ -90,8 +92,8 @@ class TcpLink:
             with self._lock:
                 if self._listener is not None:
                     ready.register(self._listener, POLLIN)
-                if self._peer is not None:
-                    ready.register(self._peer, POLLIN | (POLLOUT if self._outgoing else 0))
+                if self._peer is not None and (wanted := self._wanted()):
+                    ready.register(self._peer, wanted)
             if self._woken.fileno() in dict(ready.poll(LOOK_MS)) and not self._woken.recv(CHUNK):
                 return
             with self._lock:
@@ -99,11 +101,14 @@ class TcpLink:
                     self._come_up()
                 self._move()
 
+    def _wanted(self) -> int:
+        return (POLLIN if self._num_come < MAX_COME else 0) | (POLLOUT if self._outgoing else 0)
+
     def _move(self) -> None:
         self._write()
         self._read()
         try:
-            while (message := self._next()) is not None:
+            while (message := self._reader.next()) is not None:
                 self._come.append(message)
         except FrameDamaged:
             self._hang_up()
@@ -139,8 +144,7 @@ class TcpLink:
             self._peer.close()
             self._peer = None
         self._outgoing.clear()
-        self._incoming.clear()
-        self._backlog, self._fixed = 0, None
+        self._reader, self._backlog = FrameReader(), 0
 
     def _write(self) -> None:
         try:
@@ -157,29 +161,18 @@ class TcpLink:
             self._hang_up()
 
     def _read(self) -> None:
-        """All that has come; at its end the other end has hung up, and what it said before still counts."""
+        """What has come, up to a bound; at its end the other end has hung up, and what it said before still counts."""
         try:
-            while self._peer is not None:
+            for _ in range(CHUNKS):
+                if self._peer is None or self._num_come >= MAX_COME:
+                    return
                 data = self._peer.recv(CHUNK)
                 if not data:
                     self._peer.close()
                     self._peer = None
-                self._incoming += data
+                self._reader.take(data)
+                self._num_come += len(data)
         except BlockingIOError:
             return
         except OSError:
             self._hang_up()
-
-    def _next(self) -> Message | None:
-        """The next whole frame; None where there is none."""
-        if self._fixed is None:
-            if len(self._incoming) < FIXED.size:
-                return None
-            self._fixed = read_fixed(bytes(self._incoming[: FIXED.size]))
-            del self._incoming[: FIXED.size]
-        if len(self._incoming) < self._fixed.rest_len:
-            return None
-        fixed, self._fixed = self._fixed, None
-        rest = bytes(self._incoming[: fixed.rest_len])
-        del self._incoming[: fixed.rest_len]
-        return read_rest(fixed, rest)

@@ -95,9 +95,11 @@ class Backups:
 
         Of nodes `beside` windows go at most.
         """
-        candidates = self._cache.tree.candidates
+        ledgers, candidates = self._host.ledgers, self._cache.tree.candidates
+        if any(count > ledger.capacity for count, ledger in zip(need, ledgers, strict=True)):
+            return False
         going, spared = dict[Node, int](), list[Node]()
-        free = [ledger.num_free for ledger in self._host.ledgers]
+        free = [ledger.num_free for ledger in ledgers]
         for component, count in enumerate(need):
             queue = candidates.copied_windows if component else candidates.copies
             while free[component] < count and (node := queue.pop()) is not None:

@@ -283,7 +283,7 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
 
 COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
     id="S155",
-    source="found here by random traffic: copies were given up for a backup that is larger than the host, in vain",
+    source="found here by random traffic: copies were given up for a backup that found no room all the same",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_enough:", broken="if True:"),),
     caught_by=("a_copy_gives_way_to_a_copy", "nothing_is_lost_while_the_host_has_room"),
 )

@@ -45,15 +45,18 @@ class Tap:
         self.losing: list[type[Message]] = []
         self.is_cut = False
         self.receive = steady.receive
-        self.is_clear = True
-        self._send = steady.send
+        self._steady = steady
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
         if type(message) in self.losing:
             self.losing.remove(type(message))
         elif not self.is_cut:
-            self._send(message)
+            self._steady.send(message)
+
+    @property
+    def is_clear(self) -> bool:
+        return self._steady.is_clear
 
     def kinds(self, room: int = 1) -> list[str]:
         """What was said of a room, in order."""

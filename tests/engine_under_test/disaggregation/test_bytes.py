@@ -33,12 +33,15 @@ class Counting:
     def __init__(self, steady: InProcessLink) -> None:
         self.sent: list[Message] = []
         self.receive = steady.receive
-        self.is_clear = True
-        self._send = steady.send
+        self._steady = steady
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
-        self._send(message)
+        self._steady.send(message)
+
+    @property
+    def is_clear(self) -> bool:
+        return self._steady.is_clear
 
     @property
     def parcels(self) -> list[Parcel]:

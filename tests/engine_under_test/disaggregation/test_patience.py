@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.disaggregation import payload
 from engine_under_test.handover_events import LetGo
-from engine_under_test.messages import Got, Parcel
+from engine_under_test.messages import Alive, Ask, Got, Parcel
 from engine_under_test.ports import Computed
 from fakes.forward import FakeForward
 from tests.engine_under_test.builders import HYBRID, SWA_ONLY
@@ -105,8 +105,26 @@ def test_who_lacks_what_the_other_side_takes_for_delivered_waits_no_longer_than_
     for _ in range(2 * HYBRID.link_timeout_ms // RETRY_MS):
         sides.steps(1, ms_per_step=RETRY_MS)
 
-    assert sides.reasons()["decode"] == f"the prefill side has not been heard of for {HYBRID.link_timeout_ms} ms"
+    assert sides.reasons()["decode"] == f"what is missing of it has not come for {HYBRID.link_timeout_ms} ms"
     assert sides.emptied()
+
+
+def test_an_engine_that_begins_anew_has_as_long_as_the_first():
+    """What the first said at its end does not count any more: the new one lives, and has not come to it yet."""
+    sides = Sides()
+    sides.submit(LONG)
+    tap = sides.taps["prefill"]
+    tap.losing += [Parcel] * 5
+    sides.step("decode", *["prefill"] * 3, "decode")
+
+    tap.send(tap.sent[0])
+    for _ in range(2 * HYBRID.link_timeout_ms // RETRY_MS):
+        tap.send(Alive(1))
+        sides.clock.advance(RETRY_MS)
+        sides.step("decode")
+
+    assert isinstance(tap.sent[0], Ask)
+    assert sides.reasons()["decode"] is None
 
 
 def test_who_is_not_answered_asks_again_when_it_is_due():
@@ -134,28 +152,41 @@ def test_who_was_known_and_is_not_answered_any_more_asks_as_often_as_a_newcomer(
     assert [after(sides, RETRY_MS, "prefill") for _ in range(3)] == [["Ask"]] * 3
 
 
-def test_nothing_is_said_again_while_it_waits_for_a_slow_reader(monkeypatch):
+def test_no_pages_are_sent_again_while_they_wait_for_a_slow_reader(monkeypatch):
     sides = in_flight(pages_of_a_parcel=100, monkeypatch=monkeypatch)
     tap = sides.taps["prefill"]
     tap.sent.clear()
 
-    tap.is_clear = False
     for _ in range(3):
         sides.clock.advance(RETRY_MS)
         sides.step("prefill")
-    while_it_waits = tap.kinds()
-    tap.is_clear = True
+    while_they_wait = tap.kinds()
+    sides.taps["decode"].receive()  # and lost there
     sides.clock.advance(RETRY_MS)
     sides.step("prefill")
 
-    assert (while_it_waits, tap.kinds()) == ([], ["Parcel"] * 5 + ["Finale"])
+    assert {*while_they_wait} == {"Finale"}
+    assert tap.kinds()[len(while_they_wait) :] == ["Parcel"] * 5 + ["Finale"]
+
+
+def test_whoever_comes_keeps_nobody_from_asking_again():
+    """Something is said in every step, and many wait for one row."""
+    sides = Sides(decode_config=ONE_ROW)
+    for _ in range(15):
+        sides.submit(SHORT, max_new_tokens=20)
+        sides.steps(1, ms_per_step=HALF_MS // 8)
+
+    sides.run(ms_per_step=HALF_MS // 8)
+
+    assert {sides.reasons(room)["decode"] for room in range(1, 16)} == {"length"}
 
 
 def test_many_pages_go_in_several_parcels_and_only_those_that_are_missing_again(monkeypatch):
     sides = in_flight(pages_of_a_parcel=3, monkeypatch=monkeypatch)
     sent = [one for one in sides.taps["prefill"].sent if isinstance(one, Parcel) and one.pool == "full"]
-    sides.taps["decode"].send(Got(1, "full", sent[0].first, sent[0].num_pages))
-    sides.step("prefill")
+    sides.taps["decode"].receive()  # and lost there, all but one
+    sides.taps["prefill"].send(sent[0])
+    sides.step("decode", "prefill")
     sides.taps["prefill"].sent.clear()
 
     sides.clock.advance(RETRY_MS)

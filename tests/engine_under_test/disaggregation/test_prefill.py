@@ -226,6 +226,7 @@ def test_what_is_lost_is_said_again_as_soon_as_it_is_due(kind, side):
 def test_only_what_has_not_arrived_is_sent_again():
     sides = Sides()
     held(sides)
+    sides.taps["decode"].receive()
     for pool, first, count in parcels(sides)[1:]:
         sides.taps["decode"].send(Got(1, pool, first, count))
     sides.taps["prefill"].sent.clear()

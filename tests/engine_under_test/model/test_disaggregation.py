@@ -62,11 +62,14 @@ class Framed:
 
     def __init__(self, steady: InProcessLink) -> None:
         self.receive = steady.receive
-        self.is_clear = True
-        self._send = steady.send
+        self._steady = steady
 
     def send(self, message: Message) -> None:
-        self._send(decode(encode(message)))
+        self._steady.send(decode(encode(message)))
+
+    @property
+    def is_clear(self) -> bool:
+        return self._steady.is_clear
 
 
 def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, heard: Heard | None = None) -> Pair:
