@@ -184,7 +184,8 @@ def _has_a_place(change: Transition) -> bool:
     """Was a place left, of those that were free before the step?"""
     before = change.before
     held = before.record_by_request
-    num_new = sum(request.id in change.admitted and request.id not in held for request in before.requests or ())
+    begun = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}
+    num_new = sum(request.id in begun and request.id not in held for request in before.requests or ())
     rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
     return all(num_new < count for count in [*rows, before.limits.max_running_requests - len(held)])
 

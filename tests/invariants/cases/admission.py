@@ -72,6 +72,18 @@ def roomy(*events, free=range(5, 40), rows=(2,)):
     return replace(HEALTHY, before=replace(BEFORE, pools=tuple(books)), events=events)
 
 
+def one_more(state):
+    """Behind those who wait there is r3."""
+    last = (state.requests or ())[-1]
+    return replace(state, requests=(*(state.requests or ()), last._replace(id=3)))
+
+
+def beside_a_load(*events):
+    """r2 and r3 wait, and one place is free."""
+    change = roomy(*events, Launched(7, ((1, 20, 21),)))
+    return replace(change, before=one_more(change.before), after=one_more(change.after))
+
+
 def planning(*events, limits=None, **parts):
     """r1 runs and needs a page; r2, who waits with 5 tokens to compute and one to come, needs 2, and 3 of swa."""
     assert BEFORE.claims is not None, "the engine makes claims"
@@ -220,6 +232,13 @@ CASES = [
     healthy(free_places_are_filled, roomy(Parked(3, 8), Launched(7, ((1, 20, 21),))), "a-chunk-stands-first"),
     healthy(free_places_are_filled, roomy(Launched(7, ((1, 20, 21),)), free=range(5, 10)), "not-room-for-all"),
     healthy(free_places_are_filled, roomy(Launched(7, ((1, 20, 21),)), rows=[]), "no-place"),
+    healthy(free_places_are_filled, beside_a_load(LoadPlanned(2, 8, 2, (), ())), "who-waits-for-a-load-takes-a-place"),
+    broken(
+        free_places_are_filled,
+        "one-is-left-empty-beside-those-who-wait",
+        beside_a_load(),
+        ("request r2", "waits, yet it fits, and 1 of 2 places are taken"),
+    ),
     broken(
         free_places_are_filled,
         "one-is-left-empty",
