@@ -74,8 +74,8 @@ def roomy(*events, free=range(5, 40), rows=(2,)):
 
 def one_more(state):
     """Behind those who wait there is r3."""
-    *others, last = state.requests or ()
-    return replace(state, requests=(*others, last, last._replace(id=3)))
+    third = state.request_by_id[2]._replace(id=3)
+    return replace(state, requests=(*(state.requests or ()), third))
 
 
 def beside_a_load(*events):
