@@ -165,4 +165,4 @@ def _least_bytes(pair: Pair, lengths: Sequence[int]) -> int:
 
 def _read_behind(length: int, pool: PoolSpec) -> range:
     """The positions of a prompt that its first new token, at position `length`, attends to."""
-    return range(length if pool.window is None else max(0, length + 1 - pool.window), length)
+    return range(0 if pool.window is None else max(0, length + 1 - pool.window), length)
