@@ -89,7 +89,7 @@ class DecodeSide(Side):
         self._queue[request.room] = one
 
     def step(self, now_ms: int) -> None:
-        for message in self._heard(now_ms):
+        for message in self._received(now_ms):
             self._hear(message)
         if not self._scheduler.is_paused:
             self._join_whole()
@@ -143,7 +143,7 @@ class DecodeSide(Side):
         if one is None:
             self._hear_of_no_room(message)
             return
-        if one.finale is None or isinstance(message, Parcel):  # then nothing but what is missing brings it on
+        if one.finale is None or isinstance(message, Parcel):  # behind the end only what is missing counts
             one.silence.ends(self._now_ms)
         match message:
             case Parcel():

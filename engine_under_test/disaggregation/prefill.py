@@ -77,7 +77,7 @@ class PrefillSide(Side):
         self._link.send(Ask(request.room, terms))
 
     def step(self, now_ms: int) -> None:
-        for message in self._heard(now_ms):
+        for message in self._received(now_ms):
             self._hear(message)
         for room, one in list(self._rooms.items()):
             if not one.has_waited:  # what the pass took that it was computed in is not the other side's silence

@@ -66,8 +66,8 @@ class Side(OtherSide):
         if room <= self._last_room:
             raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
 
-    def _heard(self, now_ms: int) -> list[Message]:
-        """A step begins: what has come since the last."""
+    def _received(self, now_ms: int) -> list[Message]:
+        """A step begins: what has come since the last, after a look at what has left."""
         self._now_ms, self._is_clear = now_ms, self._link.is_clear
         return self._link.receive()
 
