@@ -1,57 +1,68 @@
 """A campaign: batches of random runs from seeds, what they found, and whether its green was earned."""
 
 import hashlib
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from engine_under_test.config import EngineConfig
-from fakes.catalog import FAULTS
 from harness.driver import STUCK, Driver, Failure
-from harness.engines.registry import RUN_MODELS
+from harness.engines.registry import RUN_MODELS, build_driver
 from harness.fingerprint import slug
-from harness.machines.base import Machine
+from harness.known import CONFIRMATIONS, KnownFailures
+from harness.machines.base import Listener, Machine
 from harness.machines.engine import EngineTraffic, WeightedEngineTraffic
 from harness.machines.host import HostTraffic
 from harness.machines.ledger import LedgerTraffic
 from harness.machines.pd import PairTraffic
 from harness.machines.tree import TreeTraffic
-from harness.oplog import Header, OpLog
+from harness.oplog import Header, OpLog, OpLogError
+from harness.ops import Op
 from harness.probes import PROBES_OF
-from harness.profiles import MAX_NOOP_SHARE, Profile
-from harness.replay import log_of, planted, replay
-from invariants.catalog import CATALOG
+from harness.profiles import Profile
+from harness.replay import configs_of, log_of, planted, replay
+from harness.running_log import RunningLog
 
-# In which order batches go to machines: mostly whole engines, half of them with swarm and half without.
+# Which machine runs which batch: every machine within the first six, and mostly whole engines, half of them with swarm.
 ROTATION: tuple[type[Machine], ...] = (
-    EngineTraffic,
-    WeightedEngineTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    LedgerTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    TreeTraffic,
     EngineTraffic,
     PairTraffic,
     WeightedEngineTraffic,
     HostTraffic,
+    LedgerTraffic,
+    TreeTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
     PairTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
+    EngineTraffic,
+    WeightedEngineTraffic,
 )
+
+
+class Place(NamedTuple):
+    """A run of a campaign: its batch, and its ordinal there."""
+
+    batch: int
+    run: int = 0
+
+
+FIRST = Place(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one worker of a campaign is to do: every `workers`-th batch, from batch `worker` on.
+    """What one worker of a campaign is to do: every `workers`-th batch, from the run at `begin` on.
 
     Whole engines run `model`, or the stand-in where none is named.
     `max_runs` holds for the campaign, whose batches share them out in their order.  Findings are kept
@@ -67,20 +78,22 @@ class Plan:
     stop_on_first: bool = False
     out: Path | None = None
     model: str = ""
-    worker: int = 0
     workers: int = 1
+    begin: Place = FIRST
 
 
 @dataclass
 class Finding:
-    """The first failure of its fingerprint, as it was met; `path` is where it was written at once."""
+    """The first failure of its fingerprint, as it was met; `path` is where it was written at once.
+
+    `died` tells of a worker process that ended or stopped answering within the run; empty for all other findings.
+    """
 
     fingerprint: str
-    invariant: str
     log: OpLog
-    engine_steps: int
     found_cpu_seconds: float
     path: Path | None = None
+    died: str = ""
 
 
 @dataclass
@@ -109,31 +122,52 @@ class Tallies:
 
 @dataclass
 class Result:
-    """What one worker brings home."""
+    """What came of one run, or of all runs of a worker or a campaign."""
 
     tallies: Tallies = field(default_factory=Tallies)
     findings: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
+    mishaps: list[str] = field(default_factory=list)  # deaths of workers that no run can be blamed for
     seconds: float = 0.0
 
+    def add(self, other: "Result") -> None:
+        """Sum up counts; of equal findings the one that took less CPU time stays."""
+        self.tallies.add(other.tallies)
+        self.diverged += other.diverged
+        self.mishaps += other.mishaps
+        for finding in other.findings.values():
+            known = self.findings.setdefault(finding.fingerprint, finding)
+            if finding.found_cpu_seconds < known.found_cpu_seconds:
+                self.findings[finding.fingerprint] = finding
 
-class Worker:
+
+class Worker(Listener):
     """Runs its batches one after the other, hears how each run ends, and keeps what matters.
 
-    `tell` hears of progress after every run; `is_enough` says whether others have found what is looked for.
+    `tell` gets the result of every run; `is_enough` ends the work at the next op, and discards the run that it is of.
+    `beat` is called with the worker's place, at least once an engine step; `running` keeps the ops of the current run.
     """
 
     def __init__(
-        self, plan: Plan, tell: Callable[[Result], None], is_enough: Callable[[], bool] = lambda: False
+        self,
+        plan: Plan,
+        tell: Callable[[Result], None],
+        is_enough: Callable[[], bool] = lambda: False,
+        *,
+        beat: Callable[[Place], None] = lambda _: None,
+        running: RunningLog | None = None,
     ) -> None:
         self.plan = plan
         self.result = Result()
+        self.place = plan.begin
         self._tell = tell
         self._is_enough = is_enough
+        self._beat = beat
+        self._running = running
+        self._known = KnownFailures()
+        self._header = Header(machine="", engines=[{}])  # of the current run
         self._began = time.monotonic()
         self._began_cpu = time.process_time()
-        self._batch = plan.worker
-        self._runs_in_batch = 0
         self._is_stopped = False
 
     @property
@@ -142,56 +176,79 @@ class Worker:
 
     @property
     def is_over(self) -> bool:
-        """Is the batch done, if not the campaign?"""
-        return self._is_stopped or self._runs_in_batch >= self._quota
+        return self._is_stopped or self._is_enough()
 
     def work(self) -> Result:
         """Batches until the time or the runs are used up, or the first finding where that is enough."""
+        self.place = Place(self.plan.begin.batch)
         with planted(self.plan.mutant):
-            while self._quota and not self._is_stopped:
-                try:
-                    self._run_batch()
-                except KeyboardInterrupt:  # what was found so far is still shrunk and told
-                    self._is_stopped = True
-                self._batch, self._runs_in_batch = self._batch + self.plan.workers, 0
+            while self._quota and not self.is_over:
+                self._run_batch()
+                self.place = Place(self.place.batch + self.plan.workers)
         self.result.seconds = time.monotonic() - self._began
         return self.result
 
+    def drive(self, machine: str, configs: Sequence[EngineConfig]) -> Driver | None:
+        """None for the runs before the first of the plan, and beyond the last of the batch."""
+        here, self.place = self.place, self.place._replace(run=self.place.run + 1)
+        if here < self.plan.begin or here.run >= self._quota:
+            return None
+        self._header = Header(
+            machine=machine,
+            engines=[config.to_mapping() for config in configs],
+            seed=batch_seed(self.plan.seed, here.batch),
+            run=here.run,
+            mutant=self.plan.mutant,
+            model=self.model if machine in RUN_MODELS else "",
+        )
+        self._known.begin_run(self._header)
+        self._beat(self.place)
+        if self._running is not None:
+            self._running.begin(self._header)
+        return build_driver(machine, configs, model=self._header.model, tell=lambda _: self._beat(self.place))
+
+    def before_op(self, op: Op) -> bool:
+        if self._is_enough() or self._known.leaves_out(op):
+            return False
+        if self._running is not None:
+            self._running.note(op)
+        return True
+
     def on_op(self, driver: Driver) -> None:
+        self._beat(self.place)
         found = driver.failure is not None and self.plan.stop_on_first
         self._is_stopped |= found or time.monotonic() - self._began > self.plan.seconds
 
     def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
         self.on_op(driver)
-        self._note(machine, driver)
-        header = Header(
-            machine=machine,
-            engines=[{}],
-            seed=batch_seed(self.plan.seed, self._batch),
-            run=self._runs_in_batch,
-            mutant=self.plan.mutant,
-            model=self.model if machine in RUN_MODELS else "",
-        )
-        log = log_of(header, configs, driver)
-        self._runs_in_batch += 1
+        told = Result()
+        self._note(told.tallies, machine, driver)
+        log = log_of(self._header, configs, driver)
+        self._known.end_run(driver.failure)
         if driver.failure is not None:
-            self._keep(driver.failure, log, driver)
-        if driver.failure is not None or self.result.tallies.runs % self.plan.profile.recheck_every == 0:
-            self._recheck(log)
-        self._tell(self.result)
-        self._is_stopped |= self._is_enough()
+            self._known.meet(driver.failure, log, lambda: self._beat(self.place))
+            self._keep(told, driver.failure, log)
+            is_rechecked = self._known.times[driver.failure.fingerprint] <= CONFIRMATIONS
+        else:
+            is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
+        if is_rechecked:
+            self._recheck(told, log)
+        if self._running is not None:
+            self._running.end()
+        self.result.add(told)
+        self._tell(told)
 
     @property
     def _quota(self) -> int:
         """The runs of this batch: a whole one, or what those before it leave of the campaign's."""
         whole, most = self.plan.profile.runs_per_batch, self.plan.max_runs
-        return whole if most is None else max(0, min(whole, most - self._batch * whole))
+        return whole if most is None else max(0, min(whole, most - self.place.batch * whole))
 
     def _run_batch(self) -> None:
-        turns = turns_of(self.plan.machine)
+        turns, batch = turns_of(self.plan.machine), self.place.batch
         batch_settings = settings(
             max_examples=self._quota,
-            stateful_step_count=self.plan.profile.ops_of(self._batch, num_turns=len(turns)),
+            stateful_step_count=self.plan.profile.ops_of(batch, num_turns=len(turns)),
             database=None,
             deadline=None,
             derandomize=False,
@@ -199,15 +256,15 @@ class Worker:
             suppress_health_check=list(HealthCheck),
             verbosity=Verbosity.quiet,
         )
-        search = seed(batch_seed(self.plan.seed, self._batch))(partial(turns[self._batch % len(turns)], self))
+        search = seed(batch_seed(self.plan.seed, batch))(partial(turns[batch % len(turns)], self))
         run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
 
-    def _note(self, machine: str, driver: Driver) -> None:
-        tallies, counts = self.result.tallies, driver.counts
-        tallies.runs += 1
-        tallies.steps += counts.engine_steps
-        tallies.failed_runs += driver.failure is not None
-        tallies.stuck += driver.failure is not None and driver.failure.fingerprint == STUCK
+    def _note(self, tallies: Tallies, machine: str, driver: Driver) -> None:
+        counts = driver.counts
+        tallies.runs = 1
+        tallies.steps = counts.engine_steps
+        tallies.failed_runs = int(driver.failure is not None)
+        tallies.stuck = int(driver.failure is not None and driver.failure.fingerprint == STUCK)
         tallies.ops.update(counts.ops)
         tallies.noops.update(counts.noops)
         for name, judged in counts.tally.items():
@@ -217,33 +274,42 @@ class Worker:
         others = {name for other, probes in PROBES_OF.items() if other != machine for name in probes}
         tallies.probes.update(driver.watch.seen - others)
         tallies.fired.update(driver.watch.fired)
-        tallies.machine_runs[machine] += 1
+        tallies.machine_runs[machine] = 1
 
-    def _keep(self, failure: Failure, log: OpLog, driver: Driver) -> None:
+    def _keep(self, told: Result, failure: Failure, log: OpLog) -> None:
         if failure.fingerprint not in self.result.findings:
-            self.result.findings[failure.fingerprint] = Finding(
+            told.findings[failure.fingerprint] = Finding(
                 failure.fingerprint,
-                failure.violations[0].invariant if failure.violations else failure.fingerprint,
                 log,
-                driver.counts.engine_steps,
                 time.process_time() - self._began_cpu,
-                self._written(failure.fingerprint, log),
+                kept_as_met(log, failure.fingerprint, self.plan),
             )
 
-    def _written(self, fingerprint: str, log: OpLog) -> Path | None:
-        """Where a finding waits to be shrunk; of equal ones of several workers the last stays."""
-        if self.plan.out is None:
-            return None
-        path = self.plan.out / f"{slug(fingerprint)}-seed{self.plan.seed}.unshrunk.oplog"
-        log.save(path, overwrite=True)
-        return path
+    def _recheck(self, told: Result, log: OpLog) -> None:
+        """Run the ops again: whatever differs is nondeterminism, and worse than a violation.  Both logs are kept."""
+        told.tallies.rechecked += 1
+        again = replay(log, lambda *_: self._beat(self.place))
+        if again.diverged is not None:
+            name = f"batch {self.place.batch} run {log.header.run}"
+            logs = [log, log_of(log.header, configs_of(log), again.driver)]
+            paths = [kept_as_met(one, f"nondeterministic {name} {part}", self.plan) for part, one in enumerate(logs, 1)]
+            kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
+            told.diverged.append(f"{name}: {again.diverged}{kept}")
 
-    def _recheck(self, log: OpLog) -> None:
-        """Run the ops again: whatever differs is nondeterminism, and worse than a violation."""
-        self.result.tallies.rechecked += 1
-        where = replay(log).diverged
-        if where is not None:
-            self.result.diverged.append(f"batch {self._batch} run {log.header.run}: {where}")
+
+def kept_as_met(log: OpLog, name: str, plan: Plan) -> Path | None:
+    """Write a log that waits to be shrunk or read; of equal names the last stays.
+
+    None where the plan keeps nothing or the place cannot be written: then the log is in memory alone.
+    """
+    if plan.out is None:
+        return None
+    path = plan.out / f"{slug(name)}-seed{plan.seed}.unshrunk.oplog"
+    try:
+        log.save(path, overwrite=True)
+    except OpLogError:
+        return None
+    return path
 
 
 def turns_of(name: str | None) -> list[type[Machine]]:
@@ -255,42 +321,3 @@ def batch_seed(campaign_seed: int, batch: int) -> int:
     """The seed of a batch: the same for any number of workers."""
     name = f"{campaign_seed}/{batch}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())
-
-
-def merge(results: Sequence[Result]) -> Result:
-    """The campaign of all workers; of equal findings the one that was found first."""
-    merged = Result(seconds=max(result.seconds for result in results))
-    for result in results:
-        merged.tallies.add(result.tallies)
-        merged.diverged += result.diverged
-        for finding in result.findings.values():
-            known = merged.findings.setdefault(finding.fingerprint, finding)
-            if finding.found_cpu_seconds < known.found_cpu_seconds:
-                merged.findings[finding.fingerprint] = finding
-    return merged
-
-
-def why_not_green(result: Result, profile: Profile) -> list[str]:
-    """What a campaign without violations still owes, a line each."""
-    tallies = result.tallies
-    owed = [
-        f"op {name}: {tallies.noops[name]} of {count} were no-ops"
-        for name, count in sorted(tallies.ops.items())
-        if tallies.noops[name] > MAX_NOOP_SHARE * count
-    ]
-    if profile.must_evaluate:
-        owed += [
-            f"invariant {invariant.name} was never evaluated"
-            for invariant in CATALOG
-            if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]
-        ]
-    if profile.must_evaluate:
-        owed += [f"fault {fault} never fired" for fault in FAULTS if not tallies.fired[fault]]
-    for machine, probes in PROBES_OF.items():
-        floor = profile.probe_floor * tallies.machine_runs[machine]
-        owed += [
-            f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"
-            for name in probes
-            if tallies.probes[name] < floor
-        ]
-    return owed

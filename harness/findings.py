@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,15 +13,16 @@ from harness.campaign import Finding
 from harness.driver import Driver, Failure
 from harness.files import write_whole
 from harness.fingerprint import slug
-from harness.oplog import OpLog
-from harness.replay import configs_of, log_of, run_log
-from harness.shrink import Budget, DoesNotFail, shrink
+from harness.oplog import OpLog, OpLogError
+from harness.replay import configs_of, failure_like, log_of, run_log
+from harness.report import failure_text
+from harness.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""
 
 from pathlib import Path
 
-from harness.oplog import OpLog
+from harness.oplog import OpLog, OpLogError
 from harness.replay import run_log
 from harness.report import failure_text
 
@@ -35,52 +37,112 @@ def test_{name}():
 
 @dataclass(frozen=True)
 class Settled:
-    """A finding that was shrunk and written; the figures are those of the shrunk log."""
+    """A finding that was shrunk and written; the figures are those of the shrunk log.
 
-    fingerprint: str
-    invariant: str
-    ops: int
+    `path` is None where the log could not be written: `log` is then all that there is.
+    """
+
+    fingerprints: tuple[str, ...]
+    log: OpLog
     engine_steps: int
     found_cpu_seconds: float
     shrink_cpu_seconds: float
-    path: Path
-    failure: Failure
+    path: Path | None
+    story: str
 
-    def is_caught_by(self, names: Collection[str]) -> bool:
-        """Was it one of these invariants, or engine errors, that spoke?"""
-        return self.invariant in names or self.fingerprint.split("/", maxsplit=1)[0] in names
+    @property
+    def fingerprint(self) -> str:
+        return self.fingerprints[0]
+
+    @property
+    def ops(self) -> int:
+        return len(self.log.ops)
+
+    @property
+    def invariant(self) -> str:
+        """The first invariant or error that tells of it."""
+        return self.told_by[0]
+
+    @property
+    def told_by(self) -> list[str]:
+        """The invariants and errors that tell of it."""
+        return list(dict.fromkeys(name.split("/", maxsplit=1)[0] for name in self.fingerprints))
+
+    def figures(self) -> dict[str, Any]:
+        """What scripts read."""
+        return {
+            "fingerprint": self.fingerprint,
+            "invariant": self.invariant,
+            "ops": self.ops,
+            "engine_steps": self.engine_steps,
+            "found_cpu_seconds": round(self.found_cpu_seconds, 3),
+            "shrink_cpu_seconds": round(self.shrink_cpu_seconds, 3),
+            "path": str(self.path) if self.path else None,
+        }
 
 
-def settle(finding: Finding, out: Path, budget: Budget) -> Settled:
-    """Shrink a finding and write it below `out`, under a name of its own; what was kept of it so far goes.
+def settle(
+    finding: Finding,
+    out: Path,
+    budget: Budget,
+    *,
+    beat: Callable[[], None] = lambda: None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Settled:
+    """Shrink a finding and write it below `out`, under a name of its own; its unshrunk log is removed.
 
-    Raises DoesNotFail where it does not show again: then it is written as it was met.
+    `beat` is called once an engine step; `is_stopped` ends the shrinking with the smallest log so far.
+    A log that took a worker down is run once more, and stays as it is.  Raises DoesNotFail where any other finding
+    does not show again: then it is written as it was met.
     """
-    if failure_like(finding.log, finding.fingerprint) is None:
-        path = write(finding.log, finding.fingerprint, out)
-        raise DoesNotFail(f"{finding.fingerprint}: does not show again; kept as it was met in {path}")
-    small = shrink(finding.log, lambda log: failure_like(log, finding.fingerprint), budget)
+
+    def still_fails(log: OpLog) -> Failure | None:
+        if is_stopped():
+            raise BudgetSpent
+        return failure_like(log, finding.fingerprint, beat)
+
+    if finding.died:
+        run_log(finding.log, hear=lambda *_: beat())
+        return as_met(finding, out, "run again it ends: the process was killed from outside, or lacked memory or time")
+    if failure_like(finding.log, finding.fingerprint, beat) is None:
+        kept = _written(finding.log, finding, out) or "memory alone, for it cannot be written"
+        raise DoesNotFail(f"{finding.fingerprint}: does not show again; kept as it was met in {kept}")
+    small = shrink(finding.log, still_fails, budget)
     log, driver = sealed(small.log)
     assert driver.failure is not None, f"{finding.fingerprint}: shrunk away"
-    path = write(log, finding.fingerprint, out)
-    if finding.path is not None:
-        finding.path.unlink(missing_ok=True)
+    others = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
+    path = _written(log, finding, out)
     return Settled(
-        finding.fingerprint,
-        finding.invariant,
-        len(log.ops),
+        (finding.fingerprint, *others),
+        log,
         driver.counts.engine_steps,
         finding.found_cpu_seconds,
         small.cpu_seconds,
         path,
-        driver.failure,
+        failure_text(driver.failure, path),
     )
 
 
-def failure_like(log: OpLog, fingerprint: str) -> Failure | None:
-    """How a log fails, if it fails in this way among others."""
-    failure = run_log(log).failure
-    return failure if failure and fingerprint in failure.fingerprints else None
+def as_met(finding: Finding, out: Path, note: str) -> Settled:
+    """A finding that cannot be shrunk: its log is written as it was met, and `note` says why."""
+    header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
+    log = OpLog(header, finding.log.ops)
+    path = _written(log, finding, out)
+    story = [f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint, note]
+    if path is not None:
+        story.append(f"replay: swarden replay {path}")
+    return Settled((finding.fingerprint,), log, 0, finding.found_cpu_seconds, 0.0, path, "\n".join(story))
+
+
+def _written(log: OpLog, finding: Finding, out: Path) -> Path | None:
+    """Where the log stands in place of the unshrunk one; None where the place cannot be written."""
+    try:
+        path = write(log, finding.fingerprint, out, with_test=not finding.died)
+    except (OSError, OpLogError):
+        return None
+    if finding.path is not None:
+        finding.path.unlink(missing_ok=True)
+    return path
 
 
 def sealed(log: OpLog) -> tuple[OpLog, Driver]:
@@ -94,11 +156,16 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
     return OpLog(header, fresh.ops, fresh.digests), driver
 
 
-def write(log: OpLog, fingerprint: str, out: Path) -> Path:
-    """Save an op-log and beside it the pytest file that replays it; the name tells both apart from others."""
+def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) -> Path:
+    """Save an op-log, and beside it the pytest file that replays it; the name tells both apart from others.
+
+    What takes its process down would take down a whole run of tests, and gets no such file.
+    """
     name = f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}"
     path = out / f"{name}.oplog"
     log.save(path)
+    if not with_test:
+        return path
     identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
     test = TEST_FILE.format(title=fingerprint, name=identifier, file=path.name)
     write_whole(path.with_name(f"test_{identifier}.py"), test.encode())

@@ -15,7 +15,6 @@ from harness.campaign import Plan, Worker
 from harness.findings import settle
 from harness.mutants.catalog import BY_ID
 from harness.mutants.mutant import Mutant
-from harness.oplog import OpLog
 from harness.process import prepare_process
 from harness.profiles import PROFILES
 from harness.shrink import Budget, DoesNotFail
@@ -114,7 +113,7 @@ def hunt(mutant: Mutant, *, seed: int, seconds: float, out: Path) -> Hunted:
         settled = settle(finding, out, Budget(cpu_seconds=seconds))
     except DoesNotFail as lost:
         return Hunted(mutant.id, seed, invariant=str(lost))
-    told = told_by(mutant, OpLog.load(settled.path))
+    told = told_by(mutant, settled.log)
     by_its_list = [name for name in told if name in mutant.caught_by]
     return Hunted(
         mutant.id,

@@ -9,9 +9,9 @@ class Profile:
 
     A batch is one Hypothesis search from one seed, with runs of one length, which goes round in
     `ops_per_run`.  A search goes on from what it met, so its runs are alike: many short ones see more.
-    `probe_floor` is the share of runs in which each probe
-    must have been seen, `recheck_every` the distance of the passing runs that are run twice;
-    `must_evaluate` asks for at least one evaluation of every invariant that the engine supports.
+    `probe_floor` is the share of runs in which each probe must have been seen, `recheck_every` the distance of the
+    passing runs that are run twice; `must_evaluate` asks for at least one evaluation of every invariant that the
+    engine supports.  A campaign of fewer than `min_runs` owes nothing: its verdict is "not judged".
     """
 
     name: str
@@ -20,6 +20,7 @@ class Profile:
     ops_per_run: tuple[int, ...]
     probe_floor: float
     must_evaluate: bool
+    min_runs: int
     recheck_every: int = 20
 
     def ops_of(self, batch: int, *, num_turns: int) -> int:
@@ -30,11 +31,12 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False),
-        Profile("default", 3.0, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True),
-        Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True),
+        Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False, min_runs=100),
+        Profile("default", 3.0, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True, min_runs=400),
+        Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )
 }
 
 MAX_NOOP_SHARE = 0.5
+MIN_OCCURRENCES = 20  # of an op, for its share of no-ops to say anything
 SHRINK_CPU_SECONDS = 60.0

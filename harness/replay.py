@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver
+from harness.driver import Driver, Failure
 from harness.engines.registry import build_driver
 from harness.errors import UsageError
 from harness.mutants.catalog import planted_mutant
@@ -89,6 +89,12 @@ def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None)
         for op in log.ops:
             driver.apply(op)
     return driver
+
+
+def failure_like(log: OpLog, fingerprint: str, beat: Callable[[], None] = lambda: None) -> Failure | None:
+    """How a log fails, if it fails in this way among others; `beat` is called once an engine step."""
+    failure = run_log(log, hear=lambda *_: beat()).failure
+    return failure if failure and fingerprint in failure.fingerprints else None
 
 
 def configs_of(log: OpLog) -> list[EngineConfig]:

@@ -1,85 +1,177 @@
-"""Workers of one campaign, each in a process of its own."""
+"""The crew of a campaign: its worker processes, which it replaces where they die or hang, and interrupts."""
 
-import multiprocessing
-import queue
-from collections.abc import Callable
+import os
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.context import SpawnProcess
-from typing import Any, NamedTuple
+from multiprocessing import get_context
+from pathlib import Path
+from queue import Empty, SimpleQueue
 
-from harness.campaign import Plan, Result, Worker, merge
-from harness.errors import UsageError
-from harness.process import prepare_process
+from harness.campaign import Finding, Place, Plan, Result, Tallies, kept_as_met
+from harness.findings import Settled, as_met
+from harness.ops import name_of
+from harness.running_log import last_run
+from harness.shrink import Budget
+from harness.worker_process import HANDLED, Died, Done, Message, NotSettled, Settling, WorkerProcess
 
-PATIENCE_S = 1.0  # between two looks at whether a worker is alive
-
-
-class WorkerDied(UsageError):
-    """A worker's process ended without a result, for want of memory for instance."""
-
-
-class Progress(NamedTuple):
-    """How far one worker is."""
-
-    worker: int
-    runs: int
-    steps: int
-    failed_runs: int
+LOOK_S = 0.2  # between two looks at the workers
+GRACE_S = 10.0  # for a worker to end its op when it is interrupted
+MAX_DEATHS = 3  # of one worker with no run in between; then it is not replaced any more
 
 
-Tell = Callable[[Progress], None]
+class Crew:
+    """The workers of a campaign, one process each, for the length of a `with`.
 
-
-def run_campaign(plan: Plan, workers: int, tell: Tell) -> Result:
-    """The merged result of `workers` processes; with one worker, of this one.
-
-    Raises WorkerDied where a process ends before its time.
+    The first `interrupt` ends all tasks early: runs under way are discarded, findings are kept.  `tell` is called
+    after each message and at least every LOOK_S.
     """
-    prepare_process()
-    if workers == 1:
-        return Worker(plan, lambda result: tell(_progress(plan, result))).work()
-    context = multiprocessing.get_context("spawn")
-    mailbox: Any = context.Queue()
-    enough = context.Event()
-    plans = [replace(plan, worker=worker, workers=workers) for worker in range(workers)]
-    processes = [context.Process(target=_work, args=(one, mailbox, enough), daemon=True) for one in plans]
-    for process in processes:
-        process.start()
-    results = _collect(mailbox, processes, tell)
-    for process in processes:
-        process.join()
-    return merge(results)
 
+    def __init__(self, size: int, folder: Path, *, hang_seconds: float, tell: Callable[["Crew"], None]) -> None:
+        self.result = Result()
+        self.tallies = [Tallies() for _ in range(size)]  # of each worker
+        self.workers: list[WorkerProcess] = []
+        self.began = time.monotonic()
+        self._folder = folder
+        self._hang_seconds = hang_seconds
+        self._tell = tell
+        self._stop = get_context("spawn").RawValue("b", 0)
+        self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
+        self._deaths: Counter[int] = Counter()  # of each worker since its last run
+        self._looked_at = self.began
+        self._interrupted_at: float | None = None
 
-def _collect(mailbox: Any, processes: list[SpawnProcess], tell: Tell) -> list[Result]:
-    """Listen until every worker has sent its result; in the order of the workers."""
-    results: dict[int, Result] = {}
-    while len(results) < len(processes):
+    def __enter__(self) -> "Crew":
+        self.workers = [self._started(index) for index in range(len(self.tallies))]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interrupted_at is not None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """SIGINT and SIGTERM interrupt the crew; the second of them raises KeyboardInterrupt."""
+        before = {number: signal.signal(number, lambda *_: self._interrupt()) for number in HANDLED}
         try:
-            worker, message = mailbox.get(timeout=PATIENCE_S)
-        except KeyboardInterrupt:  # the workers hear it too, and send what they have
-            continue
-        except queue.Empty:
-            for index, process in enumerate(processes):
-                if index not in results and not process.is_alive():
-                    raise WorkerDied(f"worker {index} ended with exit code {process.exitcode}; use fewer") from None
-            continue
-        if isinstance(message, Result):
-            results[worker] = message
-        else:
-            tell(message)
-    return [results[worker] for worker in sorted(results)]
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
+    def run(self, plan: Plan) -> Result:
+        """The plan's runs, shared out by batches; the merged result of all workers."""
+        plan = replace(plan, workers=len(self.workers))
+        for index, worker in enumerate(self.workers):
+            worker.give(replace(plan, begin=Place(index)))
+        for index, message in self._messages():
+            if isinstance(message, Result):
+                self._deaths[index] = 0
+                self._add(index, message)
+                if message.findings and plan.stop_on_first:
+                    self._stop.value = 1
+            elif isinstance(message, Died):
+                self._go_on_after(index, message, plan)
+        self.result.seconds = time.monotonic() - self.began
+        self._stop.value = 0
+        return self.result
 
-def _work(plan: Plan, mailbox: Any, enough: Any) -> None:
-    """One worker; where the first finding is enough, the others hear of it through `enough`."""
-    prepare_process()
-    worker = Worker(plan, lambda so_far: mailbox.put((plan.worker, _progress(plan, so_far))), enough.is_set)
-    result = worker.work()
-    if result.findings and plan.stop_on_first:
-        enough.set()
-    mailbox.put((plan.worker, result))
+    def settle(self, out: Path, budget: Budget) -> Iterator[Settled | NotSettled]:
+        """Every finding of the result, as it is settled; one that takes its worker down is kept as it was met."""
+        waiting = deque(Settling(finding, out, budget) for finding in self.result.findings.values())
+        for worker in self.workers[: len(waiting)]:
+            worker.give(waiting.popleft())
+        for index, message in self._messages():
+            task = self.workers[index].task
+            if isinstance(message, Settled | NotSettled):
+                yield message
+            elif isinstance(message, Died):
+                assert isinstance(task, Settling), f"worker {index} died with {task}"
+                yield as_met(task.finding, out, f"when it is run again, the process {message.how}")
+                self._replace(index)
+            if waiting and isinstance(message, Done | Died):
+                self.workers[index].give(waiting.popleft())
 
+    # --- the processes
 
-def _progress(plan: Plan, result: Result) -> Progress:
-    return Progress(plan.worker, result.tallies.runs, result.tallies.steps, result.tallies.failed_runs)
+    def _messages(self) -> Iterator[tuple[int, Message]]:
+        """What the workers send, until none has a task; a worker is idle again when its Done is told."""
+        while any(worker.task is not None for worker in self.workers):
+            self._look()
+            self._tell(self)
+            try:
+                worker, message = self._mailbox.get(timeout=LOOK_S)
+            except Empty:
+                continue
+            if worker in self.workers:  # and was not replaced since
+                if isinstance(message, Done):
+                    worker.task = None
+                yield self.workers.index(worker), message
+
+    def _look(self) -> None:
+        """Kill workers that hang, or that do not end when they are interrupted.
+
+        Time in which this process was stopped itself is nobody's silence.
+        """
+        now = time.monotonic()
+        elapsed_s, self._looked_at = min(now - self._looked_at, 5 * LOOK_S), now
+        is_late = self._interrupted_at is not None and now - self._interrupted_at > GRACE_S
+        for worker in self.workers:
+            if worker.task is not None:
+                worker.look(elapsed_s, hang_seconds=0.0 if is_late and self._stop.value else self._hang_seconds)
+
+    def _started(self, index: int) -> WorkerProcess:
+        running = self._folder / f"worker-{os.getpid()}-{index}.running.oplog"
+        return WorkerProcess(running, self._stop, lambda worker, message: self._mailbox.put((worker, message)))
+
+    def _replace(self, index: int) -> None:
+        self.workers[index].kill()
+        self.workers[index] = self._started(index)
+
+    def _interrupt(self) -> None:
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        self._interrupted_at = time.monotonic()
+        self._stop.value = 1
+
+    # --- the result
+
+    def _add(self, index: int, told: Result) -> None:
+        self.result.add(told)
+        self.tallies[index].add(told.tallies)
+
+    def _go_on_after(self, index: int, died: Died, plan: Plan) -> None:
+        """A worker has died: its run is a finding, and a new worker goes on behind it."""
+        place, left_s = self.workers[index].place, plan.seconds - (time.monotonic() - self.began)
+        self._deaths[index] += 1
+        if not self._stop.value:
+            self._add(index, self._loss(index, died, plan))
+        self._replace(index)
+        if self._deaths[index] >= MAX_DEATHS:
+            self.result.mishaps.append(f"worker {index} died {MAX_DEATHS} times without a run in between: not replaced")
+        elif left_s > 0 and not self._stop.value:
+            self.workers[index].give(replace(plan, begin=place, seconds=left_s))
+
+    def _loss(self, index: int, died: Died, plan: Plan) -> Result:
+        """What the death of a worker says: the run that it had begun fails."""
+        log = last_run(self.workers[index].running)
+        if log is None:
+            return Result(mishaps=[f"worker {index} {died.how}, between two runs"])
+        last = name_of(log.ops[-1]) if log.ops else "start"
+        fingerprint = f"{died.name}/{last}"
+        told = f"worker {index} {died.how} in op {len(log.ops)}, {last}"
+        finding = Finding(
+            fingerprint,
+            log,
+            time.monotonic() - self.began,
+            kept_as_met(log, fingerprint, plan),
+            died="\n".join([told, *died.stack.splitlines()]),
+        )
+        return Result(Tallies(runs=1, failed_runs=1), {fingerprint: finding})

@@ -13,7 +13,7 @@ from hypothesis import Phase
 
 from engine_under_test.config import EngineConfig
 from harness.driver import Driver, Failure
-from harness.machines.base import Machine
+from harness.machines.base import Listener, Machine
 from harness.machines.engine import EngineTraffic
 from harness.oplog import Header, OpLog
 from harness.replay import log_of, planted, run_log
@@ -60,7 +60,7 @@ class Found(Exception):
 
 
 @dataclass
-class Listening:
+class Listening(Listener):
     """Hears the runs of Hypothesis: which failed first, and what was executed after it."""
 
     mutant: str

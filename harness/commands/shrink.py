@@ -7,10 +7,10 @@ import typer
 
 from harness.commands.console import OUT, print_json
 from harness.errors import UsageError
-from harness.findings import failure_like, sealed
+from harness.findings import sealed
 from harness.oplog import OpLog
 from harness.profiles import SHRINK_CPU_SECONDS
-from harness.replay import run_log
+from harness.replay import failure_like, run_log
 from harness.shrink import Budget
 from harness.shrink import shrink as make_smaller
 

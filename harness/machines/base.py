@@ -1,4 +1,4 @@
-"""What every machine has: a driver for the run, and somebody who hears how it ended."""
+"""What every machine has: a driver for the run, and a listener that hears how the run ends."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -12,13 +12,21 @@ from harness.ops import Drain, Op
 
 
 class Listener(Protocol):
-    """Says with which model engines run, hears of each run, and says when it has heard enough."""
+    """Starts the driver of each run, hears what the run does, and says when no more runs are wanted."""
 
     @property
     def model(self) -> str: ...
 
     @property
     def is_over(self) -> bool: ...
+
+    def drive(self, machine: str, configs: Sequence[EngineConfig]) -> Driver | None:
+        """The driver of a new run; None leaves the run out."""
+        return build_driver(machine, configs, model=self.model if machine in RUN_MODELS else "")
+
+    def before_op(self, op: Op) -> bool:
+        """Hears of an op before the driver applies it; False leaves the op out."""
+        return True
 
     def on_op(self, driver: Driver) -> None: ...
 
@@ -28,8 +36,8 @@ class Listener(Protocol):
 class Machine(RuleBasedStateMachine):
     """Draws ops and hands them to the driver; a run that fails goes on idle to its end.
 
-    Hypothesis sees every run pass: findings are kept, shrunk and told by the campaign.  When that is
-    over, what is still drawn is not done any more.
+    Hypothesis sees every run pass: the campaign keeps, shrinks and reports the findings.  After the
+    listener has had enough, ops are drawn but not applied.
     """
 
     machine = ""
@@ -44,13 +52,15 @@ class Machine(RuleBasedStateMachine):
         """Start the run's engines."""
         self.configs = configs
         if not self.listener.is_over:
-            model = self.listener.model if self.machine in RUN_MODELS else ""
-            self.driver = build_driver(self.machine, configs, model=model)
+            self.driver = self.listener.drive(self.machine, configs)
 
     def apply(self, op: Op) -> None:
-        if self.driver is not None and not self.listener.is_over:
-            self.driver.apply(op)
-            self.listener.on_op(self.driver)
+        if self.driver is None or self.listener.is_over or not self.listener.before_op(op):
+            return
+        driver, self.driver = self.driver, None  # an interrupt within the op leaves a torn engine, never to be judged
+        driver.apply(op)
+        self.driver = driver
+        self.listener.on_op(driver)
 
     def apply_all(self, ops: Iterable[Op]) -> None:
         """Ops that belong together."""
@@ -58,7 +68,7 @@ class Machine(RuleBasedStateMachine):
             self.apply(op)
 
     def teardown(self) -> None:
-        """Every run ends in a drain."""
-        if self.driver is not None:
+        """Every run ends in a drain, the last one before the listener has had enough as well."""
+        if self.driver is not None and self.listener.before_op(Drain()):
             self.driver.apply(Drain())
             self.listener.on_end(self.machine, self.configs, self.driver)

@@ -10,7 +10,7 @@ from engine_under_test.config import EngineConfig
 from harness.campaign import batch_seed, turns_of
 from harness.driver import Driver
 from harness.files import write_whole
-from harness.machines.base import Machine
+from harness.machines.base import Listener, Machine
 from harness.oplog import Header, OpLog
 from harness.replay import log_of
 from harness.search import search
@@ -27,7 +27,7 @@ class Corpus(msgspec.Struct):
 
 
 @dataclass
-class Recorder:
+class Recorder(Listener):
     """Hears every run, and keeps what fails not."""
 
     corpus: Corpus = field(default_factory=Corpus)

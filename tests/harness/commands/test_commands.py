@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,14 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
     told = json.loads(run.stdout)
     assert run.returncode == 0, run.stderr
     assert set(told) == {
+        "version",
+        "command",
+        "seed",
+        "profile",
+        "workers",
+        "verdict",
+        "why_not_judged",
+        "interrupted",
         "runs",
         "steps",
         "seconds",
@@ -66,7 +75,41 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
     assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
     assert all(0 <= share <= 1 for share in told["noops"].values())
     assert list(told["faults"]) == list(FAULTS)
-    assert not (tmp_path / ".swarden").exists()
+    assert list(tmp_path.glob(".swarden/findings/*")) == []
+
+
+def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
+    """The printed line, with --json, makes the same runs; every option that decides what runs is in it."""
+    first = swarden(
+        "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
+        "--profile", "smoke", "--out", "there", cwd=tmp_path,
+    )  # fmt: skip
+    [line] = [line for line in first.stderr.splitlines() if line.startswith("to run it again: swarden ")]
+
+    again = swarden(*shlex.split(line.partition(" swarden ")[2]), "--json", cwd=tmp_path)
+
+    told = json.loads(again.stdout)
+    assert told["command"] == line.removeprefix("to run it again: ")
+    assert f"{told['verdict']}: {told['runs']} runs, {told['steps']} engine steps in " in first.stdout
+    assert (first.returncode, again.returncode) == (1, 1)
+
+
+def test_first_line_of_a_campaign_is_for_a_person(tmp_path):
+    run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, cwd=tmp_path)
+
+    assert run.stderr.splitlines()[0] == (
+        "1 run of random traffic for the whole engine and its parts, on 1 worker; "
+        "Ctrl-C ends it early and keeps findings"
+    )
+
+
+def test_place_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
+    (tmp_path / "file").touch()
+
+    run = swarden("fuzz", "--out", "file/findings", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert run.stderr == "swarden: --out: file/findings cannot be written: Not a directory; name another folder\n"
 
 
 def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):

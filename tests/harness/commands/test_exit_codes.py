@@ -5,7 +5,6 @@ import typer
 from typer.testing import CliRunner
 
 from engine_under_test.config import EngineConfig
-from harness.commands.fuzz import fuzz
 from harness.commands.replay import replay
 from harness.mutants.mutant import Hunk, Mutant
 from harness.oplog import Header, OpLog
@@ -46,10 +45,3 @@ def test_a_replay_that_never_ends_its_drain_exits_with_three(run, tmp_path):
 
     assert result.exit_code == 3
     assert result.stdout.startswith(f"FAILED {path}\nengine error: DrainStuck: engine 0: work left after ")
-
-
-def test_a_campaign_that_finds_nothing_but_a_stuck_engine_exits_with_three(run, tmp_path):
-    result = run(fuzz, "--machine", "engine", "--runs", 1, "--workers", 1, "--seed", 3, "--out", tmp_path)
-
-    assert result.exit_code == 3, result.output
-    assert [path.name.startswith("stuck-drain-") for path in tmp_path.glob("*.oplog")] == [True]

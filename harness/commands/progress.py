@@ -1,0 +1,62 @@
+"""How far a campaign is, as a live text on standard error and as lines of events."""
+
+import time
+
+from rich.progress import Progress
+
+from harness.campaign import Plan, Tallies
+from harness.commands.events import EventLines
+from harness.probes import PROBES_OF
+from harness.workers import Crew
+
+SILENT_S = 5.0  # without a step, from which on a worker is shown as silent
+
+
+class Telling:
+    """Shows a campaign while it runs; called by its crew at least a few times a second."""
+
+    def __init__(self, plan: Plan, bar: Progress, lines: EventLines) -> None:
+        self._plan = plan
+        self._bar = bar
+        self._task = bar.add_task("starting the workers")
+        self._lines = lines
+        self._told_runs = [0] * plan.workers
+
+    def campaign(self, crew: Crew) -> None:
+        for index, tallies in enumerate(crew.tallies):
+            if tallies.runs > self._told_runs[index]:
+                self._told_runs[index] = tallies.runs
+                self._lines.write(
+                    "progress",
+                    worker=index,
+                    runs=tallies.runs,
+                    steps=tallies.steps,
+                    failed_runs=tallies.failed_runs,
+                )
+        if not self._bar.disable:
+            self._bar.update(self._task, description=self._text(crew))
+
+    def _text(self, crew: Crew) -> str:
+        tallies = crew.result.tallies
+        left_s = self._plan.seconds - (time.monotonic() - crew.began)
+        workers = ", ".join(
+            f"{one.runs}" + (f" (silent for {worker.silent_s:.0f} s)" if worker.silent_s > SILENT_S else "")
+            for one, worker in zip(crew.tallies, crew.workers, strict=True)
+        )
+        parts = [f"{tallies.runs} runs ({workers}), {tallies.steps} steps", f"{len(crew.result.findings)} findings"]
+        if crew.result.seconds:
+            parts.append("settling findings")
+        elif self._plan.max_runs is not None:
+            parts.append(f"{self._plan.max_runs - tallies.runs} runs left")
+        elif left_s < float("inf"):
+            parts.append(f"{max(0, round(left_s))} s left")
+        return "  ".join([*parts, missing_probes(tallies)])
+
+
+def missing_probes(tallies: Tallies) -> str:
+    """How many probes of the machines that ran were not seen yet, and the first of them; else the rarest."""
+    ran = [name for machine, probes in PROBES_OF.items() if tallies.machine_runs[machine] for name in probes]
+    missing = [name for name in ran if not tallies.probes[name]]
+    if missing:
+        return f"{len(missing)} probes missing: {missing[0]}"
+    return f"rarest probe: {min(ran, key=tallies.probes.__getitem__)}" if ran else ""

@@ -1,0 +1,83 @@
+"""Known failures: counted, and most later runs are kept off the way to them."""
+
+import msgspec
+import pytest
+
+from harness.campaign import Plan, Worker
+from harness.driver import Failure
+from harness.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
+from harness.oplog import OpLog
+from harness.ops import Abort, Drain, Step, Submit
+from harness.profiles import PROFILES
+
+FINGERPRINT = "requests_are_in_one_place/request"
+FAILURE = Failure((FINGERPRINT,), 0)
+
+
+@pytest.fixture(scope="module")
+def log() -> OpLog:
+    """The first failure with a planted bug, which shows at the first step of a chunked prompt."""
+    plan = Plan(PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
+    assert found.fingerprint == FINGERPRINT
+    return found.log
+
+
+@pytest.fixture
+def known(log) -> KnownFailures:
+    """The failure is confirmed."""
+    failures = KnownFailures()
+    for _ in range(CONFIRMATIONS):
+        failures.meet(FAILURE, log, lambda: None)
+    return failures
+
+
+def header(log, *, steered: bool):
+    return msgspec.structs.replace(log.header, seed=0, run=1 if steered else UNSTEERED_EVERY)
+
+
+def test_steered_run_is_cut_before_the_last_op_of_a_known_trail(known, log):
+    known.begin_run(header(log, steered=True))
+
+    left_out = [known.leaves_out(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
+
+    assert left_out == [False, False, False, True, True, True]
+
+
+def test_run_that_is_not_steered_follows_the_trail(known, log):
+    known.begin_run(header(log, steered=False))
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+
+
+def test_run_of_another_configuration_does_not_follow_the_trail(known, log):
+    other = msgspec.structs.replace(header(log, steered=True), engines=[{"chunk_len": 1024}])
+    known.begin_run(other)
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+
+
+def test_trail_that_mostly_does_not_fail_leaves_nothing_out(known, log):
+    for _ in range(2 * CONFIRMATIONS):
+        known.begin_run(header(log, steered=False))
+        assert not any(map(known.leaves_out, (Submit(), Step())))
+        known.end_run(None)
+    known.begin_run(header(log, steered=True))
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Drain()))
+
+
+@pytest.mark.parametrize(
+    ("default", "mark", "value", "expected"),
+    [
+        pytest.param(64, 16, 16, True, id="the same"),
+        pytest.param(64, 16, 4, True, id="beyond"),
+        pytest.param(64, 16, 32, False, id="between"),
+        pytest.param(1, 4, 8, True, id="beyond upwards"),
+        pytest.param(1, 4, 2, False, id="between upwards"),
+        pytest.param(True, False, False, True, id="a flag"),
+        pytest.param(None, 40, 20, False, id="no number to compare with"),
+    ],
+)
+def test_setting_follows_a_trail_on_the_same_side_of_its_default(default, mark, value, expected):
+    assert is_as_far(default, mark, value) is expected

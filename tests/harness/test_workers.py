@@ -1,0 +1,153 @@
+"""Worker processes: the death, the silence or the interrupt of one costs its current run and nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from harness.campaign import Finding, Plan
+from harness.findings import Settled
+from harness.oplog import Header, OpLog
+from harness.ops import Drain, Submit
+from harness.profiles import PROFILES
+from harness.shrink import Budget
+from harness.worker_process import NotSettled
+from harness.workers import Crew
+
+RUNS = 12
+MAX_LOOKS = 1200
+PLAN = Plan(PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
+
+
+class Saboteur:
+    """Sends a signal to the first worker, once `after` runs have ended."""
+
+    def __init__(self, number: signal.Signals, *, after: int = 2) -> None:
+        self.number = number
+        self.after = after
+        self.struck: int | None = None
+
+    def __call__(self, crew: Crew) -> None:
+        if self.struck is None and crew.tallies[0].runs >= self.after and crew.workers[0].pid is not None:
+            self.struck = crew.workers[0].pid
+            os.kill(self.struck, self.number)
+
+
+def settled_by(crew: Crew, out: Path) -> list[Settled]:
+    """What the crew makes of its findings, none of which may be lost."""
+    settled = list(crew.settle(out, Budget()))
+    assert not [one for one in settled if isinstance(one, NotSettled)]
+    return [one for one in settled if isinstance(one, Settled)]
+
+
+def processes_of(group: int) -> list[str]:
+    """The processes of a group that have not ended, as ps shows them."""
+    listing = subprocess.run(["ps", "-A", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True)
+    rows = [line.split(maxsplit=2) for line in listing.stdout.splitlines()]
+    return [" ".join(row) for row in rows if int(row[0]) == group and not row[1].startswith("Z")]
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    for _ in range(MAX_LOOKS):
+        if is_reached():
+            return
+        Event().wait(0.05)
+    raise AssertionError(f"not reached in {MAX_LOOKS} looks")
+
+
+def test_killed_worker_costs_its_run_and_is_replaced(tmp_path):
+    """Its run is a finding with its log, or, where it had none, is told; all other runs of the campaign are made."""
+    saboteur = Saboteur(signal.SIGKILL)
+    plan = replace(PLAN, out=tmp_path)
+
+    with Crew(2, tmp_path, hang_seconds=60, tell=saboteur) as crew:
+        result = crew.run(plan)
+        settled = settled_by(crew, tmp_path)
+
+    assert saboteur.struck is not None
+    assert len(settled) + len(result.mishaps) == 1
+    assert all(one.fingerprint.startswith("crash/SIGKILL/") for one in settled)
+    assert all("worker 0 was killed by SIGKILL" in told for told in [*result.mishaps, *[one.story for one in settled]])
+    assert RUNS - 1 <= result.tallies.runs <= RUNS
+    assert sorted(tmp_path.iterdir()) == [one.path for one in settled]
+
+
+def test_stopped_worker_is_found_within_its_bound_and_replaced(tmp_path):
+    """A process that gets no time makes no step; the campaign finishes without it."""
+    saboteur = Saboteur(signal.SIGSTOP)
+
+    with Crew(2, tmp_path, hang_seconds=3, tell=saboteur) as crew:
+        began = time.monotonic()
+        result = crew.run(replace(PLAN, out=tmp_path))
+        took = time.monotonic() - began
+
+    [told] = [*[one.died for one in result.findings.values()], *result.mishaps]
+    assert "worker 0 stopped answering for 3 s" in told
+    assert RUNS - 1 <= result.tallies.runs <= RUNS
+    assert took < 45
+    assert saboteur.struck is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(saboteur.struck, 0)
+
+
+def test_interrupted_crew_keeps_what_has_ended(tmp_path):
+    """The first interrupt ends the runs under way, which are discarded; the second ends at once."""
+
+    def interrupt(crew: Crew) -> None:
+        if crew.tallies[0].runs >= 2 and not crew.is_interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Crew(2, tmp_path, hang_seconds=60, tell=interrupt) as crew, crew.interruptible():
+        result = crew.run(replace(PLAN, max_runs=None, out=tmp_path))
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert crew.is_interrupted
+    assert result.tallies.runs >= 2
+    assert (result.findings, result.diverged, result.mishaps) == ({}, [], [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_finding_of_a_dead_worker_that_ends_when_run_again_is_kept_as_it_was_met(tmp_path):
+    log = OpLog(Header(machine="engine", engines=[{}]), [Submit(), Drain()])
+    finding = Finding("crash/SIGKILL/drain", log, 1.0, died="worker 0 was killed by SIGKILL in op 2, drain")
+
+    with Crew(1, tmp_path, hang_seconds=60, tell=lambda _: None) as crew:
+        crew.result.findings[finding.fingerprint] = finding
+        [settled] = settled_by(crew, tmp_path)
+
+    assert settled.path is not None
+    assert OpLog.load(settled.path).ops == log.ops
+    assert OpLog.load(settled.path).header.expected == "crash/SIGKILL/drain"
+    assert list(tmp_path.iterdir()) == [settled.path]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_workers_end_with_their_parent(tmp_path, number):
+    """Whatever ends the parent: no worker goes on, none prints a traceback, none leaves its running log."""
+    script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, "fuzz", "--minutes", "5", "--workers", "2", "--out", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: len(list((tmp_path / "out").glob("*.running.oplog"))) == 2)
+
+    parent.send_signal(number)
+    _, told = parent.communicate(timeout=60)
+
+    wait_until(lambda: not processes_of(parent.pid))
+    assert "Traceback" not in told
+    assert list((tmp_path / "out").iterdir()) == []
