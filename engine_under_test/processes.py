@@ -1,8 +1,10 @@
 """A pair of engines in processes of their own, linked over TCP; whoever asks for tokens talks to both."""
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from operator import index
 from pathlib import Path
@@ -67,10 +69,11 @@ Said = list[Output] | dict[str, Occupancy]
 
 
 def run_side(built: Built, port: int, to_client: Connection) -> None:
-    """A process: an engine that serves what it is asked until nobody can ask any more.
+    """A process: an engine that serves what it is asked until the client's process ends.
 
     The first that it says is its port, or why there can be no engine.
     """
+    Thread(target=_end_with_client, daemon=True).start()
     torch.set_num_threads(1)
     link = TcpLink(port, listens=built.config.role == SIDES[0])
     ports = replace(built.ports(), link=link)
@@ -99,10 +102,18 @@ def run_side(built: Built, port: int, to_client: Connection) -> None:
             for one in heard:
                 if one.finish_reason is not None:
                     del rooms[one.request_id]
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         return
     finally:
         link.close()
+
+
+def _end_with_client() -> None:
+    """A thread: the process ends where the client's has died, whatever its engine computes."""
+    client = parent_process()
+    assert client is not None, "a side is started by its client"
+    wait([client.sentinel])
+    os._exit(0)
 
 
 def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
@@ -160,7 +171,12 @@ class SideProcess:
         context = get_context("spawn")
         self.client, there = context.Pipe()
         self._process = context.Process(target=run_side, args=(self._built, self.port, there), daemon=True)
-        self._process.start()
+        resource_tracker.ensure_running()  # started below, it would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: the client alone hears Ctrl-C
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         there.close()
         try:
             if not self.client.poll(MOST_S):

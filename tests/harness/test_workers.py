@@ -2,13 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -20,9 +16,9 @@ from harness.profiles import PROFILES
 from harness.shrink import Budget
 from harness.worker_process import NotSettled
 from harness.workers import Crew
+from tests.harness.some_processes import processes_of, running, wait_until
 
 RUNS = 12
-MAX_LOOKS = 1200
 PLAN = Plan(PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
 
 
@@ -45,21 +41,6 @@ def settled_by(crew: Crew, out: Path) -> list[Settled]:
     settled = list(crew.settle(out, Budget()))
     assert not [one for one in settled if isinstance(one, NotSettled)]
     return [one for one in settled if isinstance(one, Settled)]
-
-
-def processes_of(group: int) -> list[str]:
-    """The processes of a group that have not ended, as ps shows them."""
-    listing = subprocess.run(["ps", "-A", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True)
-    rows = [line.split(maxsplit=2) for line in listing.stdout.splitlines()]
-    return [" ".join(row) for row in rows if int(row[0]) == group and not row[1].startswith("Z")]
-
-
-def wait_until(is_reached: Callable[[], bool]) -> None:
-    for _ in range(MAX_LOOKS):
-        if is_reached():
-            return
-        Event().wait(0.05)
-    raise AssertionError(f"not reached in {MAX_LOOKS} looks")
 
 
 def test_killed_worker_costs_its_run_and_is_replaced(tmp_path):
@@ -132,22 +113,12 @@ def test_finding_of_a_dead_worker_that_ends_when_run_again_is_kept_as_it_was_met
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_workers_end_with_their_parent(tmp_path, number):
     """Whatever ends the parent: no worker goes on, none prints a traceback, none leaves its running log."""
-    script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
-    root = Path(__file__).parents[2]
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, "fuzz", "--minutes", "5", "--workers", "2", "--out", str(tmp_path / "out")],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_until(lambda: len(list((tmp_path / "out").glob("*.running.oplog"))) == 2)
+    with running("fuzz", "--minutes", 5, "--workers", 2, "--out", "out", cwd=tmp_path) as parent:
+        wait_until(lambda: len(list(tmp_path.glob("out/*.running.oplog"))) == 2)
 
-    parent.send_signal(number)
-    _, told = parent.communicate(timeout=60)
+        parent.send_signal(number)
+        _, told = parent.communicate(timeout=60)
 
-    wait_until(lambda: not processes_of(parent.pid))
-    assert "Traceback" not in told
-    assert list((tmp_path / "out").iterdir()) == []
+        wait_until(lambda: not processes_of(parent.pid))
+    assert b"Traceback" not in told
+    assert list(tmp_path.glob("out/*")) == []

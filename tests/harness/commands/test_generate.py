@@ -1,7 +1,9 @@
 """`swarden generate`: text in, text out, the pools' figures beside it, and one line for what cannot be run."""
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from engine_under_test.model.tokenizer import Tokenizer
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.commands.test_commands import swarden
+from tests.harness.some_processes import processes_of, running, wait_until
 
 SIDES = ["decode full", "decode swa", "prefill full", "prefill swa"]
 PROMPT = "Two pools with two lifetimes: é."
@@ -138,3 +141,25 @@ def test_a_directory_that_is_none_is_one_line(tmp_path):
 
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
     assert "nowhere" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        pytest.param(signal.SIGINT, os.killpg, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, os.kill, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, os.kill, id="SIGKILL"),
+    ],
+)
+def test_engine_processes_end_with_the_command(checkpoint, number, send):
+    """Whatever ends the command: neither engine goes on alone, and neither prints a traceback."""
+    given = ("--checkpoint", checkpoint, "--prompt", PROMPT, "--max-new-tokens", 8000)
+    with running("generate", *given, "--disaggregated", "--over-tcp", cwd=checkpoint) as command:
+        assert command.stdout is not None
+        assert command.stdout.read(1)
+
+        send(command.pid, number)
+        _, told = command.communicate(timeout=60)
+
+        wait_until(lambda: not processes_of(command.pid))
+    assert b"Traceback" not in told
