@@ -14,7 +14,7 @@ from engine_under_test.model.config_file import ConfigFile
 from engine_under_test.model.decoder import Decoder
 from engine_under_test.model.families import spec_of
 from engine_under_test.model.spec import ModelSpec
-from engine_under_test.model.weights import HEAD, tensor_shapes
+from engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -25,7 +25,7 @@ AGAIN = "download the checkpoint again"
 
 
 def read_spec(directory: Path) -> ModelSpec:
-    """What the directory's config.json describes, with the end tokens of its generation_config.json, if there is one.
+    """What the directory's config.json describes; the end tokens are those of generation_config.json, if there is one.
 
     Raises CheckpointError.
     """
@@ -36,7 +36,7 @@ def read_spec(directory: Path) -> ModelSpec:
     if not generation.is_file():
         return spec
     ends = ConfigFile(_read_json(generation), str(generation)).token_ids("eos_token_id")
-    return replace(spec, eos_token_ids=tuple(dict.fromkeys((*spec.eos_token_ids, *ends))))
+    return replace(spec, eos_token_ids=ends)
 
 
 def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -> Decoder:
@@ -46,9 +46,12 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
     spec = read_spec(directory)
     wanted = tensor_shapes(spec)
     tensors: dict[str, torch.Tensor] = {}
+    copies: list[torch.Tensor] = []  # of the embedding, as a head that is tied to it
     for path, names in _files(directory).items():
         for name, tensor in _read_tensors(path, names):
-            if name not in wanted:
+            if name == HEAD and spec.tied_embeddings:
+                copies.append(tensor.to(device=device, dtype=dtype))
+            elif name not in wanted:
                 _refuse_what_matters(path, name, spec)
             elif tuple(tensor.shape) != wanted[name]:
                 raise CheckpointError(
@@ -62,6 +65,10 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
         file = next(name for name in (INDEX, WEIGHTS) if (directory / name).is_file())
         raise CheckpointError(
             f"{directory / file}: {missing[0]} is missing, one of {len(missing)} tensors; {AGAIN}, or mend {CONFIG}"
+        )
+    if any(not torch.equal(copy, tensors[EMBEDDING]) for copy in copies):
+        raise CheckpointError(
+            f"{directory / CONFIG}: tie_word_embeddings is true, and {HEAD} is not the embedding; mend either"
         )
     return Decoder(spec, tensors)
 
@@ -105,7 +112,6 @@ def _read_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, to
 
 
 def _refuse_what_matters(path: Path, name: str, spec: ModelSpec) -> None:
-    """A tensor that the model has no place for changes what it says, but for copies and for tables made anew here."""
-    is_copy = name == HEAD and spec.tied_embeddings
-    if not is_copy and not name.endswith("rotary_emb.inv_freq"):
+    """A tensor that the model has no place for changes what it says, but for tables that are computed here."""
+    if not name.endswith("rotary_emb.inv_freq"):
         raise CheckpointError(f"{path}: {name} is not expected of {spec.architecture}; mend {CONFIG}, or remove it")

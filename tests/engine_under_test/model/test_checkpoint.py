@@ -84,9 +84,17 @@ def test_weights_are_converted_to_the_dtype_that_was_asked_for(written, dtype):
 
 def test_copies_and_tables_in_the_file_are_passed_over(checkpoint):
     """A head that is tied anyway, and rotations that are computed anyway."""
-    rewrite(checkpoint, {"lm_head.weight": torch.ones(128, 64), "model.rotary_emb.inv_freq": torch.ones(8)})
+    embedding = load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"]
+    rewrite(checkpoint, {"lm_head.weight": embedding.clone(), "model.rotary_emb.inv_freq": torch.ones(8)})
 
     load(checkpoint)
+
+
+def test_tied_head_that_differs_from_the_embedding_is_refused(checkpoint):
+    """transformers computes logits with such a head, whatever config.json says."""
+    rewrite(checkpoint, {"lm_head.weight": torch.ones(128, 64)})
+
+    assert said_of(checkpoint).startswith(f"{checkpoint}/config.json: tie_word_embeddings is true, and lm_head.weight")
 
 
 # --- configurations of other times

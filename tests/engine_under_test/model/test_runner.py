@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
@@ -270,7 +271,19 @@ def test_a_checkpoint_and_a_forward_are_one_too_many(checkpoint):
         create_engine(BARE, checkpoint=checkpoint, ports=Ports(ModelForward(decoder)))
 
 
-def test_end_tokens_of_the_generation_config_count_too(checkpoint):
-    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [7, 2]}', encoding="utf-8")
+@pytest.mark.parametrize(
+    ("files", "ends", "ends_of_transformers"),
+    [
+        pytest.param({"generation_config.json": '{"eos_token_id": [7, 3]}'}, (7, 3), [7, 3], id="others"),
+        pytest.param({"generation_config.json": '{"temperature": 0.6}'}, (), None, id="none"),
+        pytest.param({}, (2,), 2, id="no such file"),
+    ],
+)
+def test_end_tokens_are_those_of_the_generation_config_where_there_is_one(tmp_path, files, ends, ends_of_transformers):
+    write_checkpoint(tmp_path, "gemma3")
+    (tmp_path / "generation_config.json").unlink()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
 
-    assert read_spec(checkpoint).eos_token_ids == (2, 7)
+    assert read_spec(tmp_path).eos_token_ids == ends
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).generation_config.eos_token_id == ends_of_transformers
