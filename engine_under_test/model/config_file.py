@@ -1,10 +1,12 @@
 """What a config.json says, checked as it is read."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from engine_under_test.errors import CheckpointError
+
+SLIDING, FULL = "sliding_attention", "full_attention"  # the types of layers
 
 
 class ConfigFile:
@@ -12,17 +14,39 @@ class ConfigFile:
 
     def __init__(self, values: Mapping[str, Any], source: str, *, within: str = "") -> None:
         """`source` names the file, `within` the keys that lead to this object, each followed by a dot."""
-        self._values = values
+        self.values = values
         self._source = source
         self._within = within
 
     def __contains__(self, key: str) -> bool:
         """A key of null is as good as none."""
-        return self._values.get(key) is not None
+        return self.values.get(key) is not None
 
     def has(self, key: str) -> bool:
         """Whether it is written, be it as null."""
-        return key in self._values
+        return key in self.values
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigFile":
+        """The same object with defaults for the keys that are not written.  Null is written, but for objects."""
+        written = {
+            key: value
+            for key, value in self.values.items()
+            if value is not None or not isinstance(defaults.get(key), Mapping)
+        }
+        return ConfigFile({**defaults, **written}, self._source, within=self._within)
+
+    def refuse_others(self, read: Container[str], fixed: Mapping[str, Any], *, reader: str) -> None:
+        """Refuse a key that is neither in `read` nor in `fixed`, and a key in `fixed` with another value.
+
+        A null is never refused.  `reader` is named in the message.
+        """
+        for key, value in self.values.items():
+            if value is None or (key in fixed and value == fixed[key]):
+                continue
+            if key in fixed:
+                raise self.refusal(key, f"is {value!r}, which is not understood for {reader}; want {fixed[key]!r}")
+            if key not in read:
+                raise self.refusal(key, f"is not understood for {reader}; remove it if the model does not depend on it")
 
     def refusal(self, key: str, problem: str) -> CheckpointError:
         return CheckpointError(f"{self._source}: {self._within}{key} {problem}")
@@ -30,7 +54,7 @@ class ConfigFile:
     def raw(self, key: str) -> Any:
         if key not in self:
             raise self.refusal(key, "is missing; write it as transformers' save_pretrained does")
-        return self._values[key]
+        return self.values[key]
 
     def count(self, key: str, *, least: int = 1) -> int:
         """An integer of at least `least`."""

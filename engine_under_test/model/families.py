@@ -1,43 +1,112 @@
 """The families: how each one's config.json says what a ModelSpec says."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine_under_test.model.config_file import ConfigFile
+from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
 from engine_under_test.model.layers import ACTIVATIONS
 from engine_under_test.model.rope_config import rope_of
 from engine_under_test.model.spec import LayerSpec, MlpSpec, ModelSpec, NormKind, NormPlacement, QKNorm
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+# --- the keys of a config.json
+
+REQUIRED = (
+    "architectures",
+    "model_type",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+)
+HARMLESS = frozenset(
+    (
+        # The file's own history, and its author's tools.
+        *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "unsloth_version", "unsloth_fixed"),
+        "transformers.js_config",
+        # Training.
+        *("initializer_range", "attention_dropout", "pretraining_tp", "router_aux_loss_coef", "output_router_logits"),
+        # Heads for classification.
+        *("id2label", "label2id", "num_labels", "problem_type"),
+        # How a library runs the model and what it hands out; weights are converted to the dtype that is asked for.
+        *("dtype", "torch_dtype", "use_cache", "cache_implementation", "output_hidden_states", "output_attentions"),
+        *("return_dict", "attn_implementation", "_attn_implementation_autoset", "pad_token_id"),
+        # Sampling, which is the client's to say.
+        *("do_sample", "max_length", "temperature", "top_k", "top_p"),
+    )
+)
+# Keys that nothing reads: each is understood with the one value that describes what is computed anyway.
+FIXED: dict[str, Any] = {
+    "chunk_size_feed_forward": 0,
+    "is_causal": True,
+    "is_encoder_decoder": False,
+    "partial_rotary_factor": 1.0,
+    "use_bidirectional_attention": False,
+}
+# The keys that every family reads beside REQUIRED, each with the value that transformers takes where it is absent.
+DEFAULTS: dict[str, Any] = {
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "rope_parameters": {},
+    "rope_scaling": {},
+    "rope_theta": 10_000.0,
+    "original_max_position_embeddings": None,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+GATED: dict[str, Any] = DEFAULTS | {"hidden_act": "silu", "rms_norm_eps": 1e-6}
+SLIDES: dict[str, Any] = {"sliding_window": 4096, "layer_types": None}
+GEMMA: dict[str, Any] = (
+    DEFAULTS
+    | SLIDES
+    | {
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "query_pre_attn_scalar": 256,
+        "tie_word_embeddings": True,
+        "eos_token_id": 1,
+    }
+)
+QWEN: dict[str, Any] = (
+    GATED | SLIDES | {"num_key_value_heads": 32, "use_sliding_window": False, "max_window_layers": 28}
+)
+GPT_OSS_YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """What sets an architecture apart where its config.json does not say so.
 
+    `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Every other key is refused.
     `full_every`: which layers are full where the file does not list them: each n-th, or with 0 none.
-    `windowed_from_layer`: the file says from which layer on they slide, and whether any does.
-    `head_dim` of None: hidden_size over heads.  `qkv_bias`, `output_bias` of None: the file says.
-    `must_write`: keys without which transformers takes a value that is not none.
-    `rope_by_type`: sliding and full layers rotate differently; old files have the former's base in `sliding_theta_key`.
+    `rope_by_type`: sliding and full layers rotate differently.
+    `qkv_bias`, `output_bias` of None: the file says.
     """
 
+    model_type: str
+    defaults: Mapping[str, Any]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
     full_every: int = 0
-    windowed_from_layer: bool = False
-    head_dim: int | None = None
     norm_eps_key: str = "rms_norm_eps"
     activation_key: str = "hidden_act"
-    scale_key: str | None = None
-    softcaps_attention: bool = False
-    softcaps_logits: bool = False
-    must_write: tuple[str, ...] = ()
     scales_embeddings: bool = False
-    scales_logits: bool = False
     has_sinks: bool = False
     has_experts: bool = False
     rope_by_type: bool = False
-    sliding_theta_key: str = "rope_theta"
     rope_on_full: bool = True
     rope_interleaved: bool = False
     qkv_bias: bool | None = None
@@ -46,53 +115,111 @@ class Family:
     norm_placement: NormPlacement = NormPlacement.BEFORE
     one_plus_weight: bool = False
     qk_norm: QKNorm = QKNorm.NONE
-    tied_embeddings: bool = False
 
 
 FAMILIES = {
     "Gemma2ForCausalLM": Family(
+        "gemma2",
+        GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        harmless=frozenset({"hidden_act", "sliding_window_size"}),
         full_every=2,
-        head_dim=256,
         activation_key="hidden_activation",
-        scale_key="query_pre_attn_scalar",
-        softcaps_attention=True,
-        softcaps_logits=True,
-        must_write=("attn_logit_softcapping", "final_logit_softcapping"),
         scales_embeddings=True,
         norm_placement=NormPlacement.AROUND,
         one_plus_weight=True,
-        tied_embeddings=True,
     ),
     "Gemma3ForCausalLM": Family(
-        full_every=6,
-        head_dim=256,
+        "gemma3_text",
+        GEMMA
+        | {
+            "final_logit_softcapping": None,
+            "rope_theta": 1_000_000.0,
+            "rope_local_base_freq": 10_000.0,
+            "sliding_window_pattern": 6,
+        },
+        harmless=frozenset({"hidden_act", "_sliding_window_pattern"}),
         activation_key="hidden_activation",
-        scale_key="query_pre_attn_scalar",
-        softcaps_logits=True,
         scales_embeddings=True,
         rope_by_type=True,
-        sliding_theta_key="rope_local_base_freq",
         norm_placement=NormPlacement.AROUND,
         one_plus_weight=True,
         qk_norm=QKNorm.HEAD,
-        tied_embeddings=True,
     ),
-    "GptOssForCausalLM": Family(full_every=2, head_dim=64, has_sinks=True, has_experts=True),
-    "Qwen2ForCausalLM": Family(windowed_from_layer=True, qkv_bias=True, output_bias=False),
-    "Qwen3ForCausalLM": Family(windowed_from_layer=True, head_dim=128, qk_norm=QKNorm.HEAD),
-    "MistralForCausalLM": Family(qkv_bias=False, output_bias=False),
+    "GptOssForCausalLM": Family(
+        "gpt_oss",
+        GATED
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "attention_bias": True,
+            "sliding_window": 128,
+            "layer_types": None,
+            "rope_theta": 150_000.0,
+            "rope_parameters": GPT_OSS_YARN,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 4,
+            "swiglu_alpha": 1.702,
+            "swiglu_limit": 7.0,
+        },
+        harmless=frozenset({"experts_per_token", "initial_context_length"}),
+        full_every=2,
+        has_sinks=True,
+        has_experts=True,
+    ),
+    "Qwen2ForCausalLM": Family("qwen2", QWEN, qkv_bias=True, output_bias=False),
+    "Qwen3ForCausalLM": Family("qwen3", QWEN | {"head_dim": 128, "attention_bias": False}, qk_norm=QKNorm.HEAD),
+    "MistralForCausalLM": Family(
+        "mistral",
+        GATED | SLIDES | {"num_key_value_heads": 8, "eos_token_id": 2},
+        qkv_bias=False,
+        output_bias=False,
+    ),
     "Cohere2ForCausalLM": Family(
-        full_every=4,
+        "cohere2",
+        DEFAULTS
+        | SLIDES
+        | {
+            "hidden_act": "silu",
+            "layer_norm_eps": 1e-5,
+            "attention_bias": False,
+            "logit_scale": 0.0625,
+            "sliding_window_pattern": 4,
+            "tie_word_embeddings": True,
+            "eos_token_id": 255_001,
+        },
+        fixed={
+            "order_of_interleaved_layers": "local_attn_first",
+            "position_embedding_type": "rope_gptj",
+            "rotary_pct": 1.0,
+            "use_gated_activation": True,
+            "use_parallel_block": True,
+            "use_qk_norm": False,
+        },
+        harmless=frozenset({"layer_switch", "use_embedding_sharing", "use_parallel_embedding"}),
         norm_eps_key="layer_norm_eps",
-        scales_logits=True,
         rope_on_full=False,
         rope_interleaved=True,
         norm_kind=NormKind.LAYER,
         norm_placement=NormPlacement.PARALLEL,
-        tied_embeddings=True,
     ),
     "Olmo3ForCausalLM": Family(
-        full_every=4, rope_by_type=True, norm_placement=NormPlacement.AFTER, qk_norm=QKNorm.PROJECTION
+        "olmo3",
+        GATED
+        | SLIDES
+        | {"rms_norm_eps": 1e-5, "attention_bias": False, "rope_theta": 500_000.0, "eos_token_id": 50_279},
+        # Of another base transformers makes that of the full layers alone, which no file means.
+        fixed={"rope_theta": 500_000.0},
+        full_every=4,
+        rope_by_type=True,
+        norm_placement=NormPlacement.AFTER,
+        qk_norm=QKNorm.PROJECTION,
+    ),
+    "LlamaForCausalLM": Family(
+        "llama",
+        GATED | {"attention_bias": False, "eos_token_id": 2},
+        fixed={"mlp_bias": False, "rope_interleaved": False, "is_llama_config": True},
+        full_every=1,
     ),
 }
 
@@ -102,12 +229,13 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
     config = ConfigFile(values, source)
     architecture = _architecture(config)
     family = FAMILIES[architecture]
-    _refuse_what_is_not_understood(config, family)
+    _refuse_what_is_not_understood(config, architecture)
+    config = config.with_defaults(family.defaults)
     hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads")
-    head_dim = _head_dim(config, family)
+    head_dim = _head_dim(config)
     layers = _layers(config, family)
     biased = config.flag("attention_bias", default=False)
-    scale_of = config.number(family.scale_key) if family.scale_key else float(head_dim)
+    scale_of = config.number("query_pre_attn_scalar") if config.has("query_pre_attn_scalar") else float(head_dim)
     return ModelSpec(
         architecture=architecture,
         vocab_size=config.count("vocab_size"),
@@ -123,7 +251,7 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
         norm_eps=config.number(family.norm_eps_key),
         attention_softcap=_softcap(config, "attn_logit_softcapping"),
         final_softcap=_softcap(config, "final_logit_softcapping"),
-        logit_scale=config.number("logit_scale") if family.scales_logits else 1.0,
+        logit_scale=config.number("logit_scale") if config.has("logit_scale") else 1.0,
         embedding_scale=hidden_size**0.5 if family.scales_embeddings else 1.0,
         has_sinks=family.has_sinks,
         norm_kind=family.norm_kind,
@@ -133,7 +261,7 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
         qkv_bias=biased if family.qkv_bias is None else family.qkv_bias,
         output_bias=biased if family.output_bias is None else family.output_bias,
         rope_interleaved=family.rope_interleaved,
-        tied_embeddings=config.flag("tie_word_embeddings", default=family.tied_embeddings),
+        tied_embeddings=config.flag("tie_word_embeddings", default=False),
         bos_token_id=next(iter(config.token_ids("bos_token_id")), None),
         eos_token_ids=config.token_ids("eos_token_id"),
     )
@@ -147,26 +275,20 @@ def _architecture(config: ConfigFile) -> str:
     return str(named[0])
 
 
-def _refuse_what_is_not_understood(config: ConfigFile, family: Family) -> None:
+def _refuse_what_is_not_understood(config: ConfigFile, architecture: str) -> None:
+    family = FAMILIES[architecture]
+    if config.raw("model_type") != family.model_type:
+        wanted = f"want {family.model_type}, the type of {architecture}"
+        raise config.refusal("model_type", f"is {config.raw('model_type')!r}; {wanted}")
     if "quantization_config" in config:
         raise config.refusal("quantization_config", "is there; want weights that are not quantized")
-    if config.flag("use_bidirectional_attention", default=False):
-        raise config.refusal("use_bidirectional_attention", "is true; want a causal model")
-    for key, expected in (
-        ("attn_logit_softcapping", family.softcaps_attention),
-        ("final_logit_softcapping", family.softcaps_logits),
-        ("partial_rotary_factor", False),
-    ):
-        if key in config and not expected:
-            raise config.refusal(key, "is not understood for this architecture; want null")
-    for key in family.must_write:
-        if not config.has(key):
-            raise config.refusal(key, "is missing; write null where there is none")
+    read = {*REQUIRED, *family.defaults, *HARMLESS, *family.harmless}
+    config.refuse_others(read, {**FIXED, **family.fixed}, reader=architecture)
 
 
-def _head_dim(config: ConfigFile, family: Family) -> int:
-    hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads")
-    head_dim = config.count("head_dim") if "head_dim" in config else family.head_dim or hidden_size // num_heads
+def _head_dim(config: ConfigFile) -> int:
+    derived = config.count("hidden_size") // config.count("num_attention_heads")
+    head_dim = config.count("head_dim") if "head_dim" in config else derived
     if head_dim % 2:
         raise config.refusal("head_dim", f"is {head_dim}; want an even number, which can be rotated in pairs")
     return head_dim
@@ -189,15 +311,11 @@ def _mlp(config: ConfigFile, family: Family) -> MlpSpec:
     intermediate_size = config.count("intermediate_size")
     if not family.has_experts:
         return MlpSpec(activation, intermediate_size)
-    dense = MlpSpec(activation, intermediate_size, config.count("num_local_experts"))
-    taken = config.count("num_experts_per_tok")
-    if taken > dense.num_experts:
-        raise config.refusal("num_experts_per_tok", f"is {taken}; want at most num_local_experts, {dense.num_experts}")
-    return dense._replace(
-        experts_per_token=taken,
-        limit=config.number("swiglu_limit") if "swiglu_limit" in config else dense.limit,
-        alpha=config.number("swiglu_alpha") if "swiglu_alpha" in config else dense.alpha,
-    )
+    num_experts, taken = config.count("num_local_experts"), config.count("num_experts_per_tok")
+    if taken > num_experts:
+        raise config.refusal("num_experts_per_tok", f"is {taken}; want at most num_local_experts, {num_experts}")
+    limit, alpha = config.number("swiglu_limit"), config.number("swiglu_alpha")
+    return MlpSpec(activation, intermediate_size, num_experts, taken, limit, alpha)
 
 
 # --- layers
@@ -206,12 +324,7 @@ def _mlp(config: ConfigFile, family: Family) -> MlpSpec:
 def _layers(config: ConfigFile, family: Family) -> tuple[LayerSpec, ...]:
     layer_types = _layer_types(config, family)
     ropes = {
-        layer_type: rope_of(
-            config,
-            layer_type,
-            by_type=family.rope_by_type,
-            old_theta_key=family.sliding_theta_key if layer_type == SLIDING else "rope_theta",
-        )
+        layer_type: rope_of(config, layer_type, by_type=family.rope_by_type)
         for layer_type in dict.fromkeys(layer_types)
         if layer_type == SLIDING or family.rope_on_full
     }
@@ -222,24 +335,21 @@ def _layers(config: ConfigFile, family: Family) -> tuple[LayerSpec, ...]:
 
 def _layer_types(config: ConfigFile, family: Family) -> list[str]:
     num_layers = config.count("num_hidden_layers")
-    implied = [SLIDING if _slides(config, family, index) else FULL for index in range(num_layers)]
     if "layer_types" not in config:
-        return implied
+        return [SLIDING if _slides(config, family, index) else FULL for index in range(num_layers)]
     listed = config.raw("layer_types")
     if not isinstance(listed, list) or len(listed) != num_layers or not set(map(str, listed)) <= {SLIDING, FULL}:
         raise config.refusal("layer_types", f"is {listed!r}; want {num_layers} times {SLIDING} or {FULL}")
-    if family.windowed_from_layer and SLIDING in listed and not config.flag("use_sliding_window", default=False):
+    if SLIDING in listed and not config.flag("use_sliding_window", default=True):
         raise config.refusal("use_sliding_window", "is not true, though layer_types has layers that slide; mend either")
-    if not family.full_every and not family.windowed_from_layer and listed != implied:
-        raise config.refusal("layer_types", f"is not understood for this architecture; want {implied[0]} throughout")
     return listed
 
 
 def _slides(config: ConfigFile, family: Family, index: int) -> bool:
     """Whether a layer slides where the file does not list them."""
-    if family.windowed_from_layer:
-        return config.flag("use_sliding_window", default=False) and index >= config.count("max_window_layers", least=0)
-    full_every = config.count("sliding_window_pattern") if "sliding_window_pattern" in config else family.full_every
+    full_every = config.count("sliding_window_pattern") if config.has("sliding_window_pattern") else family.full_every
     if full_every:
         return (index + 1) % full_every != 0
-    return "sliding_window" in config
+    if "sliding_window" not in config or not config.flag("use_sliding_window", default=True):
+        return False
+    return not config.has("max_window_layers") or index >= config.count("max_window_layers", least=0)

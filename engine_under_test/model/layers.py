@@ -91,7 +91,7 @@ def _yarn(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, 2 * num_pairs - 1)
-    width = high - low if high > low else 0.001  # a step where both bounds fall on one pair
+    width = high - low or 0.001  # a step where both bounds fall on one pair; bounds that are crossed give 0 or 1
     stretched = ((torch.arange(num_pairs, dtype=frequencies.dtype) - low) / width).clamp(0, 1)
     return frequencies / rope.factor * stretched + frequencies * (1 - stretched)
 

@@ -1,65 +1,106 @@
 """How a config.json says how its layers rotate: as transformers 5 writes it, and as older files do."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from engine_under_test.model.config_file import ConfigFile
+from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
 from engine_under_test.model.layers import SCALINGS
 from engine_under_test.model.spec import RopeSpec
 
+# The keys of one object of rope_parameters, and of rope_scaling.  A type passes over those that it does not read.
+READ = frozenset(
+    (
+        *("rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings"),
+        *("attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate"),
+        *("low_freq_factor", "high_freq_factor"),
+    )
+)
+FIXED: Mapping[str, Any] = {"partial_rotary_factor": 1.0}
+UNSCALED: Mapping[str, Any] = {"rope_type": "default"}
 
-def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool, old_theta_key: str) -> RopeSpec:
-    """The rotary embedding of layers of `layer_type`.
 
-    `by_type`: sliding and full layers have one each, and in older files a scaling is that of the full ones alone.
-    `old_theta_key` is where older files keep the base.  Raises CheckpointError.
+def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool) -> RopeSpec:
+    """The rotary embedding of layers of `layer_type`; raises CheckpointError.
+
+    `by_type`: sliding and full layers have one each.
     """
-    if "rope_parameters" in config:
-        parameters = config.inner("rope_parameters")
-        if by_type or layer_type in parameters:
-            parameters = parameters.inner(layer_type)
-        return _scaled(config, parameters, parameters.number("rope_theta"))
-    theta = config.number(old_theta_key)
-    if "rope_scaling" in config and not (by_type and layer_type == "sliding_attention"):
-        return _scaled(config, config.inner("rope_scaling"), theta)
-    return RopeSpec(theta)
-
-
-def _scaled(config: ConfigFile, parameters: ConfigFile, theta: float) -> RopeSpec:
-    for key in ("partial_rotary_factor", "mscale"):
-        if key in parameters and parameters.number(key) != 1.0:
-            raise parameters.refusal(key, "is not understood; only what rotates whole heads, scaled by one factor, is")
-    type_key = "rope_type" if "rope_type" in parameters or "type" not in parameters else "type"
-    rope = RopeSpec(theta, parameters.choice(type_key, SCALINGS))
+    parameters = _parameters_of(config, layer_type) if by_type else _parameters_of_all(config)
+    parameters.refuse_others(READ, FIXED, reader="a rotary embedding")
+    theta_key = "rope_local_base_freq" if layer_type == SLIDING and config.has("rope_local_base_freq") else "rope_theta"
+    theta = parameters.number("rope_theta") if "rope_theta" in parameters else config.number(theta_key)
+    rope = RopeSpec(theta, _rope_type(parameters))
     if rope.rope_type == "default":
         return rope
     rope = rope._replace(factor=parameters.number("factor"))
     if rope.rope_type == "linear":
         return rope
-    rope = rope._replace(original_len=_original_len(config, parameters))
+    rope = rope._replace(original_len=_original_len(config, parameters, by_type=by_type))
     if rope.rope_type == "llama3":
-        low, high = parameters.number("low_freq_factor"), parameters.number("high_freq_factor")
-        if low >= high:
-            raise parameters.refusal("low_freq_factor", f"is {low}; want less than high_freq_factor, {high}")
-        return rope._replace(low_freq_factor=low, high_freq_factor=high)
-    if theta <= 1:
-        raise parameters.refusal("rope_theta", f"is {theta}; want more than 1")
-    return rope._replace(
-        attention_factor=_attention_factor(parameters, rope.factor),
-        beta_fast=parameters.number("beta_fast") if "beta_fast" in parameters else rope.beta_fast,
-        beta_slow=parameters.number("beta_slow") if "beta_slow" in parameters else rope.beta_slow,
-        truncate=parameters.flag("truncate", default=True),
-    )
+        return _llama3(rope, parameters)
+    # transformers looks for `truncate` beside the types, not within one.
+    truncate = True if by_type else parameters.flag("truncate", default=not parameters.has("truncate"))
+    return _yarn(rope, parameters)._replace(truncate=truncate)
 
 
-def _original_len(config: ConfigFile, parameters: ConfigFile) -> int:
-    for place in (config, parameters):
+def _parameters_of_all(config: ConfigFile) -> ConfigFile:
+    """Where both spellings are written, all of the old one counts."""
+    scaling = config.inner("rope_scaling")
+    return scaling if scaling.values else config.inner("rope_parameters")
+
+
+def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
+    """The old spelling is of the full layers alone, and is laid over the new one key by key."""
+    by_type = config.inner("rope_parameters")
+    by_type.refuse_others((SLIDING, FULL), {}, reader="layers of two types")
+    parameters = by_type.with_defaults({SLIDING: UNSCALED, FULL: UNSCALED}).inner(layer_type)
+    scaling = config.inner("rope_scaling")
+    return scaling.with_defaults(parameters.values) if layer_type == FULL and scaling.values else parameters
+
+
+def _rope_type(parameters: ConfigFile) -> str:
+    """The older key is `type`."""
+    named = [key for key in ("rope_type", "type") if key in parameters]
+    types = [parameters.choice(key, SCALINGS) for key in named]
+    if len(set(types)) > 1:
+        raise parameters.refusal("type", f"is {types[1]!r}, and rope_type is {types[0]!r}; want one of them")
+    return types[0] if types else "default"
+
+
+def _original_len(config: ConfigFile, parameters: ConfigFile, *, by_type: bool) -> int:
+    """The length beside rope_parameters counts before the one within, but not where each type has its own."""
+    places = (parameters,) if by_type else (config, parameters)
+    for place in places:
         if "original_max_position_embeddings" in place:
             return place.count("original_max_position_embeddings")
     return config.count("max_position_embeddings")
 
 
+def _llama3(rope: RopeSpec, parameters: ConfigFile) -> RopeSpec:
+    low, high = parameters.number("low_freq_factor"), parameters.number("high_freq_factor")
+    if low >= high:
+        raise parameters.refusal("low_freq_factor", f"is {low}; want less than high_freq_factor, {high}")
+    return rope._replace(low_freq_factor=low, high_freq_factor=high)
+
+
+def _yarn(rope: RopeSpec, parameters: ConfigFile) -> RopeSpec:
+    if rope.theta <= 1:
+        raise parameters.refusal("rope_theta", f"is {rope.theta}; want more than 1")
+    return rope._replace(
+        attention_factor=_attention_factor(parameters, rope.factor),
+        beta_fast=parameters.number("beta_fast") if "beta_fast" in parameters else rope.beta_fast,
+        beta_slow=parameters.number("beta_slow") if "beta_slow" in parameters else rope.beta_slow,
+    )
+
+
 def _attention_factor(parameters: ConfigFile, factor: float) -> float:
-    """Source: arXiv 2309.00071, section 3.4: 0.1 ln(factor) + 1."""
+    """Source: arXiv 2309.00071, section 3.4; the ratio of two scales: DeepSeek-V2, arXiv 2405.04434."""
     if "attention_factor" in parameters:
         return parameters.number("attention_factor")
-    return 0.1 * math.log(factor) + 1.0 if factor > 1.0 else 1.0
+    if "mscale" in parameters and "mscale_all_dim" in parameters:
+        return _scale(factor, parameters.number("mscale")) / _scale(factor, parameters.number("mscale_all_dim"))
+    return _scale(factor, 1.0)
+
+
+def _scale(factor: float, weight: float) -> float:
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0

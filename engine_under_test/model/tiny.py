@@ -1,9 +1,13 @@
-"""Models small enough for a test or for fuzzing, one of each family, with layers that slide and layers that do not."""
+"""Models small enough for a test or for fuzzing, one of each family.
+
+Where the family has both, some layers slide and some do not.
+"""
 
 from typing import Any
 
 from engine_under_test.errors import CheckpointError
-from engine_under_test.model.families import FULL, SLIDING, spec_of
+from engine_under_test.model.config_file import FULL, SLIDING
+from engine_under_test.model.families import spec_of
 from engine_under_test.model.spec import ModelSpec
 
 COMMON: dict[str, Any] = {
@@ -13,17 +17,29 @@ COMMON: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "num_hidden_layers": 3,
-    "layer_types": [SLIDING, FULL, SLIDING],
-    "sliding_window": 8,
     "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
-    "attention_bias": False,
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 24, "hidden_activation": "gelu_pytorch_tanh"}
+ROOT_MEAN_SQUARE = {"rms_norm_eps": 1e-6}
+GATED = {**ROOT_MEAN_SQUARE, "hidden_act": "silu"}
+HYBRID: dict[str, Any] = {"layer_types": [SLIDING, FULL, SLIDING], "sliding_window": 8}
+GEMMA = {
+    **ROOT_MEAN_SQUARE,
+    **HYBRID,
+    "head_dim": 16,
+    "query_pre_attn_scalar": 24,
+    "hidden_activation": "gelu_pytorch_tanh",
+}
+QWEN: dict[str, Any] = {
+    **GATED,
+    "use_sliding_window": True,
+    "layer_types": [FULL, SLIDING, SLIDING],
+    "sliding_window": 8,
+    "max_window_layers": 1,
+}
 YARN = {
     "rope_type": "yarn",
     "rope_theta": 150_000.0,
@@ -32,6 +48,14 @@ YARN = {
     "beta_slow": 1.0,
     "truncate": False,
     "original_max_position_embeddings": 1024,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
 }
 
 
@@ -54,45 +78,32 @@ TINY: dict[str, dict[str, Any]] = {
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
-        "rope_parameters": by_type(sliding_theta=10_000.0, full_theta=1_000_000.0),
         **GEMMA,
+        "rope_parameters": by_type(sliding_theta=10_000.0, full_theta=1_000_000.0),
     },
     "gpt-oss": {
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
-        "hidden_act": "silu",
+        **GATED,
+        **HYBRID,
         "head_dim": 16,
         "attention_bias": True,
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
         "rope_parameters": YARN,
     },
-    "qwen2": {
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "hidden_act": "silu",
-        "use_sliding_window": True,
-        "layer_types": [FULL, SLIDING, SLIDING],
-        "max_window_layers": 1,
-    },
-    "qwen3": {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "hidden_act": "silu",
-        "head_dim": 16,
-        "use_sliding_window": True,
-        "layer_types": [FULL, SLIDING, SLIDING],
-        "max_window_layers": 1,
-    },
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **QWEN},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **QWEN, "head_dim": 16},
     "mistral": {
         "architectures": ["MistralForCausalLM"],
         "model_type": "mistral",
-        "hidden_act": "silu",
-        "layer_types": None,
+        **GATED,
+        "sliding_window": 8,
     },
     "cohere2": {
         "architectures": ["Cohere2ForCausalLM"],
         "model_type": "cohere2",
+        **HYBRID,
         "hidden_act": "silu",
         "layer_norm_eps": 1e-5,
         "logit_scale": 1.0,
@@ -100,8 +111,15 @@ TINY: dict[str, dict[str, Any]] = {
     "olmo3": {
         "architectures": ["Olmo3ForCausalLM"],
         "model_type": "olmo3",
-        "hidden_act": "silu",
+        **GATED,
+        **HYBRID,
         "rope_parameters": by_type(sliding_theta=10_000.0, full_theta=500_000.0),
+    },
+    "llama": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        **GATED,
+        "rope_parameters": LLAMA3,
     },
 }
 
@@ -110,7 +128,7 @@ def tiny_config(family: str, **changes: Any) -> dict[str, Any]:
     """A config.json of `family`, a key of TINY, as transformers would write it, with keys changed."""
     if family not in TINY:
         raise CheckpointError(f"model: {family!r} is not known; want one of {', '.join(TINY)}")
-    return {key: value for key, value in (COMMON | TINY[family] | changes).items() if value is not None}
+    return COMMON | TINY[family] | changes
 
 
 def tiny_spec(family: str, **changes: Any) -> ModelSpec:

@@ -1,9 +1,11 @@
 """Checkpoints with random weights that transformers itself writes, and what it makes of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -18,8 +20,11 @@ DEVIATION = 0.15  # transformers' own 0.02 hardly lets tokens that are far away 
 def oracle(family: str, **changes: Any) -> Any:
     """transformers' model of a tiny config, its weights random and the same each time."""
     values = tiny_config(family, **changes)
-    config = AutoConfig.for_model(values.pop("model_type"), **values)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    return _random_model(AutoConfig.for_model(values.pop("model_type"), **values))
+
+
+def _random_model(config: Any) -> Any:
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -35,9 +40,21 @@ def write_checkpoint(directory: Path, family: str, **changes: Any) -> Any:
     return model
 
 
-def some_tokens(count: int, seed: int = 0) -> torch.Tensor:
+def write_checkpoint_as_is(directory: Path, values: dict[str, Any]) -> Any:
+    """Write a config.json of exactly these values, and weights for the model of transformers, which is returned."""
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    model = _random_model(AutoConfig.from_pretrained(directory))
+    # Parameters are listed once where they are tied.
+    save_file(
+        {name: parameter.detach() for name, parameter in model.named_parameters()}, directory / "model.safetensors"
+    )
+    return model
+
+
+def some_tokens(count: int, seed: int = 0, vocab_size: int = 128) -> torch.Tensor:
     """(count,) int64, none of them a special token of the tiny configs."""
-    return torch.randint(3, 128, (count,), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(3, vocab_size, (count,), generator=torch.Generator().manual_seed(seed))
 
 
 @torch.inference_mode()

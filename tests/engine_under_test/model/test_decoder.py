@@ -9,23 +9,18 @@ from safetensors.torch import load_file, save_file
 
 from engine_under_test.model.attention import attention, visible
 from engine_under_test.model.checkpoint import load_decoder
+from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
-from engine_under_test.model.families import FULL, SLIDING
-from engine_under_test.model.tiny import TINY, by_type, tiny_config, tiny_spec
+from engine_under_test.model.tiny import LLAMA3, TINY, by_type, tiny_config, tiny_spec
 from engine_under_test.model.weights import random_tensors
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint
 
 FLOAT, DOUBLE = torch.float32, torch.float64
 YARN = {"rope_type": "yarn", "rope_theta": 500_000.0, "factor": 8.0, "original_max_position_embeddings": 1024}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
 LINEAR = by_type(sliding_theta=1e4, full_theta=1e6) | {FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
+
+WINDOWED = [family for family, values in TINY.items() if "sliding_window" in values]
+SMOLLM2 = {"hidden_size": 144, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +36,7 @@ def distance_from(model, directory, token_ids):
 
 
 @pytest.mark.parametrize("window", [8, 13])
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", WINDOWED)
 def test_prompt_logits_are_those_of_transformers(tmp_path, family, window):
     """At each of 50 tokens, of which the last ones see a full window and more."""
     model = write_checkpoint(tmp_path, family, sliding_window=window)
@@ -62,6 +57,9 @@ def test_prompt_logits_are_those_of_transformers(tmp_path, family, window):
         pytest.param("mistral", {"sliding_window": None}, id="full-mistral"),
         pytest.param("cohere2", {"attention_bias": True, "logit_scale": 0.0625}, id="biased-cohere2"),
         pytest.param("olmo3", {"layer_types": [FULL, SLIDING, SLIDING]}, id="full-first-olmo3"),
+        pytest.param("llama", {}, id="llama"),
+        pytest.param("llama", {"attention_bias": True, "head_dim": 32, "num_key_value_heads": 1}, id="biased-llama"),
+        pytest.param("llama", SMOLLM2 | {"rope_parameters": {"rope_theta": 1e5}}, id="smollm2"),
     ],
 )
 def test_what_a_config_can_change_changes_as_in_transformers(tmp_path, family, changes):
@@ -83,7 +81,7 @@ def test_prompts_beyond_the_reserved_context_agree_as_well(tmp_path, family):
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", WINDOWED)
 def test_a_window_off_by_one_is_seen(tmp_path, family, off_by):
     """A planted bug: each sliding layer sees one token too many or too few."""
     model = write_checkpoint(tmp_path, family)

@@ -15,7 +15,7 @@ from engine_under_test.disaggregation.payload import window_start
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.handover_events import SetAside, TakenOver
 from engine_under_test.messages import Message
-from engine_under_test.model.families import FULL, SLIDING
+from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.request import Generation

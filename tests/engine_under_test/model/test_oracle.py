@@ -40,18 +40,26 @@ class Told(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """A checkpoint, the window of its sliding layers, and what is told of each prompt."""
+    """A checkpoint, the window of its sliding layers (None: no layer slides), and what is told of each prompt."""
 
     directory: str
-    window: int
+    window: int | None
     told: list[Told]
 
 
-@pytest.fixture(scope="module", params=list(product(TINY, WINDOWS)), ids=lambda value: f"{value[0]}-window-{value[1]}")
+@pytest.fixture(
+    scope="module",
+    params=[
+        (family, window)
+        for family, values in TINY.items()
+        for window in (WINDOWS if "sliding_window" in values else (None,))
+    ],
+    ids=lambda value: f"{value[0]}-window-{value[1]}",
+)
 def oracle(request, tmp_path_factory) -> Oracle:
     family, window = request.param
     directory = tmp_path_factory.mktemp(family)
-    model = write_checkpoint(directory, family, sliding_window=window)
+    model = write_checkpoint(directory, family, **({} if window is None else {"sliding_window": window}))
     return Oracle(str(directory), window, [told_by(model, prompt) for prompt in (*PROMPTS, STRANGER)])
 
 
@@ -133,18 +141,20 @@ def journey(oracle: Oracle, config: EngineConfig) -> Journey:
     way.retract()
     way.run()
     way.submit(len(PROMPTS))
-    windowed = way.engine.memory.pools[-1].name
-    way.squeezed(windowed, lambda: not way.engine.has_work)
+    for pool in way.engine.memory.pools:
+        if pool.window is not None:
+            way.squeezed(pool.name, lambda: not way.engine.has_work)
+    way.run()
     way.submit(0, 1, 2, 3)
     way.run()
     return way
 
 
-def config_of(window: int, page_size: int, chunk_len: int) -> EngineConfig:
+def config_of(window: int | None, page_size: int, chunk_len: int) -> EngineConfig:
     return EngineConfig(
         page_size=page_size,
         full_pages=400 // page_size,
-        swa_pages=400 // page_size,
+        swa_pages=400 // page_size if window else 0,
         sliding_window=window,
         chunk_len=chunk_len,
         max_context_len=256,
@@ -168,9 +178,8 @@ def is_tie(logits: torch.Tensor) -> bool:
 def test_tokens_and_logits_are_those_of_transformers(oracle, page_size, chunk_len):
     way = journey(oracle, config_of(oracle.window, page_size, chunk_len))
 
-    assert (
-        min(way.count(Retracted) + way.count(Paused), way.count(Tombstoned), way.count(Recovered), way.mixed_passes) > 0
-    )
+    assert min(way.count(Retracted) + way.count(Paused), way.mixed_passes) > 0
+    assert oracle.window is None or min(way.count(Tombstoned), way.count(Recovered)) > 0
     assert max(generation.cached_tokens for _, generation in way.served) >= page_size
     for number, generation in way.served:
         told = oracle.told[number]

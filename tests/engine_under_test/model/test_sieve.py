@@ -1,0 +1,103 @@
+"""What transformers and the engine read in one config.json is the same, or the engine refuses it by file and key."""
+
+from dataclasses import fields
+
+import pytest
+from transformers import AutoConfig
+
+from engine_under_test.model.config_file import FULL, SLIDING
+from engine_under_test.model.families import FAMILIES
+from engine_under_test.model.tiny import LLAMA3, YARN, by_type, tiny_config
+from tests.engine_under_test.model.configs import ARCHITECTURES, OWN, USUAL
+from tests.engine_under_test.model.sieve import Outcome, judge, judged_configs
+
+EQUAL, REFUSED = Outcome.EQUAL, Outcome.REFUSED
+SAMPLE = 60  # of each family; 2,000 of all take a few minutes: python -m tests.engine_under_test.model.sieve
+SHORT_YARN = YARN | {"original_max_position_embeddings": 32}
+TWO_SCALES = SHORT_YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+
+
+def full_yarn(**changes):
+    """The full layers of a family whose layer types have a rotary embedding each are stretched."""
+    return by_type(sliding_theta=1e4, full_theta=1e6) | {FULL: SHORT_YARN | changes}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "outcome"),
+    [
+        pytest.param("qwen3", {"rope_parameters": TWO_SCALES}, EQUAL, id="yarn with two scales"),
+        pytest.param("mistral", {"rope_scaling": TWO_SCALES}, EQUAL, id="yarn with two scales, old spelling"),
+        pytest.param("qwen2", {"rope_scaling": LINEAR}, EQUAL, id="both spellings"),
+        pytest.param("gemma3", {"rope_scaling": LINEAR}, EQUAL, id="both spellings by type"),
+        pytest.param("gemma2", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="gemma2 has no pattern"),
+        pytest.param("gpt-oss", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="nor has gpt-oss"),
+        pytest.param("olmo3", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="nor has olmo3"),
+        pytest.param("mistral", {"sliding_window_pattern": 3}, REFUSED, id="nor has mistral"),
+        pytest.param(
+            "olmo3",
+            {"rope_parameters": full_yarn(truncate=True), "original_max_position_embeddings": 4096},
+            EQUAL,
+            id="two original lengths by type",
+        ),
+        pytest.param(
+            "llama",
+            {"rope_parameters": LLAMA3, "original_max_position_embeddings": 4096},
+            EQUAL,
+            id="two original lengths",
+        ),
+        pytest.param("olmo3", {"rope_parameters": full_yarn(truncate=False)}, EQUAL, id="truncate by type, olmo3"),
+        pytest.param("gemma3", {"rope_parameters": full_yarn(truncate=False)}, EQUAL, id="truncate by type, gemma3"),
+        pytest.param("qwen3", {"rope_parameters": SHORT_YARN | {"truncate": None}}, EQUAL, id="truncate of null"),
+        pytest.param(
+            "qwen3",
+            {"rope_parameters": SHORT_YARN | {"beta_fast": 1.0, "beta_slow": 8.0}},
+            EQUAL,
+            id="bounds of yarn that are crossed",
+        ),
+        pytest.param("gpt-oss", {"rope_parameters": None}, EQUAL, id="gpt-oss without a word of its rotary embedding"),
+        pytest.param("olmo3", {"rope_parameters": None, "rope_theta": 1e4}, REFUSED, id="base of full layers alone"),
+        pytest.param(
+            "gemma3",
+            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 8.0}},
+            REFUSED,
+            id="older spelling of a type that transformers overlooks",
+        ),
+        pytest.param(
+            "mistral", {"layer_types": [SLIDING, FULL, SLIDING], "head_dim": 16}, EQUAL, id="mistral with layer types"
+        ),
+        pytest.param("gpt-oss", {"num_experts": 2}, REFUSED, id="number of experts by another name"),
+        pytest.param("qwen3", {"is_causal": False}, REFUSED, id="bidirectional"),
+        pytest.param("llama", {"model_type": "qwen3"}, REFUSED, id="type of another architecture"),
+    ],
+)
+def test_config_that_is_easily_misread_is_equal_or_refused(tmp_path, family, changes, outcome):
+    judged = judge(tiny_config(family) | changes, tmp_path)
+
+    assert (judged.outcome, judged.reason * (judged.outcome is Outcome.DIFFERENT)) == (outcome, "")
+
+
+@pytest.mark.parametrize("model_type", OWN)
+def test_config_drawn_at_random_is_equal_or_refused(model_type):
+    judged = list(judged_configs(SAMPLE, seed=18, model_types=[model_type]))
+
+    different = [f"{one.reason}: {one.values}" for one in judged if one.outcome is Outcome.DIFFERENT]
+    num_equal = [one.outcome for one in judged].count(EQUAL)
+    assert different == []
+    assert num_equal >= SAMPLE // 3
+
+
+@pytest.mark.parametrize("model_type", OWN)
+def test_every_key_of_the_configuration_class_is_drawn(model_type):
+    by_shape = {"architectures", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"}
+    elsewhere = {"rope_parameters", "layer_types"}
+
+    of_class = {field.name for field in fields(type(AutoConfig.for_model(model_type)))}
+
+    assert of_class - by_shape - elsewhere - set(USUAL) - set(OWN[model_type]) == set()
+
+
+def test_every_family_is_drawn():
+    assert {ARCHITECTURES[model_type]: model_type for model_type in OWN} == {
+        architecture: family.model_type for architecture, family in FAMILIES.items()
+    }
