@@ -38,14 +38,12 @@ class ConfigFile:
     def refuse_others(self, read: Container[str], fixed: Mapping[str, Any], *, reader: str) -> None:
         """Refuse a key that is neither in `read` nor in `fixed`, and a key in `fixed` with another value.
 
-        A null is never refused.  `reader` is named in the message.
+        Null says nothing, but of a flag it says false.  `reader` is named in the message.
         """
         for key, value in self.values.items():
-            if value is None or (key in fixed and value == fixed[key]):
-                continue
-            if key in fixed:
+            if key in fixed and value != fixed[key] and (value is not None or fixed[key] is True):
                 raise self.refusal(key, f"is {value!r}, which is not understood for {reader}; want {fixed[key]!r}")
-            if key not in read:
+            if key not in fixed and key not in read and value is not None:
                 raise self.refusal(key, f"is not understood for {reader}; remove it if the model does not depend on it")
 
     def refusal(self, key: str, problem: str) -> CheckpointError:

@@ -25,7 +25,7 @@ HARMLESS = frozenset(
     (
         # The file's own history, and its author's tools.
         *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "unsloth_version", "unsloth_fixed"),
-        "transformers.js_config",
+        *("transformers.js_config", "tokenizer_class"),
         # Training.
         *("initializer_range", "attention_dropout", "pretraining_tp", "router_aux_loss_coef", "output_router_logits"),
         # Heads for classification.
@@ -167,7 +167,7 @@ FAMILIES = {
         has_sinks=True,
         has_experts=True,
     ),
-    "Qwen2ForCausalLM": Family("qwen2", QWEN, qkv_bias=True, output_bias=False),
+    "Qwen2ForCausalLM": Family("qwen2", QWEN, fixed={"use_mrope": False}, qkv_bias=True, output_bias=False),
     "Qwen3ForCausalLM": Family("qwen3", QWEN | {"head_dim": 128, "attention_bias": False}, qk_norm=QKNorm.HEAD),
     "MistralForCausalLM": Family(
         "mistral",

@@ -146,7 +146,7 @@ UNUSUAL: dict[str, list[Any]] = {
     "num_local_experts": [4],
     "swiglu_limit": [None, 1.0],
     "tie_word_embeddings": [None],
-    "is_causal": [True, False],
+    "is_causal": [True, False, None],
     "chunk_size_feed_forward": [8],
     "per_layer_config": [{"0": {"sliding_window": 3}}],
     "quantization_config": [{"quant_method": "mxfp4"}],

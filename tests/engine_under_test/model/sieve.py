@@ -25,6 +25,7 @@ from transformers.utils import logging
 from engine_under_test.errors import CheckpointError
 from engine_under_test.model.checkpoint import load_decoder, read_spec
 from engine_under_test.model.decoder import dense_logits
+from engine_under_test.model.spec import ModelSpec
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint_as_is
 from tests.engine_under_test.model.configs import OWN, drawn_config
 
@@ -66,15 +67,16 @@ def judge(values: dict[str, Any], directory: Path) -> Judged:
     """Compare both on a checkpoint of random weights that is written to `directory`."""
     token_ids = some_tokens(NUM_TOKENS, vocab_size=96)
     try:
-        expected = oracle_logits(write_checkpoint_as_is(directory, values), token_ids)
+        model = write_checkpoint_as_is(directory, values)
+        expected = oracle_logits(model, token_ids)
         oracle_refusal = "" if expected.isfinite().all() else "logits are not finite"
     except ORACLE_REFUSALS as error:
         oracle_refusal = f"{type(error).__name__}: {error}"
     try:
+        spec = read_spec(directory)
         if oracle_refusal:
-            read_spec(directory)  # there may be no weights
             return Judged(values, Outcome.NO_ORACLE, oracle_refusal)
-        difference = _difference(_logits(directory, token_ids), expected)
+        difference = _unseen_difference(spec, model) or _difference(_logits(directory, token_ids), expected)
         return Judged(values, Outcome.DIFFERENT if difference else Outcome.EQUAL, difference)
     except CheckpointError as refusal:
         if not REFUSAL.fullmatch(str(refusal).removeprefix(f"{directory}/")):
@@ -87,6 +89,16 @@ def judge(values: dict[str, Any], directory: Path) -> Judged:
 @torch.inference_mode()
 def _logits(directory: Path, token_ids: torch.Tensor) -> torch.Tensor:
     return dense_logits(load_decoder(directory, dtype=torch.float32, device=CPU), token_ids)
+
+
+def _unseen_difference(spec: ModelSpec, model: Any) -> str:
+    """What no logits of so few tokens show: the end tokens, and a window that none of them leaves."""
+    ends, window = model.generation_config.eos_token_id, getattr(model.config, "sliding_window", None)
+    if spec.eos_token_ids != tuple(ends if isinstance(ends, list) else [ends] * (ends is not None)):
+        return f"end tokens: {spec.eos_token_ids}, of transformers {ends}"
+    if spec.sliding_window not in (None, window):
+        return f"window: {spec.sliding_window}, of transformers {window}"
+    return ""
 
 
 def _difference(logits: torch.Tensor, expected: torch.Tensor) -> str:

@@ -3,12 +3,24 @@
 import math
 
 import pytest
+from transformers import AutoConfig
 
 from engine_under_test.errors import CheckpointError
 from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.model.families import spec_of
 from engine_under_test.model.spec import LayerSpec, RopeSpec
 from engine_under_test.model.tiny import tiny_config, tiny_spec
+from tests.engine_under_test.model.published import PUBLISHED
+
+
+@pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in PUBLISHED.items()])
+def test_published_config_is_the_one_that_transformers_writes_of_it(values):
+    """Beside its own keys it has those of every configuration class then, and no old spelling."""
+    written_again = AutoConfig.for_model(**values).to_dict()
+
+    assert "rope_parameters" in written_again
+    assert spec_of(values) == spec_of(written_again)
+
 
 # --- configurations of other times
 

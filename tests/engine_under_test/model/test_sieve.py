@@ -55,11 +55,16 @@ def full_yarn(**changes):
             EQUAL,
             id="bounds of yarn that are crossed",
         ),
-        pytest.param("gpt-oss", {"rope_parameters": None}, EQUAL, id="gpt-oss without a word of its rotary embedding"),
+        pytest.param("gpt-oss", {"rope_parameters": None, "rope_theta": 1e4}, EQUAL, id="yarn of gpt-oss by default"),
         pytest.param("olmo3", {"rope_parameters": None, "rope_theta": 1e4}, REFUSED, id="base of full layers alone"),
         pytest.param(
             "gemma3",
-            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 8.0}},
+            {
+                "rope_parameters": None,
+                "rope_theta": 1e6,
+                "rope_local_base_freq": 1e4,
+                "rope_scaling": {"type": "linear", "factor": 8.0},
+            },
             REFUSED,
             id="older spelling of a type that transformers overlooks",
         ),
@@ -68,6 +73,7 @@ def full_yarn(**changes):
         ),
         pytest.param("gpt-oss", {"num_experts": 2}, REFUSED, id="number of experts by another name"),
         pytest.param("qwen3", {"is_causal": False}, REFUSED, id="bidirectional"),
+        pytest.param("qwen3", {"is_causal": None}, REFUSED, id="bidirectional by null"),
         pytest.param("llama", {"model_type": "qwen3"}, REFUSED, id="type of another architecture"),
     ],
 )
