@@ -1,5 +1,6 @@
 """What happens while a command runs, as JSON lines in a file."""
 
+import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import msgspec
 import typer
 
 from engine_under_test import units
+from harness.commands.console import ERR
 from harness.driver import Driver
 from harness.errors import UsageError
 from invariants import view
@@ -19,7 +21,7 @@ EventsOption = Annotated[Path | None, typer.Option("--events", help="write what 
 
 
 class EventLines:
-    """Lines of JSON, each with an `event`, written as they come; nowhere without a file."""
+    """Lines of JSON, each with an `event`, written as they come; nowhere without a file, or once it is full."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
@@ -29,9 +31,14 @@ class EventLines:
         return self._file is not None
 
     def write(self, event: str, **fields: Any) -> None:
-        if self._file is not None:
-            self._file.write(msgspec.json.encode({"event": event, **fields}, enc_hook=_plain) + b"\n")
-            self._file.flush()
+        if self._file is None:
+            return
+        line = msgspec.json.encode({"event": event, **fields}, enc_hook=_plain) + b"\n"
+        try:
+            os.write(self._file.fileno(), line)
+        except OSError as error:
+            ERR.print(f"--events: no further lines: {error.strerror}", markup=False)
+            self._file = None
 
     def write_transition(self, driver: Driver, change: Transition) -> None:
         """Every event of a transition, with the op that it is of, its engine and that engine's step."""

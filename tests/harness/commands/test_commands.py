@@ -305,6 +305,14 @@ def test_the_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
     assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_place")
 
 
+def test_full_disk_under_the_events_costs_the_events_alone(failing, tmp_path):
+    run = swarden("replay", failing, "--events", "/dev/full", cwd=tmp_path)
+
+    assert run.returncode == 1
+    assert run.stdout.startswith(f"FAILED {failing}")
+    assert run.stderr == "--events: no further lines: No space left on device\n"
+
+
 def test_a_replay_that_meets_another_state_exits_with_four(failing, tmp_path):
     """The same build, and yet another digest: nothing it says can be believed."""
     log = OpLog.load(failing)
