@@ -1,5 +1,6 @@
 """swarden mutants sample: a seeded sample of small changes of the engine's code, and what random traffic misses."""
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -51,11 +52,12 @@ def sample(
 
 
 def _generator() -> ModuleType:
-    """What needs a package that nothing else needs; raises UsageError where it is not installed."""
+    """The module that needs cosmic-ray; raises UsageError if that is not installed."""
     try:
         return import_module("harness.mutation.generate")
     except ModuleNotFoundError as error:
-        raise UsageError(f"mutants sample: no module {error.name}; install swarden[mutation]") from error
+        install = f"{sys.executable} -m pip install 'swarden[mutation]'"
+        raise UsageError(f"mutants sample: {error.name} is not installed; run {install}") from error
 
 
 def _line(tried: Tried) -> str:

@@ -8,10 +8,14 @@ from pathlib import Path
 SAMPLE = ("mutants", "sample", "engine_under_test/pools", "--count", "2", "--runs", "1", "--seconds", "1", "--json")
 
 
-def swarden(*arguments, cwd):
+RUN = "from harness.cli import main; main()"
+RUN_WITHOUT_COSMIC_RAY = f"import sys; sys.modules['cosmic_ray'] = None; {RUN}"
+
+
+def swarden(*arguments, cwd, code=RUN):
     """Run the command as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "from harness.cli import main; main()", *arguments],
+        [sys.executable, "-c", code, *arguments],
         cwd=cwd,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -32,3 +36,13 @@ def test_a_sample_is_told_and_need_not_be_tried_again(tmp_path):
     assert told["mutations"] == told["killed"] + told["survived"] + told["equivalent"] == 2
     assert "2 of 2: " in first.stderr
     assert "of 2: " not in second.stderr
+
+
+def test_a_sample_without_cosmic_ray_names_the_extra_to_install(tmp_path):
+    run = swarden(*SAMPLE, cwd=tmp_path, code=RUN_WITHOUT_COSMIC_RAY)
+
+    [line] = run.stderr.splitlines()
+    assert (run.returncode, run.stdout) == (2, "")
+    assert line.startswith("swarden: mutants sample: cosmic_ray")
+    assert line.endswith(f"{sys.executable} -m pip install 'swarden[mutation]'")
+    assert list(tmp_path.iterdir()) == []
