@@ -2,27 +2,41 @@
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 BIN := .venv/bin
-STAMP := .venv/.swarden-installed
+RUNTIME := .venv/.swarden-runtime
+TOOLS := .venv/.swarden-tools
+PIP := $(BIN)/pip --disable-pip-version-check install -q --no-compile
+LOCKED := $(PIP) --no-deps --require-hashes --requirement
 
 # What the cost of tracing would spoil: the harness, its searches, and whole journeys of models, which are not about lines.
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
-.PHONY: setup fuzz test lint format
+.PHONY: setup fuzz test lint format lock
 
-setup: $(STAMP)
+setup: $(TOOLS)
 
-$(STAMP): pyproject.toml requirements.lock
+# Only what a campaign imports is compiled, when it is first imported: a fifth of what is installed.
+$(RUNTIME): pyproject.toml requirements.lock
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "swarden needs Python 3.11 or newer, found '$(PYTHON)': run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	"$(PYTHON)" -m venv .venv
-	$(BIN)/pip install -q --constraint requirements.lock "$$(grep '^torch==' requirements.lock)"
-	$(BIN)/pip install -q --requirement requirements.lock
-	$(BIN)/pip install -q --no-deps --no-build-isolation --editable .
+	  { echo "swarden needs Python 3.11 or newer, found '$(PYTHON)': add PYTHON=/path/to/python3.11 to make" >&2; exit 1; }
+	@echo "swarden: setting up .venv, once: $$(grep -c == requirements.lock) packages," \
+	  "0.9 GB (more if torch is a CUDA build), a minute or more"
+	@"$(PYTHON)" -m venv .venv
+	@grep -v '^torch==' requirements.lock | $(LOCKED) /dev/stdin
+	@echo "swarden: installing torch, the largest of them"
+	@$(PIP) "$$(grep '^torch==' requirements.lock)"
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-fuzz: setup
-	$(BIN)/swarden fuzz
+# Everything is compiled: tests start many processes, and a warning that Python gives while it compiles would fail a test.
+$(TOOLS): $(RUNTIME) tests/requirements.lock
+	@echo "swarden: adding what the tests need, once: $$(grep -c == tests/requirements.lock) packages, 0.4 GB, a minute or more"
+	@$(LOCKED) tests/requirements.lock
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true # some packages carry files for a newer Python
+	@touch $@
+
+fuzz: $(RUNTIME)
+	@$(BIN)/swarden fuzz
 
 # One thread a process: on tensors this small, more are slower.
 test: export OMP_NUM_THREADS = 1
@@ -33,11 +47,25 @@ test: lint
 	$(BIN)/coverage report
 	$(if $(UNMEASURED),$(BIN)/pytest -n auto $(UNMEASURED))
 
-lint: setup
+lint: $(TOOLS)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: setup
+format: $(TOOLS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Both locks anew: UV=/path/to/uv, and UPGRADE=--upgrade for newer versions.  Left out is what comes with a CUDA build
+# of torch, because the index decides about that, and what cosmic-ray needs for other things than its operators.
+UV ?= uv
+LEFT_OUT := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 \
+  triton aiohttp anybadge decorator exit-codes gitpython sqlalchemy toml yattag
+COMPILE = printf '%s\n' $(LEFT_OUT) | $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) --excludes /dev/stdin pyproject.toml
+
+lock:
+	head="$$(sed '/^torch==/q' requirements.lock)" && $(COMPILE) --no-emit-package torch --output-file requirements.lock && \
+	  { echo "$$head"; cat requirements.lock; } > requirements.new && mv requirements.new requirements.lock
+	$(COMPILE) --extra test --constraints requirements.lock --output-file tests/requirements.lock \
+	  $$(sed -n 's/^\([^ =#]*\)==.*/--no-emit-package \1/p' requirements.lock)
