@@ -10,7 +10,7 @@ from harness.hunt import hunt
 from harness.kill_matrix import matrix_of, page
 from harness.mutants.catalog import BY_ID, CATALOG
 from harness.oplog import OpLog
-from harness.replay import run_log
+from harness.replay import Verdict, replay, run_log
 from harness.verdict import told_by
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,15 @@ def test_each_mutant_is_caught_by_its_own_op_log(mutant):
 
     assert log.header.mutant == mutant.id
     assert set(told_by(mutant, log)) & set(mutant.caught_by)
+
+
+@pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
+def test_op_log_of_each_mutant_fails_with_its_own_fingerprint(mutant):
+    """CHANGED would say that the kept case shows something else by now."""
+    log = log_of(mutant)
+
+    assert log.header.expected is not None
+    assert replay(log).verdict is Verdict.FAILED
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
