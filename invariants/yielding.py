@@ -25,7 +25,7 @@ from invariants.passes import Standing, Stock
 from invariants.planning import RUNNING, rivalry
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RecordView, RequestView, Snapshot
 from invariants.windows import kept_len, window_frontier
-from invariants.wording import node_name, request_name
+from invariants.wording import node_name, request_name, units_of
 
 OUT_OF_MEMORY = "out of memory"
 FORWARD_FAILED = "forward failed"
@@ -319,4 +319,4 @@ def _remains(snapshot: Snapshot, request_id: int, what: str) -> Evidence:
     for pool in snapshot.pools:
         units = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
         if units:
-            yield str(owner), f"{what}, yet it owns {pool.name} {pool.unit}s {units}"
+            yield str(owner), f"{what}, yet it owns {units_of(pool, units)}"

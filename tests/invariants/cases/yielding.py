@@ -239,9 +239,9 @@ CASES = [
         "keeps-everything",
         during(RETRACTED),
         ("request r1", "retracted, yet it has a record in row 1"),
-        ("request r1", "retracted, yet it owns full pages [7, 8]"),
-        ("request r1", "retracted, yet it owns swa pages [5, 6]"),
-        ("request r1", "retracted, yet it owns rows rows [1]"),
+        ("request r1", "retracted, yet it owns full pages 7, 8"),
+        ("request r1", "retracted, yet it owns swa pages 5, 6"),
+        ("request r1", "retracted, yet it owns rows row 1"),
     ),
     healthy(finished_requests_hold_nothing, during(Finished(1, "stop"), requests=(), **NOTHING_OF_R1)),
     broken(
@@ -254,7 +254,7 @@ CASES = [
         finished_requests_hold_nothing,
         "keeps-its-row",
         during(Finished(1, "stop"), requests=(), records=(), pools=NOTHING_OF_R1["pools"][:2] + AFTER.pools[2:]),
-        ("request r1", "finished, yet it owns rows rows [1]"),
+        ("request r1", "finished, yet it owns rows row 1"),
     ),
     healthy(
         only_who_cannot_go_on_runs_out_of_memory,
