@@ -18,25 +18,39 @@ STUCK = "stuck/drain"
 
 
 class Moment(NamedTuple):
-    """What happened in one transition of one system, up to engine step `step`."""
+    """What happened in one transition of one system, up to engine step `step`.
+
+    `origins` has a place in the engine's code for each of the first events; () unless the run is traced.
+    """
 
     system: int
     step: int
     events: Sequence[NamedTuple]
+    origins: Sequence[str] = ()
+
+
+@dataclass
+class History:
+    """The transitions of a run; `system` is the one that acts now, or acted last."""
+
+    moments: list[Moment] = field(default_factory=list)
+    system: int = 0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong first: its fingerprints, the op at which it did, and the evidence.
+    """The first failure of a run: its fingerprints, the op and the engine that failed, and the evidence.
 
-    `error` is set where the engine gave up by itself, or was stuck; there is no transition then.
+    `error` is set where the engine raised, or was stuck. `transition` then ends in the state before it.
+    `history` has the transitions of all engines, of one that raised with the events up to there.
     """
 
     fingerprints: tuple[str, ...]
     op_index: int
+    engine: int
+    transition: Transition
+    history: Sequence[Moment]
     violations: Sequence[Violation] = ()
-    transition: Transition | None = None
-    history: Sequence[Moment] = ()
     error: Exception | None = None
 
     @property
@@ -87,7 +101,7 @@ class Driver:
         self._keep_history = keep_history
         self._tell = tell
         self._last = [system.capture() for system in systems]
-        self._history: list[Moment] = []
+        self._history = History()
 
     def snapshot(self, system: int = 0) -> Snapshot:
         """The state that was captured last."""
@@ -96,26 +110,27 @@ class Driver:
     @property
     def moved(self) -> int:
         """The system that the last transition was of."""
-        return self._history[-1].system if self._history else 0
+        return self._history.moments[-1].system if self._history.moments else 0
 
     def apply(self, op: Op) -> None:
         """Do one op, and check what came of it; the op is noted before it is done."""
         if self.failure is not None:
             return
         self.ops.append(op)
-        system = op.engine % len(self.systems)
+        system = self._history.system = op.engine % len(self.systems)
         try:
             worked = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
         except Exception as error:  # whatever an engine raises is a finding, and ends the run
-            self._fail(fingerprint_of_error(error), error)
+            self._fail(error)
             return
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not worked
         if self._keep_history is not None and self.failure is None:
-            del self.ops[: -self._keep_history], self._history[: -self._keep_history]
+            del self.ops[: -self._keep_history], self._history.moments[: -self._keep_history]
         if self._keep_digests and self.failure is None:
             moved = self._last if isinstance(op, Drain) else self._last[system : system + 1]
-            self.digests.append(digest(moved, self._history[-1].events if self._history else ()))
+            moments = self._history.moments
+            self.digests.append(digest(moved, moments[-1].events if moments else ()))
 
     def _repeat(self, system: int, op: Op) -> bool:
         worked = False
@@ -127,6 +142,7 @@ class Driver:
     def _advance(self, index: int, op: Op) -> bool:
         """One step, or one op that is not steps; looked at when it is its turn."""
         system = self.systems[index]
+        self._history.system = index
         is_step = isinstance(op, Step)
         self.counts.engine_steps += is_step
         if self._check_every > 1 and (not is_step or self.counts.engine_steps % self._check_every):
@@ -145,6 +161,7 @@ class Driver:
     def _transition(self, index: int, act: Callable[[], None], when: When) -> None:
         """Before, events, after, and what the invariants say of it."""
         system = self.systems[index]
+        self._history.system = index
         before = self._last[index] if self._check_every == 1 else system.capture()
         act()
         events = system.take_events()
@@ -162,17 +179,23 @@ class Driver:
 
     def _is_judged(self, index: int) -> bool:
         """Was the state before found right?  Of several engines only the one that was moved last is asked for."""
-        return bool(self._history) and self._history[-1].system == index
+        return bool(self._history.moments) and self.moved == index
 
     def _judge(self, index: int, change: Transition) -> None:
-        self._history.append(Moment(index, change.after.step, change.events))
+        origins = self.systems[index].log.origins
+        self._history.moments.append(Moment(index, change.after.step, change.events, origins))
         if self._tell is not None:
             self._tell(change)
         self.watch.look(change)
         violations = check(change, self.counts.tally)
         if violations:
             self.failure = Failure(
-                tuple(fingerprints(violations)), self.counts.ops.total(), violations, change, self._history
+                fingerprints=tuple(fingerprints(violations)),
+                op_index=self.counts.ops.total(),
+                engine=index,
+                transition=change,
+                history=self._history.moments,
+                violations=violations,
             )
 
     def _drain(self) -> bool:
@@ -185,6 +208,7 @@ class Driver:
         bound = left = max(system.drain_bound for system in self.systems)
         while self.failure is None and (busy := [index for index, one in enumerate(self.systems) if one.has_work]):
             if not left:
+                self._history.system = busy[0]
                 raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
             left -= 1
             for index in busy:
@@ -195,6 +219,17 @@ class Driver:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True
 
-    def _fail(self, fingerprint: str, error: Exception) -> None:
-        name = STUCK if isinstance(error, DrainStuck) else fingerprint
-        self.failure = Failure((name,), self.counts.ops.total(), history=self._history, error=error)
+    def _fail(self, error: Exception) -> None:
+        """The engine that acts raised: what it did since the last look is all that is known of the step."""
+        index, moments = self._history.system, self._history.moments
+        system, last = self.systems[index], self._last[index]
+        events = system.take_events()
+        moments.append(Moment(index, last.step + 1, events, system.log.origins))
+        self.failure = Failure(
+            fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error),),
+            op_index=self.counts.ops.total(),
+            engine=index,
+            transition=Transition(last, events, last, When.OP, system.reference),
+            history=moments,
+            error=error,
+        )

@@ -41,7 +41,7 @@ def fingerprint_of_error(error: BaseException, package: str = ENGINE_PACKAGE) ->
     As in `AccountingError/pools.ledger.Ledger.free`.
     """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    own = [frame for frame in frames if _module(frame).split(".")[0] == package]
+    own = [frame for frame in frames if module_of(frame).split(".")[0] == package]
     where = [_function(frame).removeprefix(f"{package}.") for frame in (own or frames)[-1:]]
     return "/".join([type(error).__name__, *where])
 
@@ -70,9 +70,9 @@ def _letter(kind: str) -> str:
     return kind[0] if kind[0] != NODE_LETTER else ""
 
 
-def _module(frame: FrameType) -> str:
+def module_of(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
 def _function(frame: FrameType) -> str:
-    return f"{_module(frame)}.{NESTED.sub('', frame.f_code.co_qualname)}"
+    return f"{module_of(frame)}.{NESTED.sub('', frame.f_code.co_qualname)}"

@@ -22,7 +22,7 @@ def failure_text(failure: Failure, path: Path | None = None) -> str:
     """The whole story of a failure; `path` is the op-log that replays it."""
     lines = [f"engine error: {type(failure.error).__name__}: {failure.error}"] if failure.error else []
     if failure.violations:
-        pools = failure.transition.after.pools if failure.transition else ()
+        pools = failure.transition.after.pools
         lines.append(story(failure.violations, failure.history, pools))
     if path is not None:
         lines.append(f"replay: swarden replay {path}")

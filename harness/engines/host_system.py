@@ -15,9 +15,10 @@ from fakes.faults import FaultPlan
 from fakes.host import UnsteadyHostStore
 from harness.engines.capture import claims_of, limits_of
 from harness.engines.copies import CopyInspector
+from harness.engines.event_log import EventLog
 from harness.engines.memory_walk import MemoryWalk
 from harness.engines.neighbour import Neighbour
-from harness.engines.swarden import EventLog
+from harness.engines.swarden import judged
 from harness.engines.tiered_cache import TieredCache
 from harness.ops import Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
 from harness.recipes import Prompts
@@ -44,14 +45,14 @@ class HostSystem:
             full_pages, swa_pages = config.full_pages, config.swa_pages
             config = replace(config, prefix_sharing=True, host_full_pages=full_pages, host_swa_pages=swa_pages)
         self._config = config
-        self._log = EventLog()
+        self.log = EventLog(judged)
         self._faults = FaultPlan(
             [fault for fault in FAULTS if fault.startswith("host.")],
-            tell=lambda fault: self._log.tell(seen.Fired(fault)),
+            tell=lambda fault: self.log.tell(seen.Fired(fault)),
         )
         store = UnsteadyHostStore(HostCopier(), self._faults)
-        self._tiered = TieredCache.for_config(config, store, self._log)
-        self._log.also(CopyInspector(self._tiered.memory, self._log.tell))
+        self._tiered = TieredCache.for_config(config, store, self.log)
+        self.log.also(CopyInspector(self._tiered.memory, self.log.tell))
         self._neighbour = Neighbour(self._tiered.memory)
         self._walk = MemoryWalk(self._tiered.memory, self._tiered.cache.tree)
         self._readers: dict[int, LockReceipt] = {}
@@ -127,7 +128,7 @@ class HostSystem:
         )
 
     def take_events(self) -> list[NamedTuple]:
-        return self._log.take()
+        return self.log.take()
 
     def _insert(self, op: Insert) -> bool:
         """What a request does: it computes what is not on the device, and publishes it."""
@@ -178,7 +179,7 @@ class HostSystem:
         self._readers[self._num_ops] = self._tiered.cache.lock(match)
         self._tiered.tier.found(self._readers[self._num_ops].node)
         for pool, (expected, found) in self._tiered.read(match, tokens, op.namespace).items():
-            self._log.tell(seen.Modelled(f"{pool} of reader {self._num_ops}", expected, found))
+            self.log.tell(seen.Modelled(f"{pool} of reader {self._num_ops}", expected, found))
         return True
 
     def _unlock(self, op: Unlock) -> bool:

@@ -10,8 +10,9 @@ from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import Owner, request_owner
 from harness.engines.capture import MILLION, limits_of
+from harness.engines.event_log import EventLog
 from harness.engines.neighbour import PRESSURE, Neighbour
-from harness.engines.swarden import EventLog
+from harness.engines.swarden import judged
 from harness.machines.ledger_model import ALL, PARTS, REST, WINDOWED, LedgerModel
 from harness.ops import Complete, Free, Give, Op, Pressure, Take, TakeOver, name_of
 from invariants import view
@@ -36,8 +37,8 @@ class LedgerSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self._log = EventLog()
-        self._memory = KVMemory.for_config(config, self._log)
+        self.log = EventLog(judged)
+        self._memory = KVMemory.for_config(config, self.log)
         self._neighbour = Neighbour(self._memory)
         self._model = LedgerModel(config)
         self._handles: dict[Owner, list[int]] = {request_owner(n): [] for n in range(1, NUM_OWNERS + 1)}
@@ -93,7 +94,7 @@ class LedgerSystem:
         )
 
     def take_events(self) -> list[NamedTuple]:
-        events = self._log.take() + self._modelled
+        events = self.log.take() + self._modelled
         self._modelled = []
         return events
 
@@ -188,7 +189,7 @@ class LedgerSystem:
         if not launches:
             return False
         self._memory.complete(min(launches))
-        self._log.notice(Completed(min(launches)))
+        self.log.notice(Completed(min(launches)))
         self._model.complete(min(launches))
         return True
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from fakes.faults import FaultPlan
+from harness.engines.event_log import EventLog
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
@@ -54,12 +55,14 @@ class EnginePort(Protocol):
     `faults` knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
     is the harness's own; each firing is told among the engine's events.  `sessions` is None for an engine without any,
     `drafts` for one that does not guess, or whose guesses nobody can choose.
+    `log` keeps the events until they are taken.
     """
 
     pool_names: Sequence[str]
     faults: FaultPlan
     sessions: SessionPort | None
     drafts: DraftPort | None
+    log: EventLog
 
     def reference(self) -> Reference:
         """What can be foretold of this engine's outputs, before anybody has asked for any."""

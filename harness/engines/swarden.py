@@ -1,6 +1,6 @@
 """The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from fakes.unsteady import UnsteadyForward
 from harness.engines.capture import EngineCapture, awaits_another
 from harness.engines.compared_forward import ComparedForward
 from harness.engines.copies import CopyInspector
+from harness.engines.event_log import EventLog
 from harness.engines.models import tiny_model
 from harness.engines.neighbour import Neighbour
 from harness.engines.oracle import Oracle
@@ -116,27 +117,10 @@ def translated(event: tuple[object, ...]) -> NamedTuple:
     return tuple.__new__(TRANSLATION[type(event)], event)
 
 
-class EventLog:
-    """The observer: keeps what it hears until somebody takes it, translated."""
-
-    def __init__(self) -> None:
-        self._heard: list[NamedTuple] = []
-        self.notice: Callable[[NamedTuple], None] = self._heard.append
-        self.tell = self._heard.append
-
-    def also(self, listener: CopyInspector) -> None:
-        """Let somebody else hear everything too, right after it was kept."""
-
-        def notice(event: NamedTuple) -> None:
-            self.tell(event)
-            listener.notice(event)
-
-        self.notice = notice
-
-    def take(self) -> list[NamedTuple]:
-        taken = [translated(event) for event in self._heard if type(event) not in NOT_JUDGED]
-        self._heard.clear()
-        return taken
+def judged(event: tuple[object, ...]) -> "NamedTuple | None":
+    """An event of the engine as the invariants judge it; None where they do not."""
+    kind = type(event)
+    return None if kind in NOT_JUDGED else tuple.__new__(TRANSLATION[kind], event)
 
 
 class ReferenceModel:
@@ -167,17 +151,17 @@ class SwardenEngine:
     """
 
     def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
-        self._events = EventLog()
+        self.log = EventLog(judged)
         self.drafts: DraftPort | None = None
         known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
-        self.faults = FaultPlan(known, tell=lambda fault: self._events.notice(seen.Fired(fault)))
+        self.faults = FaultPlan(known, tell=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
-        steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self._events.notice)
+        steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self.log.notice)
         ports = Ports(
             UnsteadyForward(steady, self.faults),
             self._clock,
-            self._events,
+            self.log,
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
             self._proposer(config) if config.draft_tokens and not model else None,
@@ -185,7 +169,7 @@ class SwardenEngine:
         )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         if self._engine.memory.host is not None:
-            self._events.also(CopyInspector(self._engine.memory, self._events.tell))
+            self.log.also(CopyInspector(self._engine.memory, self.log.tell))
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
@@ -250,7 +234,7 @@ class SwardenEngine:
         return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
 
     def take_events(self) -> list[NamedTuple]:
-        return self._events.take()
+        return self.log.take()
 
     def _proposer(self, config: EngineConfig) -> ScriptedProposer:
         """Guesses as the op-log says, so that any overshoot can be drawn."""
@@ -262,4 +246,4 @@ class SwardenEngine:
     def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:
         model = tiny_model(name, config)
         forward = ModelForward(model.decoder)
-        return ComparedForward(forward, model.without_cache, self._events.notice)
+        return ComparedForward(forward, model.without_cache, self.log.notice)

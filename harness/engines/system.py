@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from fakes.client import FakeClient
+from harness.engines.event_log import EventLog
 from harness.engines.port import EnginePort, Streamed, Submission
 from harness.engines.talks import Talks
 from harness.ops import (
@@ -42,6 +43,9 @@ class System(Protocol):
 
     reference: Reference
     steps_without_forward: int
+
+    @property
+    def log(self) -> EventLog: ...
 
     def do(self, op: Op) -> bool:
         """Do an op (of a Step, one step); False where it found nothing to do and was a no-op."""
@@ -85,6 +89,10 @@ class EngineSystem:
         self._client = FakeClient(port.faults)
         self._is_paused = False
         self._worked = False
+
+    @property
+    def log(self) -> EventLog:
+        return self.port.log
 
     @property
     def has_work(self) -> bool:

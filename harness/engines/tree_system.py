@@ -10,10 +10,11 @@ from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import align_down, num_pages, request_owner
 from harness.engines.capture import claims_of, limits_of
+from harness.engines.event_log import EventLog
 from harness.engines.memory_walk import MemoryWalk
 from harness.engines.modelled_cache import Found, ModelledCache, Reader
 from harness.engines.neighbour import Neighbour
-from harness.engines.swarden import EventLog
+from harness.engines.swarden import judged
 from harness.ops import Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
 from harness.recipes import Prompts
 from invariants import view
@@ -31,9 +32,9 @@ class TreeSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self._log = EventLog()
-        self._memory = KVMemory.for_config(config, self._log)
-        self._cache = ModelledCache(config, self._memory, self._log)
+        self.log = EventLog(judged)
+        self._memory = KVMemory.for_config(config, self.log)
+        self._cache = ModelledCache(config, self._memory, self.log)
         self._neighbour = Neighbour(self._memory)
         self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
         self._readers: list[Reader] = []
@@ -82,7 +83,7 @@ class TreeSystem:
         )
 
     def take_events(self) -> list[NamedTuple]:
-        events = self._log.take() + self._cache.told
+        events = self.log.take() + self._cache.told
         self._cache.told = []
         return events
 
@@ -165,7 +166,7 @@ class TreeSystem:
     def _match(self, tokens: Sequence[int], namespace: int) -> Found:
         found = self._cache.match(tokens, namespace)
         match = found.match
-        self._log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
+        self.log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
         return found
 
     def _room(self, found: Found) -> int:
@@ -220,7 +221,7 @@ class TreeSystem:
         private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
         record.handles[first:end] = shared + private
         self._memory.table.write(record.row, first, record.handles[first:end])
-        self._log.notice(Slid(record.owner.id, record.frontier, frontier))
+        self.log.notice(Slid(record.owner.id, record.frontier, frontier))
         record.frontier = frontier
         return True
 

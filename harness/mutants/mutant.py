@@ -98,6 +98,7 @@ def _swap(mutant: Mutant, target: str) -> Swap:
                 raise StaleMutant(f"{mutant.id}: {target} has {hunk.healthy!r} {times} times; want it once")
             source = source.replace(hunk.healthy, hunk.broken)
     tree = ast.parse(source, _file_name(mutant, target))
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)  # a traceback names the lines of the file
     [definition] = tree.body
     assert isinstance(definition, ast.FunctionDef), f"{target} is no def"
     definition.decorator_list = []

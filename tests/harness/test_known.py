@@ -3,15 +3,19 @@
 import msgspec
 import pytest
 
+from engine_under_test.config import EngineConfig
 from harness.campaign import Plan, Worker
 from harness.driver import Failure
+from harness.engines.registry import build_driver
 from harness.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
 from harness.oplog import OpLog
 from harness.ops import Abort, Drain, Step, Submit
 from harness.profiles import PROFILES
+from invariants.base import Transition
 
 FINGERPRINT = "requests_are_in_one_place/request"
-FAILURE = Failure((FINGERPRINT,), 0)
+NOTHING = build_driver("engine", [EngineConfig()]).snapshot()
+FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
 
 
 @pytest.fixture(scope="module")
