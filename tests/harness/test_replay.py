@@ -1,16 +1,20 @@
 """Replaying: the same driver again, and a verdict."""
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine_under_test.config import EngineConfig
+from harness.driver import Driver
 from harness.engines.registry import build_driver
+from harness.engines.swarden import SwardenEngine
+from harness.engines.system import EngineSystem
 from harness.errors import UsageError
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Op, Recipe, Step, Submit
-from harness.replay import Verdict, log_of, replay, run_log
+from harness.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
@@ -128,3 +132,62 @@ def test_a_driver_is_built_for_each_machine():
         driver.apply(Drain())
 
     assert [driver.failure for driver in drivers.values()] == [None, None, None]
+
+
+class FlakyEngine(SwardenEngine):
+    """An engine whose runs are counted by the class: the second of three fails."""
+
+    num_runs = 0
+
+    def flush(self):
+        super().flush()
+        FlakyEngine.num_runs += 1
+        assert FlakyEngine.num_runs != 2, "node 1 is not there"
+
+
+def test_runs_that_end_in_different_ways_are_flaky():
+    """The run that failed is the one to speak of."""
+    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()]), OPS)
+    drivers = [Driver([EngineSystem(FlakyEngine(CONFIG))]) for _ in range(3)]
+    for driver in drivers:
+        for op in log.ops:
+            driver.apply(op)
+
+    repeated = Repeated([Replayed(log, driver, None) for driver in drivers])
+
+    assert (repeated.verdict, repeated.num_failed) == (Verdict.FLAKY, 1)
+    assert repeated.differs == "op 3: one run failed there and the other did not"
+    assert repeated.told.driver is drivers[1]
+
+
+@pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
+def test_runs_that_end_alike_keep_their_verdict(mutant):
+    log = fresh_log(mutant)
+
+    repeated = repeat(log, 2)
+
+    assert (len(repeated.runs), repeated.differs, repeated.verdict) == (2, None, replay(log).verdict)
+
+
+def test_a_run_that_differs_can_be_kept_beside_the_first():
+    """Its log has the states that this run had, and the failure."""
+    log = fresh_log("B18")
+    healthy = msgspec.structs.replace(log.header, mutant=None)
+
+    again = replay(OpLog(healthy, log.ops, log.digests)).again
+
+    assert again.digests != log.digests
+    assert again.header.expected is None
+    assert replay(again).diverged is None
+
+
+def test_a_failure_that_another_joins_is_the_same_failure():
+    """Whichever of them comes first."""
+    log = fresh_log("B18")
+    failure = run_log(log).failure
+    assert failure is not None
+    both = ("each_unit_has_one_owner/swa page/nobody", failure.fingerprint)
+    outcome = replay(log)
+    outcome.driver.failure = dataclasses.replace(failure, fingerprints=both)
+
+    assert outcome.verdict is Verdict.FAILED
