@@ -1,91 +1,163 @@
-"""A failure as a person reads it: claim, evidence with owners, the page's history, the pool's equation."""
+"""A failure as a person reads it: claim, evidence, history, equations, and the line that shows it again."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
-from harness.driver import Failure, Moment
+from harness.driver import DrainStuck, Failure, Moment
+from harness.engines.origins import frames_of
+from harness.fingerprint import fingerprint
+from harness.heading import configuration_line, opening_lines, request_lines
+from harness.history import REQUEST, Ref, any_of, history_of, parents_of, refs_in
+from harness.oplog import Header
 from invariants.base import Violation
 from invariants.catalog import CATALOG
-from invariants.events import Freed, Given, Paired, Taken, Written
 from invariants.pools import conservation_terms
-from invariants.view import PoolView
+from invariants.view import NodeView, PoolView
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
-MAX_HISTORY = 12  # newest entries of one unit
-UNIT_SUBJECT = re.compile(r"^(?P<pool>\w+) (?:page|row|slot|block) (?P<unit>\d+)\b")
+MAX_FRAMES = 12  # of an error, the innermost
+REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
+POOL_OF_ITS_UNIT = re.compile(r"\b(\w+)s (\1s?)\b")  # "rows row 16" is row 16
+
+
+class Part(Enum):
+    """What a line of a story is."""
+
+    VERDICT = "verdict"
+    HEADING = "heading"
+    CLAIM = "claim"
+    EVIDENCE = "evidence"
+    HISTORY = "history"
+    EQUATION = "equation"
+    COMMAND = "command"
+
+
+class Line(NamedTuple):
+    """A line of a story, however long."""
+
+    part: Part
+    text: str
+    indent: int = 0
+
+    def __str__(self) -> str:
+        return " " * self.indent + self.text
+
+
+class Scene(NamedTuple):
+    """What is known of the engine that failed: its history, and how its pools and its tree stand."""
+
+    history: Sequence[Moment]
+    pools: Sequence[PoolView]
+    nodes: Sequence[NodeView] = ()
+
+    def refs_in(self, text: str) -> list[Ref]:
+        parents = parents_of(self.nodes, self.history)
+        return [ref.among(parents) for ref in refs_in(text, [pool.name for pool in self.pools])]
+
+    def history_of(self, ref: Ref) -> list[Line]:
+        return [Line(Part.HISTORY, entry, 4) for entry in history_of(ref, self.history)]
 
 
 def failure_text(failure: Failure, path: Path | None = None) -> str:
-    """The whole story of a failure; `path` is the op-log that replays it."""
-    lines = [f"engine error: {type(failure.error).__name__}: {failure.error}"] if failure.error else []
-    if failure.violations:
-        pools = failure.transition.after.pools
-        lines.append(story(failure.violations, failure.history, pools))
-    if path is not None:
-        lines.append(f"replay: swarden replay {path}")
-    return "\n".join(lines)
+    """The story of a failure without its heading; `path` is the op-log that replays it."""
+    return "\n".join(map(str, failure_lines(failure, path)))
 
 
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
-    """What does not hold, with the history of each unit and the equations of the pools."""
-    lines: list[str] = []
-    names = list(dict.fromkeys(violation.invariant for violation in violations))
-    for name in names[:MAX_INVARIANTS]:
-        lines += _invariant_lines(name, [v for v in violations if v.invariant == name], history)
-    if len(names) > MAX_INVARIANTS:
-        lines.append(f"and {len(names) - MAX_INVARIANTS} more: {', '.join(names[MAX_INVARIANTS:])}")
-    return "\n".join([*lines, *_equations(violations, pools)])
+    """What does not hold, with the history of what it names and the equations of the pools."""
+    return "\n".join(map(str, _story_lines(violations, Scene(history, pools))))
 
 
-def history_of(pool: str, unit: int, history: Sequence[Moment]) -> list[str]:
-    """What happened to one unit, a line an event, oldest first."""
-    lines = []
-    for moment in history:
-        for event in moment.events:
-            deed = _deed(event, pool, unit)
-            if deed:
-                lines.append(f"step {moment.step:<4}  {deed}")
-    return lines
+def told_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
+    """The whole story of a failure of a log: what ran, then what went wrong there.
+
+    What the log expects is told first.
+    """
+    told = failure_lines(failure, path, expected=header.expected)
+    named = {ref.id for line in told for ref in refs_in(line.text, ()) if ref.kind == REQUEST}
+    heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
+    heading += request_lines(failure.transition.reference, named)
+    return [*(Line(Part.HEADING, line) for line in heading), *told]
 
 
-def _invariant_lines(name: str, violations: Sequence[Violation], history: Sequence[Moment]) -> Iterator[str]:
-    yield f"{name}: {CLAIMS[name]}"
-    for violation in violations[:MAX_SUBJECTS]:
-        yield f"  {violation.subject}: {violation.detail}"
-        if found := UNIT_SUBJECT.match(violation.subject):
-            entries = history_of(found["pool"], int(found["unit"]), history)
-            if len(entries) > MAX_HISTORY:
-                yield f"    … {len(entries) - MAX_HISTORY} earlier"
-            yield from (f"    {entry}" for entry in entries[-MAX_HISTORY:])
-    if len(violations) > MAX_SUBJECTS:
-        yield f"  and {len(violations) - MAX_SUBJECTS} more"
+def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[Line]:
+    """What went wrong, of the engine that failed alone; violations with the `expected` fingerprint go first."""
+    history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
+    scene = Scene(history, after.pools, after.nodes or ())
+    if failure.error is not None:
+        left = [Ref(REQUEST, request.id) for request in after.requests or ()]
+        lines = list(_error_lines(failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
+    else:
+        violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
+        lines = _story_lines(violations, scene)
+    return lines if path is None else [*lines, Line(Part.COMMAND, f"{REPLAY}{path}")]
 
 
-def _equations(violations: Sequence[Violation], pools: Sequence[PoolView]) -> list[str]:
-    """The conservation terms of the pools that the evidence speaks of, or of all."""
+def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
+    by_name: dict[str, list[Violation]] = {}
+    for violation in violations:
+        by_name.setdefault(violation.invariant, []).append(violation)
+    shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
+    lines: list[Line] = []
+    told: set[str] = set()
+    for name in shown:
+        lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
+        for violation in by_name[name][:MAX_SUBJECTS]:
+            lines.append(Line(Part.EVIDENCE, _plain(f"{violation.subject}: {violation.detail}"), 2))
+            if violation.subject not in told:
+                lines += [line for ref in scene.refs_in(violation.subject)[:1] for line in scene.history_of(ref)]
+            told.add(violation.subject)
+        if (rest := len(by_name[name]) - MAX_SUBJECTS) > 0:
+            lines.append(Line(Part.EVIDENCE, f"and {rest} more", 2))
+    if more:
+        lines.append(Line(Part.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
+    return [*lines, *_equation_lines(_pools_of(violations, scene.pools), told=lines)]
+
+
+def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
+    """What an engine raised and where; the history of what the message names, or of what is `left`; the pools.
+
+    A message of several lines is the story of a strict check, which has all that already.
+    """
+    first, *others = str(error).splitlines() or [""]
+    yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {first}".removesuffix(": "))
+    frames = [] if left else frames_of(error)
+    if len(frames) > MAX_FRAMES:
+        yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
+    yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
+    if others:
+        yield from map(_line_of, others)
+        return
+    for ref in (*left, *scene.refs_in(first))[:MAX_SUBJECTS]:
+        yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
+        yield from scene.history_of(ref)
+    yield Line(Part.EQUATION, "the pools before what failed:")
+    yield from _equation_lines(scene.pools, told=())
+
+
+def _line_of(text: str) -> Line:
+    """A line of a story that was told already."""
+    told = text.lstrip(" ")
+    return Line(Part.COMMAND if told.startswith(REPLAY) else Part.EVIDENCE, told, len(text) - len(told))
+
+
+def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[Line]:
+    """The conservation terms of pools, but for those that the evidence has."""
+    known = {line.text for line in told}
+    return [Line(Part.EQUATION, terms) for terms in map(conservation_terms, pools) if terms not in known]
+
+
+def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:
+    """The pools that the evidence names, or all."""
     told = " ".join(f"{violation.subject} {violation.detail}" for violation in violations)
-    named = [pool for pool in pools if re.search(rf"\b{pool.name}\b", told)]
-    return [conservation_terms(pool) for pool in named or pools]
+    named = set(re.findall(rf"\b({any_of(pool.name for pool in pools)})\b", told)) if pools else set()
+    return [pool for pool in pools if pool.name in named] or pools
 
 
-def _deed(event: object, pool: str, unit: int) -> str | None:
-    """What an event did to a unit; None if it did not concern it."""
-    match event:
-        case Taken() if event.pool == pool and unit in event.units:
-            return f"taken  by {event.owner}"
-        case Given() if event.pool == pool and unit in event.units:
-            return f"given  by {event.from_owner} to {event.to_owner}"
-        case Freed() if event.pool == pool and unit in event.units:
-            fence = f", behind launch {event.after}" if event.after else ""
-            return f"freed  by {event.owner}, {event.cause}{fence}"
-        case Written() if event.pool == pool and unit in event.pages:
-            return f"written  by request r{event.request_id}, positions {event.start} to {event.end - 1}"
-        case Paired() if event.to_pool == pool and unit in event.peers:
-            return f"paired  with {event.from_pool} {event.units[event.peers.index(unit)]}"
-        case Paired() if event.from_pool == pool and unit in event.units:
-            peer = event.peers[event.units.index(unit)]
-            return f"paired  with {event.to_pool} {peer}" if peer else f"lost its {event.to_pool} peer"
-    return None
+def _plain(text: str) -> str:
+    return POOL_OF_ITS_UNIT.sub(r"\2", text)

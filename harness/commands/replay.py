@@ -1,91 +1,103 @@
 """swarden replay: op-logs again, each with a verdict."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
+from harness.commands.told import print_lines
 from harness.driver import STUCK
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode, worst
+from harness.heading import ENGINE, engine_version, mutant_lines
 from harness.oplog import OpLog
-from harness.replay import Replayed, TruncatedLog, Verdict
-from harness.replay import replay as run_again
-from harness.report import failure_text
+from harness.replay import RUNS, Repeated, TruncatedLog, Verdict, repeat
+from harness.report import Line, Part, told_lines
 
 
 def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as written when a run failed")],
     *,
+    runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log, which must all end alike")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run op-logs again: FIXED, FAILED (as before), CHANGED (in another way) or ERROR (unreadable) each."""
+    """Run op-logs again: FIXED, FAILED (as before), CHANGED (in another way), FLAKY (not each time) or ERROR each."""
+    codes: list[ExitCode] = []
+    figures: list[dict[str, Any]] = []
     with event_lines(events) as lines:
-        codes, told = _replay_all(paths, lines, as_json=as_json)
+        for path in paths:
+            lines.write("replay", path=str(path))
+            try:
+                repeated = _repeat(path, runs, lines)
+            except UsageError as error:
+                why = f"{path}: {error}" if isinstance(error, TruncatedLog) else str(error)
+                codes.append(ExitCode.MISUSE)
+                figures.append({"path": str(path), "verdict": "ERROR", "why": why})
+                told = [Line(Part.VERDICT, f"ERROR {why}")]
+            else:
+                codes.append(_code(repeated))
+                figures.append(_figures(path, repeated))
+                told = _told(path, repeated)
+            if not as_json:
+                print_lines(OUT, told)
     if as_json:
-        print_json({"replays": told})
+        print_json({"replays": figures})
     raise typer.Exit(worst(codes))
 
 
-def _replay_all(
-    paths: list[Path], lines: EventLines, *, as_json: bool
-) -> tuple[list[ExitCode], list[dict[str, str | None]]]:
-    """One after the other, each told of at once; how each ends, in codes and for scripts."""
-    codes: list[ExitCode] = []
-    told: list[dict[str, str | None]] = []
-    for path in paths:
-        lines.write("replay", path=str(path))
-        try:
-            outcome = run_again(OpLog.load(path), lines.write_transition if lines.is_on else None)
-        except UsageError as error:
-            codes.append(ExitCode.MISUSE)
-            told.append({"path": str(path), "verdict": "ERROR", "why": _why(path, error)})
-            _print(as_json, f"ERROR {_why(path, error)}")
-            continue
-        codes.append(_code(outcome))
-        failure = outcome.driver.failure
-        told.append(
-            {
-                "path": str(path),
-                "verdict": outcome.verdict.value,
-                "fingerprint": failure.fingerprint if failure else None,
-                "diverged": outcome.diverged,
-            }
-        )
-        _print(as_json, _story(path, outcome))
-    return codes, told
+def _repeat(path: Path, runs: int, lines: EventLines) -> Repeated:
+    hear = lines.write_transition if lines.is_on else None
+    return repeat(OpLog.load(path), runs, hear, trace_origins=True)
 
 
-def _why(path: Path, error: UsageError) -> str:
-    """What is wrong with a file, with its name."""
-    return f"{path}: {error}" if isinstance(error, TruncatedLog) else str(error)
-
-
-def _code(outcome: Replayed) -> ExitCode:
-    if outcome.is_nondeterministic:
+def _code(repeated: Repeated) -> ExitCode:
+    told = repeated.told
+    if repeated.verdict is Verdict.FLAKY or told.is_nondeterministic:
         return ExitCode.NONDETERMINISTIC
-    if outcome.verdict is Verdict.FIXED:
+    if told.driver.failure is None:
         return ExitCode.CLEAN
-    failure = outcome.driver.failure
-    return ExitCode.STUCK if failure and failure.fingerprint == STUCK else ExitCode.VIOLATED
+    return ExitCode.STUCK if told.driver.failure.fingerprint == STUCK else ExitCode.VIOLATED
 
 
-def _story(path: Path, outcome: Replayed) -> str:
-    lines = [f"{outcome.verdict.value} {path}"]
-    if outcome.diverged and outcome.is_same_build:
-        lines.append(f"not deterministic: {outcome.diverged}")
-    elif outcome.diverged:
-        lines.append(f"remark: another build wrote this log; the state differs from {outcome.diverged}")
-    if outcome.log.header.truncated:
-        lines.append(f"remark: not all of the run is in this log: {outcome.log.header.truncated}")
-    if outcome.driver.failure is not None:
-        lines.append(failure_text(outcome.driver.failure, path))
-    return "\n".join(lines)
+def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
+    """What scripts read of one op-log; `fingerprint` is the expected one where it is among those that were found."""
+    log, failure = repeated.told.log, repeated.told.driver.failure
+    found = list(failure.fingerprints) if failure else []
+    expected = log.header.expected
+    return {
+        "path": str(path),
+        "verdict": repeated.verdict.value,
+        "engine": ENGINE,
+        "version": engine_version(),
+        "mutant": log.header.mutant,
+        "runs": len(repeated.runs),
+        "failures": repeated.num_failed,
+        "fingerprint": expected if expected in found else next(iter(found), None),
+        "fingerprints": found,
+        "diverged": repeated.differs or repeated.told.diverged,
+    }
 
 
-def _print(as_json: bool, text: str) -> None:
-    if not as_json:
-        OUT.print(text, markup=False)
+def _told(path: Path, repeated: Repeated) -> list[Line]:
+    told, verdict = repeated.told, repeated.verdict
+    header, failure = told.log.header, told.driver.failure
+    counts = f": failed {repeated.num_failed} of {len(repeated.runs)} runs" if verdict is Verdict.FLAKY else ""
+    lines = [Line(Part.VERDICT, f"{verdict.value} {path}{counts}")]
+    if repeated.differs:
+        lines.append(Line(Part.EVIDENCE, f"not deterministic: {repeated.differs}"))
+    elif told.diverged and told.is_same_build:
+        lines.append(Line(Part.EVIDENCE, f"not deterministic: {told.diverged}"))
+    elif told.diverged:
+        remark = f"remark: another build wrote this log; the state differs from {told.diverged}"
+        lines.append(Line(Part.EVIDENCE, remark))
+    if header.truncated:
+        lines.append(Line(Part.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
+    if failure is None:
+        return [*lines, *(Line(Part.HEADING, line) for line in mutant_lines(header))]
+    if header.expected not in (None, *failure.fingerprints):
+        lines.append(Line(Part.EVIDENCE, f"expected: {header.expected}"))
+    lines.append(Line(Part.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
+    return lines + told_lines(header, failure, path)

@@ -1,22 +1,30 @@
 """swarden show: an op-log as a table of steps, or the whole state at one of them."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.commands.console import OUT
+from harness.commands.told import columns_of, print_lines
 from harness.driver import Driver
 from harness.errors import UsageError
+from harness.heading import configuration_line, engine_name, opening_lines, request_lines
 from harness.oplog import OpLog
-from harness.ops import Drain, Op, Step, name_of
+from harness.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
 from harness.replay import run_log
-from harness.report import failure_text
+from harness.report import Line, Part, failure_lines
 from invariants.base import Transition
 from invariants.pools import conservation_terms
 from invariants.view import Snapshot
+
+MAX_TOKENS = 8  # of a prompt that a row lists
+PLACES = ("waiting", "chunked", "running")
+TOLD_BESIDE = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # the arguments with words of their own
 
 
 def show(
@@ -34,15 +42,10 @@ def show(
     def hear(driver: Driver, change: Transition) -> None:
         rows.append(Row(len(driver.ops), driver.ops[-1], driver.moved, change.after))
 
-    failure = run_log(log, hear=hear).failure
+    driver = run_log(log, hear=hear, trace_origins=True)
     rows = [row for row in rows if engine in (None, row.engine)]
     if step is None:
-        for shown in sorted({row.engine for row in rows}):
-            if len(log.header.engines) > 1:
-                OUT.print(f"engine {shown}", markup=False)
-            OUT.print(_table([row for row in rows if row.engine == shown]))
-        if failure is not None:
-            OUT.print(failure_text(failure), markup=False)
+        _print_log(log, rows, driver)
         return
     at_step = {row.engine: row.snapshot for row in reversed(rows) if row.snapshot.step == step}
     if not at_step:
@@ -50,7 +53,7 @@ def show(
         raise UsageError(f"{path}: has no engine step {step}; the last is {last}")
     for shown, snapshot in sorted(at_step.items()):
         if len(log.header.engines) > 1:
-            OUT.print(f"engine {shown}", markup=False)
+            OUT.print(engine_name(log.header, shown), markup=False)
         OUT.print(state_text(snapshot), markup=False)
 
 
@@ -63,22 +66,66 @@ class Row(NamedTuple):
     snapshot: Snapshot
 
 
+def _print_log(log: OpLog, rows: list[Row], driver: Driver) -> None:
+    """What ran, then a table for each engine, then what failed."""
+    header = log.header
+    _print_heading(opening_lines(header))
+    for shown in sorted({row.engine for row in rows}):
+        if len(header.engines) > 1:
+            OUT.print(engine_name(header, shown), markup=False)
+        _print_heading([configuration_line(header, shown), *request_lines(driver.systems[shown].reference)])
+        OUT.print(_table([row for row in rows if row.engine == shown]), soft_wrap=False, width=columns_of(OUT))
+    if driver.failure is not None:
+        if len(header.engines) > 1:
+            OUT.print(f"{engine_name(header, driver.failure.engine)} failed", markup=False)
+        print_lines(OUT, failure_lines(driver.failure, expected=header.expected))
+
+
+def _print_heading(lines: Iterable[str]) -> None:
+    print_lines(OUT, [Line(Part.HEADING, line) for line in lines])
+
+
 def _table(rows: list[Row]) -> Table:
-    pools = rows[0].snapshot.pools if rows else ()
-    table = Table("op", "", "step", "waiting", "chunked", "running", *[f"{pool.name} used" for pool in pools])
+    """The ops and steps of one engine; a pool's column is headed by its capacity."""
+    first = rows[0].snapshot
+    places = PLACES if first.requests is not None else ()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("op", justify="right")
+    table.add_column("", overflow="fold")
+    for name in ("step", *places, *[f"{pool.name}\nof {pool.capacity}" for pool in first.pools]):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        places = [request.place for request in row.snapshot.requests or ()]
-        used = [f"{pool.capacity - len(pool.free)}/{pool.capacity}" for pool in row.snapshot.pools]
-        counts = [str(places.count(place)) for place in ("waiting", "chunked", "running")]
-        table.add_row(str(row.number), _op_text(row.op), str(row.snapshot.step), *counts, *used)
+        found = [request.place for request in row.snapshot.requests or ()]
+        used = [pool.capacity - len(pool.free) for pool in row.snapshot.pools]
+        counts = (row.number, row.snapshot.step, *map(found.count, places), *used)
+        number, *others = map(str, counts)
+        table.add_row(number, _op_text(row.op), *others)
     return table
 
 
 def _op_text(op: Op) -> str:
+    """An op in words: its prompt first, then each argument that is not the default."""
     if isinstance(op, Step | Drain):
         return name_of(op)
-    arguments = {name: value for name, value in msgspec.to_builtins(op).items() if name != "op"}
-    return " ".join([name_of(op), *(f"{name}={value}" for name, value in arguments.items())])
+    told = []
+    if isinstance(op, Submit | Turn):
+        told = [_prompt_text(op.recipe, op.tokens), f"{op.max_new_tokens} new"]
+    elif isinstance(op, Insert | Lock | Fetch):
+        told = [_prompt_text(op.recipe)]
+    for name, value in msgspec.to_builtins(op).items():
+        if name not in TOLD_BESIDE:
+            told.append(f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    return f"{name_of(op)} {', '.join(told)}".rstrip()
+
+
+def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:
+    """Token ids as they are, or the recipe: "12 tokens by path 0.1.1", behind the prompt that it continues."""
+    if tokens is not None:
+        more = f" and {len(tokens) - MAX_TOKENS} more" if len(tokens) > MAX_TOKENS else ""
+        return f"tokens {' '.join(map(str, tokens[:MAX_TOKENS]))}{more}"
+    own = f"{len(recipe.path) * recipe.stretch} tokens by path {'.'.join(map(str, recipe.path))}"
+    behind = "" if recipe.continues is None else f" behind prompt {recipe.continues}"
+    return f"{own}{behind}{f' less {recipe.cut}' if recipe.cut else ''}"
 
 
 def state_text(snapshot: Snapshot) -> str:

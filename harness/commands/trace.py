@@ -11,11 +11,12 @@ from rich.table import Table
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
+from harness.commands.told import print_lines
 from harness.driver import STUCK, Failure
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode
 from harness.replay import planted
-from harness.report import failure_text
+from harness.report import failure_lines
 from harness.traces.formats import FORMATS, reader_of
 from harness.traces.request import TraceRequest
 from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
@@ -96,7 +97,7 @@ def _serve(requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace) -
 def _tell(served: Served, *, as_json: bool) -> None:
     remarks = ERR if as_json else OUT
     if served.failure is not None:
-        remarks.print(failure_text(served.failure), markup=False)
+        print_lines(remarks, failure_lines(served.failure))
     if served.cut_short:
         count, first = len(served.cut_short), served.cut_short[0]
         remarks.print(f"requests cut short: {count}, the first was {first}", markup=False)

@@ -37,6 +37,19 @@ class EndlessSystem(EngineSystem):
         return True
 
 
+def test_an_error_is_of_the_engine_that_raised_and_its_last_events_are_in_the_history():
+    """Whichever op it happens in; a drain serves both engines in turns."""
+    systems = [EngineSystem(SwardenEngine(SMALL)), BrokenSystem(SwardenEngine(SMALL))]
+    driver = Driver(systems)
+
+    for op in (REQUEST, Submit(engine=1, max_new_tokens=6), Drain()):
+        driver.apply(op)
+
+    assert driver.failure is not None
+    assert driver.failure.engine == 1
+    assert (driver.failure.history[-1].system, driver.failure.history[-1].step) == (1, 3)
+
+
 def test_every_step_of_an_op_is_judged_by_itself():
     """A step op of five makes five transitions, each with its own snapshot."""
     driver = build_driver("engine", [SMALL])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
     again = swarden("replay", finding["path"], cwd=tmp_path)
 
     assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nrequests_are_in_one_place: ")
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: requests_are_in_one_place/")
     assert again.stdout.rstrip().endswith(f"replay: swarden replay {finding['path']}")
     assert finding["ops"] <= 12
     assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
@@ -148,7 +149,7 @@ def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path
 
     assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
     assert "--model tiny-gemma3" in found.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nlogits_are_those_without_a_cache: ")
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: logits_are_those_without_a_cache/")
 
 
 def test_two_workers_share_a_campaign(tmp_path):
@@ -178,8 +179,49 @@ def test_show_prints_a_row_per_step(failing, tmp_path):
     run = swarden("show", failing, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
-    assert "full used" in run.stdout
+    assert [line.split()[1] for line in run.stdout.splitlines() if re.match(r" +\d+  ", line)] == [
+        "submit",
+        "submit",
+        "drain",
+        "drain",
+        "drain",
+    ]
     assert "rows_begin_with_the_tree_path: " in run.stdout
+
+
+@pytest.mark.parametrize("command", ["replay", "show"])
+def test_a_planted_bug_the_configuration_and_the_prompts_are_told(failing, tmp_path, command):
+    """With the default settings left out."""
+    lines = swarden(command, failing, cwd=tmp_path).stdout.splitlines()
+
+    assert [line.split(" (")[0] for line in lines if line.startswith("mutant: ")] == [
+        "mutant: B18 is planted in engine_under_test.cache.tree:RadixTree._recover"
+    ]
+    assert "configuration: page_size 2, full_pages 64, swa_pages 6, sliding_window 2" in lines
+    assert [line.partition(", answered")[0] for line in lines if line.startswith("request r")] == [
+        "request r1: prompt 12",
+        "request r2: prompt 4 (all as in r1)",
+    ]
+
+
+def test_a_planted_bug_that_shows_no_more_is_told_too(tmp_path):
+    OpLog(Header(machine="engine", engines=[{}], mutant="B18"), OPS).save(tmp_path / "healthy.oplog")
+
+    run = swarden("replay", "healthy.oplog", cwd=tmp_path)
+
+    assert run.returncode == 0
+    assert run.stdout.startswith("FIXED healthy.oplog\nmutant: B18 is planted in ")
+
+
+def test_show_says_what_is_submitted(tmp_path):
+    """Token ids as they are, recipes in words."""
+    ops = (Submit(tokens=(7, 8, 9)), Submit(recipe=Recipe(path=(0, 1), cut=1, continues=0), max_new_tokens=2))
+    OpLog(Header(machine="engine", engines=[{}]), ops).save(tmp_path / "two.oplog")
+
+    run = swarden("show", "two.oplog", cwd=tmp_path)
+
+    assert "submit tokens 7 8 9, 1 new  " in run.stdout
+    assert "submit 8 tokens by path 0.1 behind prompt 0 less 1, 2 new  " in run.stdout
 
 
 def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
@@ -267,7 +309,8 @@ def test_show_tells_the_engines_of_a_log_apart(pair, tmp_path):
 
     assert (both.returncode, second.returncode) == (0, 0), both.stderr + second.stderr
     assert [line for line in both.stdout.splitlines() if line.startswith("engine ")] == ["engine 0", "engine 1"]
-    assert second.stdout == both.stdout[both.stdout.index("engine 1\n") :]
+    assert second.stdout.endswith(both.stdout[both.stdout.index("engine 1\n") :])
+    assert "engine 0\n" not in second.stdout
 
 
 def test_show_tells_the_states_of_engines_apart(pair, tmp_path):

@@ -92,7 +92,7 @@ def test_sums_count_the_pools_of_the_host():
         ),
         pytest.param(
             Given("rows", (1,), FIRST, TREE),
-            "rows row 1: given by request r1 to tree, yet it is free",
+            "row 1: given by request r1 to tree, yet it is free",
             id="given-free",
         ),
         pytest.param(
@@ -142,7 +142,7 @@ def test_an_audit_knows_what_waits_behind_a_fence():
     with pytest.raises(AccountingError) as raised:
         watched.checker.notice(Taken("rows", (fenced,), FIRST))
 
-    assert f"  rows row {fenced}: taken by request r1, yet it waits behind a fence" in str(raised.value).splitlines()
+    assert f"  row {fenced}: taken by request r1, yet it waits behind a fence" in str(raised.value).splitlines()
 
 
 def test_an_audit_tells_the_history_of_the_page():
@@ -155,16 +155,12 @@ def test_an_audit_tells_the_history_of_the_page():
         "units_move_only_by_their_owner: Only a free unit is taken, and only its owner gives a unit away or frees it, "
         "once.",
         "  full page 20: freed by request r1 (finished), yet it is owned by tree",
-        "    step 1     taken  by request r1",
-        "    step 1     paired  with swa 10",
-        "    step 1     given  by request r1 to tree",
-        "    step 1     freed  by request r1, finished",
+        "    step 1     taken by request r1",
+        "    step 1     paired with swa 10",
+        "    step 1     given by request r1 to tree",
+        "    step 1     freed by request r1, finished",
         "a_free_unit_has_no_peer: A unit that is free, or waits behind a fence, is the peer of nobody.",
         "  full page 20: it is free, yet its peer is swa page 10",
-        "    step 1     taken  by request r1",
-        "    step 1     paired  with swa 10",
-        "    step 1     given  by request r1 to tree",
-        "    step 1     freed  by request r1, finished",
         "full: capacity 20 = free 18 + cached 2 (evictable 0, protected 2) + uncached 0",
         "swa: capacity 10 = free 7 + cached 3 (evictable 1, protected 2) + uncached 0",
     ]

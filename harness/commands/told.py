@@ -1,0 +1,40 @@
+"""How the lines of a story look: in colours on a terminal, plain elsewhere, as wide as there are columns."""
+
+import os
+from collections.abc import Iterable
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.report import Line, Part
+
+HANGING_INDENT = 4
+VERBATIM = (Part.VERDICT, Part.COMMAND)  # to be copied, so never broken
+STYLES = {
+    Part.VERDICT: "bold",
+    Part.HEADING: "cyan",
+    Part.CLAIM: "bold red",
+    Part.EVIDENCE: "",
+    Part.HISTORY: "dim",
+    Part.EQUATION: "yellow",
+    Part.COMMAND: "bold",
+}
+
+
+def print_lines(console: Console, lines: Iterable[Line]) -> None:
+    """Print lines, broken where the columns end; what a terminal would obey is printed in escaped form."""
+    columns = columns_of(console)
+    for line in lines:
+        text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in line.text)
+        indent = " " * line.indent
+        following = indent + " " * HANGING_INDENT
+        broken = wrap(text, columns, initial_indent=indent, subsequent_indent=following, break_on_hyphens=False)
+        for shown in [indent + text] if line.part in VERBATIM else broken:
+            console.print(Text(shown, style=STYLES[line.part]))
+
+
+def columns_of(console: Console) -> int:
+    """Those of the terminal; elsewhere COLUMNS counts."""
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isdecimal() and int(asked) and not console.is_terminal else console.width
