@@ -28,7 +28,7 @@ from harness.oplog import Header, OpLog, OpLogError
 from harness.ops import Op
 from harness.probes import PROBES_OF
 from harness.profiles import Profile
-from harness.replay import configs_of, log_of, planted, replay
+from harness.replay import log_of, planted, replay
 from harness.running_log import RunningLog
 
 # Which machine runs which batch: every machine within the first six, and mostly whole engines, half of them with swarm.
@@ -293,8 +293,10 @@ class Worker(Listener):
         again = replay(log, lambda *_: self._beat(self.place))
         if again.diverged is not None:
             name = f"batch {self.place.batch} run {log.header.run}"
-            logs = [log, log_of(log.header, configs_of(log), again.driver)]
-            paths = [kept_as_met(one, f"nondeterministic {name} {part}", self.plan) for part, one in enumerate(logs, 1)]
+            paths = [
+                kept_as_met(one, f"nondeterministic {name} {part}", self.plan)
+                for part, one in enumerate((log, again.again), 1)
+            ]
             kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
             told.diverged.append(f"{name}: {again.diverged}{kept}")
 

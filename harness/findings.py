@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from harness.files import write_whole
 from harness.fingerprint import slug
 from harness.oplog import OpLog, OpLogError
 from harness.replay import configs_of, failure_like, log_of, run_log
-from harness.report import failure_text
+from harness.report import Line, Part, replay_line, told_lines
 from harness.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""
 
 from pathlib import Path
 
-from harness.oplog import OpLog, OpLogError
+from harness.oplog import OpLog
 from harness.replay import run_log
 from harness.report import failure_text
 
@@ -48,7 +48,7 @@ class Settled:
     found_cpu_seconds: float
     shrink_cpu_seconds: float
     path: Path | None
-    story: str
+    story: Sequence[Line]
 
     @property
     def fingerprint(self) -> str:
@@ -119,7 +119,7 @@ def settle(
         finding.found_cpu_seconds,
         small.cpu_seconds,
         path,
-        failure_text(driver.failure, path),
+        told_lines(log.header, driver.failure, path),
     )
 
 
@@ -128,10 +128,9 @@ def as_met(finding: Finding, out: Path, note: str) -> Settled:
     header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
     log = OpLog(header, finding.log.ops)
     path = _written(log, finding, out)
-    story = [f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint, note]
-    if path is not None:
-        story.append(f"replay: swarden replay {path}")
-    return Settled((finding.fingerprint,), log, 0, finding.found_cpu_seconds, 0.0, path, "\n".join(story))
+    story = [Line(Part.CLAIM, f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint)]
+    story += [Line(Part.EVIDENCE, note), *([replay_line(path)] if path else [])]
+    return Settled((finding.fingerprint,), log, 0, finding.found_cpu_seconds, 0.0, path, story)
 
 
 def _written(log: OpLog, finding: Finding, out: Path) -> Path | None:
@@ -150,7 +149,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
 
     What fails by itself lacks nothing, whatever it was cut from.
     """
-    driver = run_log(log, keep_digests=True)
+    driver = run_log(log, keep_digests=True, trace_origins=True)
     fresh = log_of(log.header, configs_of(log), driver)
     header = msgspec.structs.replace(fresh.header, expected=log.header.expected, truncated="")
     return OpLog(header, fresh.ops, fresh.digests), driver

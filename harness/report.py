@@ -95,7 +95,11 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
         lines = _story_lines(violations, scene)
-    return lines if path is None else [*lines, Line(Part.COMMAND, f"{REPLAY}{path}")]
+    return lines if path is None else [*lines, replay_line(path)]
+
+
+def replay_line(path: Path) -> Line:
+    return Line(Part.COMMAND, f"{REPLAY}{path}")
 
 
 def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:

@@ -13,6 +13,7 @@ from harness.campaign import Plan
 from harness.commands.console import ERR, OUT, print_json, progress
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.progress import Telling
+from harness.commands.told import print_lines
 from harness.engines.models import MODELS
 from harness.engines.registry import ENGINES, MACHINES, RUN_MODELS
 from harness.errors import UsageError
@@ -156,7 +157,7 @@ def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) 
 
 def _tell(outcome: Outcome) -> None:
     for finding in outcome.findings:
-        OUT.print(finding.story, markup=False)
+        print_lines(OUT, finding.story)
         OUT.print(
             f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {finding.ops} ops and "
             f"{finding.engine_steps} engine steps in {finding.shrink_cpu_seconds:.1f} s\n",

@@ -9,6 +9,7 @@ from harness.campaign import Finding, Plan, Worker
 from harness.findings import settle, write
 from harness.oplog import OpLog
 from harness.profiles import Profile
+from harness.report import Part
 from harness.shrink import Budget, DoesNotFail
 
 TINY = Profile(
@@ -34,6 +35,13 @@ def test_a_settled_finding_is_its_smaller_log_and_a_test(finding, tmp_path):
     assert OpLog.load(settled.path).ops == settled.log.ops
     assert settled.ops <= len(finding.log.ops)
     assert sorted(tmp_path.iterdir()) == sorted([settled.path, test])
+
+
+def test_a_settled_finding_says_which_code_did_what(finding, tmp_path):
+    """It was run once more, with origins; the run that met it had none."""
+    settled = settle(finding, tmp_path, BUDGET)
+
+    assert any(".py:" in line.text for line in settled.story if line.part is Part.HISTORY)
 
 
 def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):

@@ -18,7 +18,7 @@ ENOUGH = Result(Tallies(runs=10))
 
 
 def settled(*fingerprints: str) -> Settled:
-    return Settled(fingerprints, LOG, 0, 0.0, 0.0, None, "")
+    return Settled(fingerprints, LOG, 0, 0.0, 0.0, None, ())
 
 
 def outcome(**changes) -> Outcome:
