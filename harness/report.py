@@ -130,7 +130,7 @@ def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterato
     """
     first, *others = str(error).splitlines() or [""]
     yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {first}".removesuffix(": "))
-    frames = [] if left else frames_of(error)
+    frames = [] if isinstance(error, DrainStuck) else frames_of(error)
     if len(frames) > MAX_FRAMES:
         yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
     yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])

@@ -9,7 +9,7 @@ from harness.fingerprint import ENGINE_PACKAGE, NESTED, module_of
 
 LEDGERS = f"{ENGINE_PACKAGE}.pools"  # they only keep the books: the code that acts is what calls them
 TELLERS = {"_tell", "_notice"}  # of several places that tell of the same
-PLANTED = re.compile(r"^<(\w+) in ")  # the file name of code with a mutant
+PLANTED = re.compile(r"^<(.+?) in ")  # the file name of code with a mutant
 
 
 def origin_of_caller() -> str:
