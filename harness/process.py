@@ -1,7 +1,7 @@
 """What a process needs before it drives engines for long."""
 
 import gc
-import tempfile
+import os
 from pathlib import Path
 
 import torch
@@ -13,9 +13,10 @@ YOUNG_OBJECTS = 50_000  # between two looks for garbage: a run keeps its history
 def prepare_process() -> None:
     """One thread (on tensors this small more are slower), and looking for garbage seldom, never in what is imported.
 
-    What Hypothesis keeps beside its database, which is off, goes where nobody has to clean up.
+    Hypothesis keeps caches in its home directory even without a database.  It works without them, so its home
+    is a place where no directory can be made: nothing is written, and no link of another user is followed.
     """
-    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "swarden-hypothesis")
+    set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
