@@ -2,13 +2,16 @@
 
 import os
 import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
 
 import typer
 
-from engine_under_test.errors import CheckpointError, ConfigError
+from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from engine_under_test.strict import setting_of
 from harness.commands.bench import bench
-from harness.commands.console import ERR
+from harness.commands.console import ERR, OUT, StandardOutputError
 from harness.commands.fuzz import fuzz
 from harness.commands.generate import generate
 from harness.commands.mutants import app as mutants
@@ -31,21 +34,38 @@ app.add_typer(mutants, name="mutants")
 
 
 def main() -> None:
-    """Run a command; what a user got wrong is one line on standard error."""
+    """Run the command that the arguments name."""
+    sys.exit(run(partial(app, standalone_mode=False)))
+
+
+def run(command: Callable[[], int | None]) -> int:
+    """The exit code of a command. A mistake of the user and an operating error are one line on standard error."""
     try:
         setting_of(os.environ)
-        code = app(standalone_mode=False) or ExitCode.CLEAN
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except SystemExit:  # a broken pipe, in the words of rich; how a command ends is what it returns
-        code = _unheard(BrokenPipeError())
+        code = command() or ExitCode.CLEAN
+        OUT.file.flush()
+    except SystemExit:  # rich raises it where typer's help meets a closed pipe; commands return their exit code
+        code = _stop_writing(BrokenPipeError())
+    except StandardOutputError as error:
+        code = _stop_writing(error.reason)
     except (UsageError, ConfigError, CheckpointError) as error:
         code = _misuse(str(error))
     except typer.TyperException as error:
         code = _misuse(error.format_message())
     except OSError as error:
-        code = _unheard(error)
-    sys.exit(code)
+        place = f"{error.filename}: " if error.filename is not None else ""
+        code = _misuse(f"{place}{error.strerror or error}")
+    except AccountingError as error:  # of the strict check, with its story
+        ERR.print(str(error), markup=False)
+        code = ExitCode.VIOLATED
+    except (typer.Abort, KeyboardInterrupt):
+        ERR.print("swarden: interrupted")
+        code = ExitCode.INTERRUPTED
+    except Exception:  # Python's own exit code for it, 1, means a violation here
+        traceback.print_exc()
+        ERR.print("swarden: this is a fault of swarden itself; please report it")
+        code = ExitCode.FAULT
+    return code
 
 
 def _misuse(what: str) -> ExitCode:
@@ -55,9 +75,9 @@ def _misuse(what: str) -> ExitCode:
     return ExitCode.MISUSE
 
 
-def _unheard(error: OSError) -> ExitCode:
-    """Standard output is closed or full: no more can be told there, not even at the interpreter's end."""
-    if not isinstance(error, BrokenPipeError):
-        ERR.print(f"swarden: standard output cannot be written: {error.strerror}", markup=False)
+def _stop_writing(reason: OSError) -> ExitCode:
+    """Standard output is closed or full: the interpreter must not try to write to it once more at its end."""
+    if not isinstance(reason, BrokenPipeError):
+        ERR.print(f"swarden: standard output cannot be written: {reason.strerror}", markup=False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.MISUSE

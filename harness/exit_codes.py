@@ -5,8 +5,13 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """In the order of precedence but for CLEAN, which is what is left."""
+    """In the order of precedence but for CLEAN, which is what is left.
 
+    A FAULT of swarden itself and an INTERRUPTED command have no verdict.
+    """
+
+    FAULT = 70
+    INTERRUPTED = 130
     MISUSE = 2
     NONDETERMINISTIC = 4
     VIOLATED = 1

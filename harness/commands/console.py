@@ -1,15 +1,64 @@
 """Where commands write: results to standard output, progress and remarks to standard error."""
 
+import io
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PIPED_WIDTH = 240  # columns, for tables that nobody's terminal cuts
-OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH)
+
+
+class StandardOutputError(Exception):
+    """Standard output cannot be written, for `reason`; an OSError is that of another file."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StandardOutput(io.TextIOBase):
+    """Standard output, whatever `sys.stdout` is at the moment; raises StandardOutputError where it fails."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # nothing sets it
+        return sys.stdout.encoding if sys.stdout else "utf-8"
+
+    def isatty(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def fileno(self) -> int:
+        return sys.stdout.fileno()
+
+    def write(self, text: str) -> int:
+        with _named():
+            return sys.stdout.write(text) if sys.stdout else len(text)
+
+    def flush(self) -> None:
+        with _named():
+            if sys.stdout:
+                sys.stdout.flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StandardOutputError(error) from error
+
+
+STANDARD_OUTPUT = StandardOutput()
+OUT = Console(
+    file=cast(IO[str], STANDARD_OUTPUT),
+    highlight=False,
+    soft_wrap=True,
+    width=None if STANDARD_OUTPUT.isatty() else PIPED_WIDTH,
+)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

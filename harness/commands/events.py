@@ -1,11 +1,11 @@
 """What happens while a command runs, as JSON lines in a file."""
 
-import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -23,7 +23,7 @@ EventsOption = Annotated[Path | None, typer.Option("--events", help="write what 
 class EventLines:
     """Lines of JSON, each with an `event`, written as they come; nowhere without a file, or once it is full."""
 
-    def __init__(self, file: IO[bytes] | None) -> None:
+    def __init__(self, file: FileIO | None) -> None:
         self._file = file
 
     @property
@@ -35,7 +35,7 @@ class EventLines:
             return
         line = msgspec.json.encode({"event": event, **fields}, enc_hook=_plain) + b"\n"
         try:
-            os.write(self._file.fileno(), line)
+            self._file.write(line)
         except OSError as error:
             ERR.print(f"--events: no further lines: {error.strerror}", markup=False)
             self._file = None
@@ -55,12 +55,11 @@ def event_lines(path: Path | None) -> Iterator[EventLines]:
         yield EventLines(None)
         return
     try:
-        with path.open("wb") as file:
-            yield EventLines(file)
+        file = path.open("wb", buffering=0)
     except OSError as error:
-        if error.filename != str(path):
-            raise
         raise UsageError(f"--events: {path} cannot be written: {error.strerror}") from error
+    with file:
+        yield EventLines(file)
 
 
 def _owner(value: object) -> object:

@@ -1,0 +1,67 @@
+"""How the command line ends when something cannot be read or written, or when swarden itself is at fault."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.errors import AccountingError
+from harness.cli import run
+from harness.oplog import Header, OpLog
+from harness.ops import Drain, Submit
+from tests.harness.commands.test_commands import swarden
+
+
+@pytest.fixture
+def passing(tmp_path: Path) -> Path:
+    """The op-log of a run in which nothing fails."""
+    path = tmp_path / "passing.oplog"
+    OpLog(Header(machine="engine", engines=[EngineConfig().to_mapping()]), (Submit(), Drain())).save(path)
+    return path
+
+
+@pytest.fixture
+def end_of(capsys):
+    """Exit code and standard error of the command line where a command raises `error`."""
+
+    def end(error):
+        def raising():
+            raise error
+
+        return run(raising), capsys.readouterr().err
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        pytest.param(
+            OSError(13, "Permission denied", "a/file"), "swarden: a/file: Permission denied\n", id="of-a-file"
+        ),
+        pytest.param(OSError(28, "No space left on device"), "swarden: No space left on device\n", id="of-no-file"),
+    ],
+)
+def test_an_operating_error_names_its_file(end_of, error, line):
+    assert end_of(error) == (2, line)
+
+
+def test_a_fault_of_swarden_shows_its_traceback_and_exits_with_70(end_of):
+    """It must not read as a violation, which exits with 1."""
+    code, told = end_of(KeyError("r3"))
+
+    assert code == 70
+    assert told.startswith("Traceback ")
+    assert told.splitlines()[-2:] == ["KeyError: 'r3'", "swarden: this is a fault of swarden itself; please report it"]
+
+
+def test_books_that_are_wrong_are_a_violation(end_of):
+    """The strict check raises AccountingError with its story, which is told whole."""
+    told = "unit_has_one_owner: broken\n  full page 3: owned by nobody"
+
+    assert end_of(AccountingError(told)) == (1, f"{told}\n")
+
+
+def test_an_interrupt_is_one_line_and_exits_with_130(end_of):
+    assert end_of(typer.Abort()) == (130, "swarden: interrupted\n")
