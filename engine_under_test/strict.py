@@ -3,13 +3,13 @@
     SWARDEN_STRICT_MEM_CHECK=off|sums|audit|census     or 0 to 3; unset or empty is off
     SWARDEN_STRICT_MEM_CHECK=audit:report              what is wrong is logged and counted, not raised
 
-The engine knows no checker.  Whoever has one offers it as an entry point of the group `swarden.checkers`,
-by the name of its level: something that is called with `reports` and returns a Checker.
+The engine knows no checker.  A package offers one as an entry point of the group `swarden.checkers`, by the name
+of its level: something that is called with `reports` and returns a Checker.  One package may offer a level.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from engine_under_test.errors import ConfigError
@@ -65,15 +65,43 @@ def setting_of(environment: Mapping[str, str]) -> Setting | None:
 
 
 def checker_of(setting: Setting) -> Checker[Any]:
-    """The checker that the environment asks for, of whatever engine; raises ConfigError where nobody offers it."""
-    offered = sorted(entry_points(group=GROUP, name=setting.level))
+    """The checker that the environment asks for, for any engine.
+
+    Raises ConfigError where no package offers one, where more than one does, and where it cannot be made.
+    """
+    offered = sorted(entry_points(group=GROUP, name=setting.level), key=_package)
     if not offered:
         raise ConfigError(
             f"{VARIABLE}: no installed package has a checker for {setting.level!r} (entry points {GROUP}); "
             f"install one, as swarden itself with pip, or set {LEVELS[0]}"
         )
-    checker: Checker[Any] = offered[0].load()(reports=setting.reports)
+    if len(offered) > 1:
+        packages = ", ".join(f"{_package(one)} ({one.value})" for one in offered)
+        raise ConfigError(
+            f"{VARIABLE}: more than one package has a checker for {setting.level!r} (entry points {GROUP}): "
+            f"{packages}; uninstall all but one"
+        )
+    [entry] = offered
+    try:
+        return _made(entry, setting)
+    except Exception as error:
+        package = _package(entry)
+        raise ConfigError(
+            f"{VARIABLE}: the checker for {setting.level!r} of {package} ({entry.value}) cannot be used: "
+            f"{type(error).__name__}: {error}; mend or uninstall {package}"
+        ) from error
+
+
+def _made(entry: EntryPoint, setting: Setting) -> Checker[Any]:
+    """Raises whatever the package that offers it raises."""
+    checker: Checker[Any] = entry.load()(reports=setting.reports)
+    if not (hasattr(checker, "attach") and hasattr(checker, "notice")):
+        raise TypeError(f"{checker!r} is no checker")
     return checker
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unnamed package"
 
 
 def both(first: Observer | None, second: Observer | None) -> Observer | None:

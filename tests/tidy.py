@@ -77,6 +77,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
     ("harness/driver.py", "apply"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
     ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
     ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",
+    ("engine_under_test/strict.py", "checker_of"): "another package's entry point raises whatever it raises",
     ("harness/mutation/trial.py", "_work"): "an engine that cannot be built with a change is killed by what it raises",
 }
 

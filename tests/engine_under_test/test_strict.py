@@ -7,7 +7,7 @@ from engine_under_test.engine import create_engine
 from engine_under_test.errors import ConfigError
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE, Both, Setting, both, checker_of, setting_of
+from engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
 from harness.engines.swarden import ReferenceModel
@@ -85,3 +85,58 @@ def test_one_observer_needs_nobody_between():
     assert both(heard, None) is heard
     assert both(None, heard) is heard
     assert both(None, None) is None
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package on the path whose module offers a checker, `made`, for level `audit` in a group."""
+
+    def put(package, source, group):
+        (tmp_path / f"{package}.py").write_text(source)
+        info = tmp_path / f"{package}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\naudit = {package}:made\n")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return put
+
+
+def test_two_packages_that_offer_the_same_level_are_refused_by_name(install):
+    """Neither replaces the other."""
+    install("another", "", GROUP)
+
+    with pytest.raises(ConfigError) as raised:
+        checker_of(Setting("audit", reports=False))
+
+    assert str(raised.value) == (
+        "SWARDEN_STRICT_MEM_CHECK: more than one package has a checker for 'audit' (entry points swarden.checkers): "
+        "another (another:made), swarden (harness.strict.checker:audit); uninstall all but one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "why"),
+    [
+        pytest.param(
+            "lacks", "import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", id="import"
+        ),
+        pytest.param("empty", "", "AttributeError: module 'empty' has no attribute 'made'", id="no-such-name"),
+        pytest.param(
+            "raising", "def made(*, reports): raise OSError(5, 'gone')", "OSError: [Errno 5] gone", id="raises"
+        ),
+        pytest.param("none", "def made(*, reports): pass", "TypeError: None is no checker", id="no-checker"),
+    ],
+)
+def test_a_checker_that_cannot_be_made_names_its_package(install, monkeypatch, package, source, why):
+    group = f"swarden.{package}"
+    install(package, source, group)
+    monkeypatch.setattr("engine_under_test.strict.GROUP", group)
+
+    with pytest.raises(ConfigError) as raised:
+        checker_of(Setting("audit", reports=False))
+
+    assert str(raised.value) == (
+        f"SWARDEN_STRICT_MEM_CHECK: the checker for 'audit' of {package} ({package}:made) cannot be used: {why}; "
+        f"mend or uninstall {package}"
+    )
