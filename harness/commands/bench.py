@@ -11,6 +11,7 @@ from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
 from harness.commands.console import OUT, print_json, progress
+from harness.exit_codes import ExitCode
 from harness.process import prepare_process
 
 
@@ -27,10 +28,11 @@ class Part(StrEnum):
 
 
 class Measured(NamedTuple):
-    """One part's figures for scripts, and the same for people."""
+    """One part's figures for scripts, and the same for people; `wrong` says where two ways gave unequal outputs."""
 
     figures: dict[str, Any]
     text: str
+    wrong: Sequence[str] = ()
 
 
 def bench(
@@ -48,6 +50,8 @@ def bench(
     our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
     idle host tier against steps without one; generation with prompt lookup against generation without; two engines
     linked over TCP against two linked within their process.
+
+    Outputs that should be equal and are not are a violation.
     """
     prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
@@ -64,11 +68,12 @@ def bench(
         for name in part or Part:
             bar.add_task(name)
             measured.append(measures[name]())
+    wrong = [line for of_part in measured for line in of_part.wrong]
     if as_json:
-        print_json({key: figure for of_part in measured for key, figure in of_part.figures.items()})
+        print_json({key: figure for of_part in measured for key, figure in of_part.figures.items()} | {"wrong": wrong})
     else:
-        for of_part in measured:
-            OUT.print(of_part.text, markup=False)
+        OUT.print("\n".join([*(of_part.text for of_part in measured), *wrong]), markup=False)
+    raise typer.Exit(ExitCode.VIOLATED if wrong else ExitCode.CLEAN)
 
 
 def _step(pairs: int) -> Measured:
@@ -89,7 +94,9 @@ def _shrinking() -> Measured:
 
 def _generation(rounds: int) -> Measured:
     races = generation.race_all(rounds=rounds)
-    return Measured(generation.figures(races), generation.text(races))
+    names = [f"generation, {one.checkpoint}{' shared' * one.is_shared}" for one in races]
+    wrong = _wrong(names, [one.equal_outputs for one in races], generation.REQUESTS)
+    return Measured(generation.figures(races), generation.text(races), wrong)
 
 
 def _host(pairs: int) -> Measured:
@@ -106,12 +113,24 @@ def _host(pairs: int) -> Measured:
 
 def _speculation(rounds: int) -> Measured:
     savings = speculation.measure_all(rounds=rounds)
-    return Measured(speculation.figures(savings), speculation.text(savings))
+    names = [f"speculation, {one.checkpoint}" for one in savings]
+    wrong = _wrong(names, [one.equal_outputs for one in savings], speculation.REQUESTS)
+    return Measured(speculation.figures(savings), speculation.text(savings), wrong)
 
 
 def _disaggregation(rounds: int) -> Measured:
     costs = disaggregation.measure_all(rounds=rounds)
-    return Measured(disaggregation.figures(costs), disaggregation.text(costs))
+    names = [f"disaggregation, {one.checkpoint}" for one in costs]
+    wrong = _wrong(names, [one.equal_outputs for one in costs], disaggregation.REQUESTS)
+    return Measured(disaggregation.figures(costs), disaggregation.text(costs), wrong)
+
+
+def _wrong(names: Sequence[str], num_equal: Sequence[int], requests: int) -> list[str]:
+    return [
+        f"wrong: {name}: {requests - equal} of {requests} outputs are unequal"
+        for name, equal in zip(names, num_equal, strict=True)
+        if equal < requests
+    ]
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:
