@@ -1,0 +1,105 @@
+"""Jobs that may hang or crash, each in a process that is forked for it."""
+
+import os
+import signal
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext, ForkProcess
+from threading import Thread
+from typing import Any, Generic, TypeVar
+
+from harness.errors import UsageError
+
+JobT = TypeVar("JobT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process of a job ended without a result. A job bounds its own CPU seconds with an ITIMER_PROF."""
+
+    exit_code: int
+
+    @property
+    def has_hung(self) -> bool:
+        return self.exit_code == -signal.SIGPROF
+
+    def __str__(self) -> str:
+        if self.has_hung:
+            return "worker stopped answering"
+        return f"worker died: {signal.Signals(-self.exit_code).name if self.exit_code < 0 else self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Running(Generic[JobT]):
+    job: JobT
+    process: ForkProcess
+
+
+def run_jobs(
+    jobs: Iterable[JobT], work: Callable[[JobT], ResultT], *, workers: int
+) -> Generator[tuple[JobT, ResultT | Died], None, None]:
+    """Each job with its result, as they end; `workers` at a time.
+
+    What is imported before is warm in each process.  The processes end with the iterator, and with this process.
+    Raises the UsageError that a job raises.
+    """
+    context, waiting = get_context("fork"), iter(jobs)
+    running: dict[Connection, _Running[JobT]] = {}
+    try:
+        while True:
+            for job in islice(waiting, workers - len(running)):
+                mailbox, process = _start(context, work, job)
+                running[mailbox] = _Running(job, process)
+            if not running:
+                return
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection), f"{ready}: not one of {list(running)}"
+                ended = running.pop(ready)
+                yield ended.job, _result(ready, ended.process)
+    finally:
+        for one in running.values():
+            one.process.kill()
+            one.process.join()
+
+
+def _start(context: ForkContext, work: Callable[[JobT], object], job: JobT) -> tuple[Connection, ForkProcess]:
+    mailbox, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(work, job, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return mailbox, process
+
+
+def _result(mailbox: Connection, process: ForkProcess) -> Any:
+    try:
+        result = mailbox.recv()
+    except EOFError:
+        process.join()
+        assert process.exitcode is not None, f"{process} has ended"
+        return Died(process.exitcode)
+    process.join()
+    if isinstance(result, UsageError):
+        raise result
+    return result
+
+
+def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> None:
+    """In the process of a job. An interrupt is its parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        mailbox.send(work(job))
+    except UsageError as error:
+        mailbox.send(error)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "in the process of a job"
+    wait([parent.sentinel])
+    os._exit(1)

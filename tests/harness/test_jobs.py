@@ -1,0 +1,56 @@
+"""A job that hangs or crashes costs its own result, and no process outlives its use."""
+
+import os
+import signal
+from itertools import count
+from multiprocessing import active_children
+
+import pytest
+
+from harness.errors import UsageError
+from harness.jobs import Died, run_jobs
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def work(job):
+    match job:
+        case "hang":
+            signal.setitimer(signal.ITIMER_PROF, 0.1)
+            for _ in count():
+                pass
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "misuse":
+            raise UsageError("no room")
+    return job.upper()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_each_job_ends_with_its_result_or_with_how_its_process_died(workers):
+    jobs = ["one", "hang", "two", "crash", "three"]
+
+    ended = dict(run_jobs(jobs, work, workers=workers))
+
+    assert ended == {
+        "one": "ONE",
+        "two": "TWO",
+        "three": "THREE",
+        "hang": Died(-signal.SIGPROF),
+        "crash": Died(-signal.SIGKILL),
+    }
+    assert [str(ended["hang"]), str(ended["crash"])] == ["worker stopped answering", "worker died: SIGKILL"]
+
+
+def test_a_job_s_misuse_is_raised_where_the_jobs_are_run():
+    with pytest.raises(UsageError, match="no room"):
+        list(run_jobs(["misuse"], work, workers=1))
+
+
+def test_the_processes_end_with_the_iterator():
+    running = run_jobs(["one", "hang", "hang"], work, workers=3)
+    next(running)
+
+    running.close()
+
+    assert active_children() == []
