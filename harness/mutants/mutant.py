@@ -11,11 +11,12 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
+from harness.errors import UsageError
 from invariants.base import Invariant
 
 
-class StaleMutant(Exception):
-    """A hunk does not fit the code any more; the message names the mutant, the target and the text."""
+class StaleMutant(UsageError):
+    """A hunk does not fit the code; the message names the mutant, the target and the text."""
 
 
 class Hunk(NamedTuple):
@@ -89,21 +90,27 @@ class Swap:
 
 @cache
 def _swap(mutant: Mutant, target: str) -> Swap:
-    """The function to change, so that all who imported it meet the bug."""
-    function = _function(target)
-    source = textwrap.dedent(inspect.getsource(function))
+    """The function to change, so that every module that imported it meets the bug."""
+    try:
+        function = _function(target)
+        source = textwrap.dedent(inspect.getsource(function))
+    except (ImportError, AttributeError, ValueError, TypeError, OSError) as error:
+        raise StaleMutant(f"{mutant.id}: {target} is no function whose code can be changed: {error}") from error
     for hunk in mutant.all_hunks:
         if hunk.target == target:
             if (times := source.count(hunk.healthy)) != 1:
                 raise StaleMutant(f"{mutant.id}: {target} has {hunk.healthy!r} {times} times; want it once")
             source = source.replace(hunk.healthy, hunk.broken)
-    tree = ast.parse(source, _file_name(mutant, target))
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)  # a traceback names the lines of the file
-    [definition] = tree.body
-    assert isinstance(definition, ast.FunctionDef), f"{target} is no def"
-    definition.decorator_list = []
+    try:
+        tree = ast.parse(source, _file_name(mutant, target))
+        ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)  # a traceback names the lines of the file
+        [definition] = tree.body
+        assert isinstance(definition, ast.FunctionDef), f"{target} is no def"
+        definition.decorator_list = []
+        code = compile(tree, _file_name(mutant, target), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise StaleMutant(f"{mutant.id}: {target} with the bug in is no Python: {error.msg}: {error.text}") from error
     namespace: dict[str, object] = {}
-    code = compile(tree, _file_name(mutant, target), "exec", dont_inherit=True)
     exec(code, function.__globals__, namespace)
     return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
 
@@ -130,5 +137,5 @@ def _unwrap(found: object) -> FunctionType:
     if isinstance(found, Invariant):
         found = found.find
     if type(found) is not FunctionType:
-        raise StaleMutant(f"{found!r} is not a function whose code can be changed")
+        raise TypeError(f"{found!r}")
     return found

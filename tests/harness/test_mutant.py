@@ -50,6 +50,25 @@ def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
     assert str(raised.value) == f"B0: {WINDOW} has {healthy!r} {times} times; want it once"
 
 
+@pytest.mark.parametrize(
+    ("target", "broken", "why"),
+    [
+        pytest.param("no.such.module:function", "", "is no function whose code can be changed: No module", id="module"),
+        pytest.param("invariants.windows:gone", "", "is no function whose code can be changed: gone", id="function"),
+        pytest.param("invariants.windows", "", "is no function whose code can be changed: ", id="no-function"),
+        pytest.param("invariants.windows:HANDOVER_KIND", "", "is no function whose code can be changed: ", id="a-value"),
+        pytest.param("invariants.windows:lookback", "1 +", "with the bug in is no Python: invalid syntax", id="syntax"),
+    ],
+)
+def test_a_target_that_cannot_be_changed_is_stale(target, broken, why):
+    stale = Mutant("B0", "nowhere", (Hunk(target, "window - 1", broken),), ())
+
+    with pytest.raises(StaleMutant) as raised, stale.planted():
+        pass
+
+    assert str(raised.value).startswith(f"B0: {target} {why}")
+
+
 def test_a_stale_hunk_leaves_the_others_unplanted():
     """Nothing is changed unless all of it fits."""
     good = BY_ID["B14"].hunks[0]
