@@ -96,6 +96,11 @@ class Finding:
     path: Path | None = None
     died: str = ""
 
+    @property
+    def invariant(self) -> str:
+        """The invariant or error that the fingerprint names first."""
+        return self.fingerprint.split("/")[0]
+
 
 @dataclass
 class Tallies:

@@ -8,6 +8,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
+from resource import RUSAGE_CHILDREN, getrusage
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +23,7 @@ class Died:
     """The process of a job ended without a result. A job bounds its own CPU seconds with an ITIMER_PROF."""
 
     exit_code: int
+    cpu_seconds: float
 
     @property
     def has_hung(self) -> bool:
@@ -78,13 +80,20 @@ def _result(mailbox: Connection, process: ForkProcess) -> Any:
     try:
         result = mailbox.recv()
     except EOFError:
+        before = _cpu_seconds_of_children()
         process.join()
         assert process.exitcode is not None, f"{process} has ended"
-        return Died(process.exitcode)
+        return Died(process.exitcode, round(_cpu_seconds_of_children() - before, 3))
     process.join()
     if isinstance(result, UsageError):
         raise result
     return result
+
+
+def _cpu_seconds_of_children() -> float:
+    """Of the processes that have ended and were joined."""
+    usage = getrusage(RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> None:

@@ -1,25 +1,30 @@
-"""swarden mutants: the catalogue of bugs, how fast each is found when planted, and who tells of which."""
+"""swarden mutants: the catalogue of bugs, how fast each is found when planted, and which law tells of which."""
 
-import json
-from dataclasses import asdict
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.table import Table
 
-from harness.commands.console import OUT, print_json, progress
+from harness.commands.console import ERR, OUT, print_json
 from harness.commands.sample import sample
+from harness.errors import UsageError
 from harness.exit_codes import ExitCode
-from harness.hunt import Scope, Score, hunt_all
+from harness.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
 from harness.kill_matrix import matrix_of, page
-from harness.mutants.catalog import CATALOG, ROWS, Row, planted_mutant
+from harness.mutants.catalog import CATALOG, ROWS, VARIABLE, Row, own_mutants, planted_mutant
+from harness.mutants.from_file import check_mutant
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import ForTheOracle, Waiting
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
-SEEDS_FILE = "seeds.json"
+SEEDS_FILE = "seeds.jsonl"
 
 app = typer.Typer(help="Bugs by their number: list them, plant and hunt them, or say who tells of which.")
 app.command()(sample)
@@ -42,29 +47,42 @@ def list_again(context: typer.Context) -> None:
 
 @app.command()
 def run(
-    ids: Annotated[list[str] | None, typer.Argument(help="mutants; all of them by default")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="mutants; all of the catalogue by default")] = None,
     *,
+    own: Annotated[
+        Path | None,
+        typer.Option("--mutants", envvar=VARIABLE, help="a Python file with mutants of your own, all by default"),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="hunts per mutant, each from another seed")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="CPU seconds to find, and again to shrink")] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="processes that share the mutants")] = 1,
-    out: Annotated[Path, typer.Option(help="where op-logs and the figures of each seed are written")] = FINDINGS,
+    workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
+    out: Annotated[Path, typer.Option(help=f"where op-logs go, and {SEEDS_FILE} with a line a hunt")] = FINDINGS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Plant each bug and hunt it from a cold start; found, missed, and at what cost (imports not counted)."""
-    chosen = [planted_mutant(name) for name in ids] if ids else list(CATALOG)
-    with progress() as bar:
-        task = bar.add_task(f"hunting {len(chosen)} mutants")
-        scores = hunt_all(
-            chosen,
-            Scope(seeds, seconds, out),
-            workers=workers,
-            tell=lambda score: bar.update(task, description=f"{score.mutant.id} {_found(score)}"),
-        )
-    _keep_seeds(scores, out)
-    if as_json:
-        print_json({"mutants": [score.figures() for score in scores]})
-    else:
-        OUT.print(_table(scores))
+    """Plant each bug and hunt it from a cold start: found, found by another law or missed, and at what cost.
+
+    Imports are not counted. A mutant is found if nine seeds of ten find it.
+    """
+    if own is not None:
+        os.environ[VARIABLE] = str(own)
+    chosen = _chosen(ids)
+    scope = Scope(seeds, seconds, out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hunted: list[Hunted] = []
+    with _seeds_file(out) as add:
+        ERR.print(f"{len(chosen) * seeds} hunts, each for at most {seconds:g} s of CPU and as many to shrink")
+        try:
+            for one in hunts(chosen, scope, workers=workers):
+                hunted.append(one)
+                add(one)
+        except KeyboardInterrupt:
+            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} hunts; those under way are discarded")
+        finally:  # whatever ends it, what was found before is told
+            scores = scores_of(chosen, seeds, hunted)
+            if as_json:
+                print_json({"mutants": [score.figures() for score in scores]})
+            else:
+                _tell(scores)
     raise typer.Exit(ExitCode.CLEAN if all(score.is_found for score in scores) else ExitCode.RED)
 
 
@@ -84,22 +102,73 @@ def _status(row: Row) -> str:
     return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
 
 
-def _keep_seeds(scores: list[Score], out: Path) -> None:
-    """The figures of every single hunt, for who wants more than medians."""
-    out.mkdir(parents=True, exist_ok=True)
-    hunts = [asdict(one) for score in scores for one in score.hunts]
-    (out / SEEDS_FILE).write_text(json.dumps(hunts, indent=1) + "\n")
+def _chosen(ids: list[str] | None) -> list[Mutant]:
+    """What is to be hunted, each once; raises UsageError for whatever cannot be, before any hunt begins."""
+    chosen = [planted_mutant(name) for name in dict.fromkeys(ids)] if ids else [*own_mutants().values()] or [*CATALOG]
+    for mutant in chosen:
+        check_mutant(mutant)
+        if mutant.overlooks is not None:
+            planted_mutant(mutant.overlooks.id)
+    return chosen
 
 
-def _found(score: Score) -> str:
-    return f"{'found' if score.is_found else 'missed'} from {len(score.caught)} of {len(score.hunts)} seeds"
+@contextmanager
+def _seeds_file(out: Path) -> Iterator[Callable[[Hunted], None]]:
+    """Adds a hunt to the file, behind those of earlier commands, and tells of it.
+
+    Raises UsageError where the folder or the file cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / SEEDS_FILE).open("ab", buffering=0)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+
+    def add(one: Hunted) -> None:
+        try:
+            file.write(msgspec.json.encode(one) + b"\n")
+        except OSError as error:
+            raise _unwritable(out, error) from error
+        if ERR.is_terminal:
+            ERR.print(_progress(one), markup=False)
+
+    with file:
+        yield add
 
 
-def _table(scores: list[Score]) -> Table:
-    table = Table("mutant", "", "by", "found, CPU s", "shrunk, CPU s", "ops", "steps")
+def _unwritable(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder")
+
+
+def _progress(one: Hunted) -> str:
+    law = f" ({one.law})" if one.law else ""
+    return (
+        f"{one.mutant} seed {one.seed}: {one.outcome}{law} after {one.runs} runs, {one.search_cpu_seconds:g} s of CPU"
+    )
+
+
+def _tell(scores: Sequence[Score]) -> None:
+    """The table, where to look at what another law found, and why the end is red."""
+    OUT.print(_table(scores))
+    prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
+    for score in scores:
+        for one in score.of(Outcome.BY_ANOTHER):
+            again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
+            OUT.print(f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}", markup=False)
+    for score in scores:
+        if not score.is_found:
+            listed = ", ".join(score.mutant.caught_by)
+            want = f"want {FOUND_SHARE:.0%} of the seeds to find it by {listed}"
+            OUT.print(f"red: {score.mutant.id}: {score}; {want}", markup=False)
+
+
+def _table(scores: Sequence[Score]) -> Table:
+    """Runs and CPU seconds of all hunts; behind them the medians of those that found it."""
+    medians = ("found_cpu_seconds", "shrink_cpu_seconds", "ops", "engine_steps")
+    table = Table("mutant", "", "by", "runs", "CPU s", "found, CPU s", "shrunk, CPU s", "ops", "steps")
     for score in scores:
         figures = score.figures()
-        named = ("found_cpu_seconds", "shrink_cpu_seconds", "ops", "engine_steps")
-        medians = ["-" if figures[name] is None else f"{figures[name]:g}" for name in named]
-        table.add_row(score.mutant.id, _found(score), score.invariant or "-", *medians)
+        cells = ["-" if figures[name] is None else f"{figures[name]:g}" for name in medians]
+        spent = (str(figures["runs"]), f"{figures['cpu_seconds']:g}")
+        table.add_row(score.mutant.id, str(score), score.law or "-", *spent, *cells)
     return table

@@ -1,14 +1,18 @@
 """Every bug that this project knows of, by its number: planted, waiting, excluded by design, or for the oracle alone.
 
-A row belongs to the catalogue by standing at the top of a module of this package.
+A row belongs to the catalogue by standing at the top of a module of this package.  Mutants of one's own stand at the
+top of a Python file anywhere, under any id; SWARDEN_MUTANTS names the file, so that every process knows them.
 """
 
+import os
 import re
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 from harness import mutants
 from harness.errors import UsageError
+from harness.mutants.from_file import mutants_of
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import Excluded, ForTheOracle, Waiting
 
@@ -37,15 +41,31 @@ CATALOG = tuple(row for row in ROWS if isinstance(row, Mutant))
 BY_ID = {mutant.id: mutant for mutant in CATALOG}
 
 
+VARIABLE = "SWARDEN_MUTANTS"
+
+
+def own_mutants() -> dict[str, Mutant]:
+    """The mutants of the file that the environment names, by id; raises UsageError where one cannot be used."""
+    path = os.environ.get(VARIABLE)
+    own = mutants_of(Path(path)) if path else {}
+    for name in own:
+        if any(row.id == name for row in ROWS):
+            raise UsageError(f"{path}: mutant {name} is in the catalogue too; choose another id")
+    return own
+
+
 def planted_mutant(name: str) -> Mutant:
-    """The mutant of that number; raises UsageError where there is none, or it is not planted, with the reason."""
-    row = next((row for row in ROWS if row.id == name), None)
+    """The mutant of that id; raises UsageError where there is none, or it is not planted, with the reason."""
+    known = [*ROWS, *own_mutants().values()]
+    row = next((row for row in known if row.id == name), None)
     if isinstance(row, Mutant):
         return row
     if isinstance(row, Waiting):
-        raise UsageError(f"mutant {name}: not planted, it waits for {row.capability}; want one of {', '.join(BY_ID)}")
-    if isinstance(row, ForTheOracle):
-        raise UsageError(f"mutant {name}: not hunted, {row.told_by} tells of it; want one of {', '.join(BY_ID)}")
-    if isinstance(row, Excluded):
-        raise UsageError(f"mutant {name}: not planted, excluded by design; want one of {', '.join(BY_ID)}")
-    raise UsageError(f"mutant {name}: not in the catalogue; it has {', '.join(BY_ID)}")
+        why = f"not planted, it waits for {row.capability}"
+    elif isinstance(row, ForTheOracle):
+        why = f"not hunted, {row.told_by} tells of it"
+    elif isinstance(row, Excluded):
+        why = "not planted, excluded by design"
+    else:
+        why = f"not in the catalogue, nor in a file that {VARIABLE} names"
+    raise UsageError(f"mutant {name}: {why}; see 'swarden mutants'")

@@ -5,8 +5,8 @@ from operator import attrgetter
 import pytest
 
 from harness.mutants.catalog import CATALOG, ROWS
+from harness.mutants.from_file import check_mutant
 from harness.mutants.unplanted import Excluded, Waiting
-from invariants.catalog import CATALOG as INVARIANTS
 from tests.invariants.test_invariants import CASES
 
 # The bugs of the field, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.
@@ -20,7 +20,6 @@ FIELD = """
     B82 B83 B84 B85 B86 B87 B88 B89
 """
 CAPABILITIES = {"host tier", "sessions", "speculation", "disaggregation", "recurrent state"}
-INVARIANT_NAMES = {invariant.name for invariant in INVARIANTS}
 WAITING = [row for row in ROWS if isinstance(row, Waiting)]
 EXCLUDED = [row for row in ROWS if isinstance(row, Excluded)]
 
@@ -33,20 +32,8 @@ def test_every_bug_of_the_field_is_in_the_catalogue():
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_a_mutant_still_fits_the_code(mutant):
-    with mutant.planted():
-        pass
-
-
-@pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_who_may_catch_a_mutant_exists(mutant):
-    """An invariant, or an error that an engine or a checker raises."""
-    unknown = [
-        name for name in mutant.caught_by if name not in INVARIANT_NAMES and not name.endswith(("Error", "Exhausted"))
-    ]
-
-    assert mutant.caught_by
-    assert unknown == []
+def test_a_mutant_fits_the_code_and_names_laws_that_exist(mutant):
+    check_mutant(mutant)
 
 
 @pytest.mark.parametrize("row", WAITING, ids=attrgetter("id"))

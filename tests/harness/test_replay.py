@@ -99,7 +99,9 @@ def test_a_mutant_that_is_not_in_the_catalogue_is_named():
     """One line, with what there is."""
     log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B0"), OPS)
 
-    with pytest.raises(UsageError, match=r"^mutant B0: not in the catalogue; it has B1, B3, B4, "):
+    with pytest.raises(
+        UsageError, match=r"^mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
+    ):
         run_log(log)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.hunt import hunt
+from harness.hunt import Job, Scope, hunt
 from harness.kill_matrix import matrix_of, page
 from harness.mutants.catalog import BY_ID, CATALOG
 from harness.oplog import OpLog
@@ -90,9 +90,9 @@ def test_every_mutant_is_told_of(matrix):
 @pytest.mark.parametrize("mutant", COLD_STARTS)
 def test_a_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
     """By any of three seeds within a minute of CPU, to at most 12 ops and 40 engine steps."""
-    hunts = (hunt(BY_ID[mutant], seed=seed, seconds=CPU_SECONDS, out=tmp_path) for seed in SEEDS)
+    hunts = (hunt(Job(BY_ID[mutant], seed), Scope(1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
-    caught = next(one for one in hunts if one.is_caught)
+    found = next(one for one in hunts if one.is_found)
 
-    assert caught.ops <= MOST_OPS
-    assert caught.engine_steps <= MOST_STEPS
+    assert found.ops <= MOST_OPS
+    assert found.engine_steps <= MOST_STEPS

@@ -1,0 +1,218 @@
+"""swarden mutants run: how hunts end, what is kept of them, and what is refused before any begins."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.oplog import OpLog
+from tests.harness.commands.test_commands import swarden
+
+WINDOW = '"engine_under_test.cache.window:kept_len"'
+OWN = f"""
+from harness.mutants.mutant import Hunk, Mutant
+
+def planted(id, healthy, broken, *laws, **more):
+    return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)
+
+LISTED = planted("listed", "max(", "min(", "inserted_prefixes_match", "locks_cover_what_is_read")
+UNLISTED = planted("of my own/unlisted", "max(", "min(", "outputs_equal_the_reference")
+HARMLESS = planted("harmless", "return ", "pass\\n    return ", "stuck")
+CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n    return ", "stuck")
+"""
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A file with mutants of one's own."""
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+@pytest.fixture
+def hunting(own, tmp_path):
+    """A command that has ended one hunt, and goes on with one that lasts; its process, and that of the hunt."""
+    arguments = ("mutants", "run", "--mutants", own.name, "listed", "harmless", "--seeds", "1", "--seconds", "600")
+    with subprocess.Popen(
+        [sys.executable, "-c", "from harness.cli import main; main()", *arguments],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until(lambda: len(kept(tmp_path)) == 1 and children(process.pid))
+        yield process, children(process.pid)
+        process.kill()
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def kept(folder):
+    path = folder / ".swarden/mutants/seeds.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def hunt(own, *arguments, cwd):
+    return swarden("mutants", "run", "--mutants", own, *arguments, cwd=cwd)
+
+
+def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
+    """Every seed's figures are in the object, and in the file of seeds."""
+    run = hunt(own, "listed", "--seeds", 2, "--workers", 2, "--json", cwd=tmp_path)
+
+    [mutant] = json.loads(run.stdout)["mutants"]
+    assert run.returncode == 0, run.stderr
+    assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
+    assert {one["law"] for one in mutant["hunts"]} <= {"inserted_prefixes_match", "locks_cover_what_is_read"}
+    assert sorted(kept(tmp_path), key=lambda one: one["seed"]) == mutant["hunts"]
+
+
+def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(own, tmp_path):
+    """It is red, and not missed; the op-log replays where the file of the mutant is named."""
+    run = hunt(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
+
+    [one] = kept(tmp_path)
+    again = swarden("replay", one["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
+    without = swarden("replay", one["path"], cwd=tmp_path)
+    assert run.returncode == 5, run.stderr
+    assert "found by another law 1 of 1" in run.stdout
+    assert f"{one['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {one['path']}\n" in run.stdout
+    assert one["law"] not in ("", "outputs_equal_the_reference")
+    assert OpLog.load(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
+    assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
+    assert (without.returncode, without.stdout) == (
+        2,
+        "ERROR mutant of my own/unlisted: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
+        "see 'swarden mutants'\n",
+    )
+
+
+def test_a_missed_bug_tells_what_was_spent(own, tmp_path):
+    """All of the CPU seconds that it was given."""
+    run = hunt(own, "harmless", "--seeds", 1, "--seconds", 2, cwd=tmp_path)
+
+    [one] = kept(tmp_path)
+    assert run.returncode == 5, run.stderr
+    assert one["outcome"] == "missed"
+    assert one["search_cpu_seconds"] >= 2
+    assert one["runs"] > 0
+    assert run.stdout.rstrip().endswith("red: harmless: missed; want 90% of the seeds to find it by stuck")
+
+
+def test_a_hunt_whose_process_dies_has_found_the_bug_and_the_others_go_on(own, tmp_path):
+    run = hunt(own, "crashing", "listed", "--seeds", 1, cwd=tmp_path)
+
+    assert run.returncode == 5, run.stderr
+    assert [(one["mutant"], one["outcome"]) for one in kept(tmp_path)] == [
+        ("crashing", "found by another law"),
+        ("listed", "found"),
+    ]
+    assert "crashing seed 0: found by another law: worker died: SIGKILL; no op-log\n" in run.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_and_tells_what_has_ended(hunting, tmp_path, number):
+    process, hunts = hunting
+
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+
+    assert process.returncode == 5, stderr
+    assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 hunts; those under way are discarded"]
+    assert "found 1 of 1" in stdout
+    assert "red: harmless: not hunted; " in stdout
+    assert [one["mutant"] for one in kept(tmp_path)] == ["listed"]
+    assert [pid for pid in hunts if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_hunt_ends_with_the_command_that_began_it(hunting):
+    process, hunts = hunting
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=DEADLINE_S)
+
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hunts))
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        pytest.param(
+            OWN, ("B0",), "mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS", id="no-such-id"
+        ),
+        pytest.param(OWN, ("--out", "own.py"), "--out: own.py cannot be written: File exists", id="out-is-a-file"),
+        pytest.param(
+            f'{OWN}\nBAD = planted("bad", "max(", "min(", "outputs_equal")\n',
+            (),
+            "mutant bad: caught_by has 'outputs_equal', which is no invariant and no exception",
+            id="no-such-law",
+        ),
+        pytest.param(
+            f'{OWN}\nBAD = planted("bad", "no such text", "", "stuck")\n',
+            ("bad",),
+            "bad: engine_under_test.cache.window:kept_len has 'no such text' 0 times; want it once",
+            id="stale",
+        ),
+        pytest.param(
+            f'{OWN}\nBAD = planted("bad", "max(", "min(", "stuck", machine="toaster")\n',
+            ("bad",),
+            "mutant bad: machine 'toaster' is not one of 'engine', ",
+            id="no-such-machine",
+        ),
+        pytest.param(
+            f'{OWN}\nBAD = Mutant("bad", "made up", (), "stuck")\n',
+            ("bad",),
+            "mutant bad: Expected `array`, got `str` - at `$.caught_by`",
+            id="laws-are-a-text",
+        ),
+        pytest.param(
+            f'{OWN}\nBAD = planted("B14", "max(", "min(", "stuck")\n',
+            (),
+            "own.py: mutant B14 is in the catalogue too; choose another id",
+            id="id-of-the-catalogue",
+        ),
+        pytest.param(
+            f'{OWN}\nBAD = planted("listed", "max(", "min(", "stuck")\n',
+            (),
+            "own.py: mutant listed is there twice; give one of them another id",
+            id="id-twice",
+        ),
+        pytest.param("", (), "own.py: has no Mutant at its top", id="empty"),
+        pytest.param("1 +\n", (), "own.py:1: invalid syntax", id="no-python"),
+        pytest.param("\nimport no_such_module\n", (), "own.py:2: ModuleNotFoundError: No module named", id="raises"),
+    ],
+)
+def test_what_cannot_be_hunted_is_one_line_before_any_hunt(tmp_path, source, arguments, message):
+    (tmp_path / "own.py").write_text(source)
+
+    run = swarden("mutants", "run", "--mutants", "own.py", *arguments, cwd=tmp_path)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    [line] = run.stderr.splitlines()
+    assert line.startswith(f"swarden: {message}")
+    assert [path.name for path in tmp_path.iterdir()] == ["own.py"]
+
+
+def test_a_file_of_mutants_that_is_not_there_is_named(tmp_path):
+    run = swarden("mutants", "run", "--mutants", "gone.py", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert (
+        run.stderr == "swarden: gone.py: cannot be read: No such file or directory; name a Python file with mutants\n"
+    )
