@@ -18,7 +18,7 @@ from harness.engines.models import MODELS
 from harness.engines.registry import ENGINES, MACHINES, RUN_MODELS
 from harness.errors import UsageError
 from harness.findings import Settled
-from harness.mutants.catalog import BY_ID
+from harness.mutants.catalog import planted_mutant
 from harness.outcome import Outcome
 from harness.process import prepare_process
 from harness.profiles import PROFILES, SHRINK_CPU_SECONDS
@@ -66,7 +66,7 @@ def fuzz(
         mutant,
         stop_on_first,
         out,
-        model or (BY_ID[mutant].model if mutant is not None else ""),
+        model or (planted_mutant(mutant).model if mutant is not None else ""),
         workers or os.cpu_count() or 1,
     )
     command = _command(plan, minutes)
@@ -151,7 +151,7 @@ def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) 
                 else:
                     not_shown.append(settled.why)
             is_interrupted = crew.is_interrupted
-    mutant = BY_ID[plan.mutant] if plan.mutant is not None else None
+    mutant = planted_mutant(plan.mutant) if plan.mutant is not None else None
     return Outcome(plan, command, result, findings, not_shown, mutant, is_interrupted)
 
 
