@@ -28,6 +28,7 @@ from harness.verdict import told_by
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
+WARM_UP = Plan(PROFILES["smoke"], 0, inf, max_runs=4, machine="engine")  # what Hypothesis computes once, no hunt pays
 
 
 class Outcome(StrEnum):
@@ -140,6 +141,8 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
 
     A hunt that hangs or dies has found the bug by that.
     """
+    prepare_process()
+    Worker(WARM_UP, lambda _: None).work()
     jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
         if isinstance(ended, Died):
