@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context, parent_process
@@ -13,6 +14,8 @@ from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from harness.errors import UsageError
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -54,8 +57,9 @@ def run_jobs(
     try:
         while True:
             for job in islice(waiting, workers - len(running)):
-                mailbox, process = _start(context, work, job)
-                running[mailbox] = _Running(job, process)
+                with _signals_deferred():
+                    mailbox, process = _start(context, work, job)
+                    running[mailbox] = _Running(job, process)
             if not running:
                 return
             for ready in wait(list(running)):
@@ -66,6 +70,20 @@ def run_jobs(
         for one in running.values():
             one.process.kill()
             one.process.join()
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Python drops what a signal's handler raises in the hooks around a fork, so handlers run behind the body."""
+    caught: list[int] = []
+    before = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in STOPPING}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in caught:
+            signal.raise_signal(number)
 
 
 def _start(context: ForkContext, work: Callable[[JobT], object], job: JobT) -> tuple[Connection, ForkProcess]:
