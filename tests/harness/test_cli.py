@@ -10,7 +10,6 @@ from engine_under_test.errors import AccountingError
 from harness.cli import run
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Submit
-from tests.harness.commands.test_commands import swarden
 
 
 @pytest.fixture
