@@ -190,7 +190,7 @@ class Worker(Listener):
         with planted(self.plan.mutant):
             while self._quota and not self.is_over:
                 self._run_batch()
-                gc.collect()  # the runs of a batch hold each other in cycles, which the rare collections let pile up
+        
                 self.place = Place(self.place.batch + self.plan.workers)
         self.result.seconds = time.monotonic() - self._began
         return self.result

@@ -20,4 +20,4 @@ def prepare_process() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS, 2, 2)
