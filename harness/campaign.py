@@ -1,6 +1,5 @@
 """A campaign: batches of random runs from seeds, what they found, and whether its green was earned."""
 
-import gc
 import hashlib
 import time
 from collections import Counter
@@ -190,7 +189,7 @@ class Worker(Listener):
         with planted(self.plan.mutant):
             while self._quota and not self.is_over:
                 self._run_batch()
-        
+
                 self.place = Place(self.place.batch + self.plan.workers)
         self.result.seconds = time.monotonic() - self._began
         return self.result

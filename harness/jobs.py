@@ -1,19 +1,18 @@
 """Jobs that may hang or crash, each in a process that is forked for it."""
 
-import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
 from resource import RUSAGE_CHILDREN, getrusage
-from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from harness.errors import UsageError
+from harness.process import end_with_parent
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -118,15 +117,8 @@ def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> Non
     """In the process of a job. An interrupt is its parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         mailbox.send(work(job))
     except UsageError as error:
         mailbox.send(error)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "in the process of a job"
-    wait([parent.sentinel])
-    os._exit(1)

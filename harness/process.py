@@ -2,7 +2,10 @@
 
 import gc
 import os
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -21,3 +24,18 @@ def prepare_process() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 2, 2)
+
+
+def end_with_parent(*files: Path) -> None:
+    """From now on a child process ends when its parent has died, whatever it computes, and removes `files` first."""
+    parent = parent_process()
+    assert parent is not None, "only a child process has a parent"
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        for path in files:
+            path.unlink(missing_ok=True)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

@@ -9,15 +9,15 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context, parent_process, resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
 from harness.campaign import Finding, Place, Plan, Result, Worker
 from harness.findings import Settled, settle
-from harness.process import prepare_process
+from harness.process import end_with_parent, prepare_process
 from harness.running_log import RunningLog
 from harness.shrink import Budget, DoesNotFail
 
@@ -156,7 +156,7 @@ def _stack_path(running: Path) -> Path:
 
 def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> None:
     """The process of a worker: one task after the other, until the parent is gone."""
-    Thread(target=_end_with_parent, args=(running,), daemon=True).start()
+    end_with_parent(running, _stack_path(running))
     prepare_process()
     with suppress(OSError):  # without a file, a crash has no stack to show
         stack = os.open(_stack_path(running), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -183,13 +183,3 @@ def _do(task: Task, connection: Connection, shared: Any, stop: Any, running: Run
         except DoesNotFail as gone:
             connection.send(NotSettled(str(gone)))
     connection.send(Done())
-
-
-def _end_with_parent(running: Path) -> None:
-    """A thread: the process ends where its parent has died, whatever it computes."""
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent"
-    wait([parent.sentinel])
-    for path in (running, _stack_path(running)):
-        path.unlink(missing_ok=True)
-    os._exit(0)

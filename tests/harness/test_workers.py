@@ -124,3 +124,44 @@ def test_workers_end_with_their_parent(tmp_path, number):
         wait_until(lambda: not processes_of(parent.pid))
     assert b"Traceback" not in told
     assert list(tmp_path.glob("out/*")) == []
+
+
+DYING = """
+from harness.mutants.mutant import Hunk, Mutant
+
+HAS_WORK = "engine_under_test.engine:Engine.has_work"
+HEALTHY = "return self.scheduler.has_work"
+CRASHES = "return __import__('os').kill(__import__('os').getpid(), 11)"
+HANGS = "return any(iter(int, 1))"
+LAWS = ("work_makes_progress",)
+crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
+hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mutant", "kind", "told"),
+    [
+        pytest.param("crashes", "crash/SIGSEGV", "was killed by SIGSEGV", id="crash"),
+        pytest.param("hangs", "hang", "stopped answering for 3 s", id="endless-step"),
+    ],
+)
+def test_engine_that_takes_its_process_down_is_a_finding_with_its_place(tmp_path, monkeypatch, mutant, kind, told):
+    """Every run dies, so that the worker is given up; run again the log dies in the same way, and is kept."""
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setenv("SWARDEN_MUTANTS", str(tmp_path / "dying.py"))
+    out = tmp_path / "out"
+    out.mkdir()
+
+    with Crew(1, out, hang_seconds=3, tell=lambda _: None) as crew:
+        result = crew.run(replace(PLAN, mutant=mutant, out=out))
+        findings = settled_by(crew, out)
+
+    assert {one.fingerprint for one in findings} <= {f"{kind}/{op}" for op in ("step", "submit", "drain", "flush")}
+    for one in findings:
+        story = "\n".join(map(str, one.story))
+        assert f"worker 0 {told} in op " in story
+        assert "engine.py" in story
+        assert f"run again, the process {told}" in story
+    assert {OpLog.load(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
+    assert result.mishaps == ["worker 0 died 3 times without a run in between: not replaced"]

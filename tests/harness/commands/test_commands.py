@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from engine_under_test.config import EngineConfig
-from fakes.catalog import FAULTS
 from harness.engines.models import MODELS
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Recipe, Step, Submit
@@ -43,121 +41,6 @@ def failing(tmp_path: Path) -> Path:
     path = tmp_path / "failing.oplog"
     log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True)).save(path)
     return path
-
-
-def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
-    """Standard output is one object with the promised keys; shares are from 0 to 1."""
-    run = swarden("fuzz", "--profile", "smoke", "--runs", 4, "--workers", 1, "--seed", 5, "--json", cwd=tmp_path)
-
-    told = json.loads(run.stdout)
-    assert run.returncode == 0, run.stderr
-    assert set(told) == {
-        "version",
-        "command",
-        "seed",
-        "profile",
-        "workers",
-        "verdict",
-        "why_not_judged",
-        "interrupted",
-        "runs",
-        "steps",
-        "seconds",
-        "steps_per_second",
-        "violations",
-        "findings",
-        "probes",
-        "checks",
-        "noops",
-        "owed",
-        "diverged",
-        "faults",
-    }
-    assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
-    assert all(0 <= share <= 1 for share in told["noops"].values())
-    assert list(told["faults"]) == list(FAULTS)
-    assert list(tmp_path.glob(".swarden/findings/*")) == []
-
-
-def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
-    """The printed line, with --json, makes the same runs; every option that decides what runs is in it."""
-    first = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
-        "--profile", "smoke", "--out", "there", cwd=tmp_path,
-    )  # fmt: skip
-    [line] = [line for line in first.stderr.splitlines() if line.startswith("to run it again: swarden ")]
-
-    again = swarden(*shlex.split(line.partition(" swarden ")[2]), "--json", cwd=tmp_path)
-
-    told = json.loads(again.stdout)
-    assert told["command"] == line.removeprefix("to run it again: ")
-    assert f"{told['verdict']}: {told['runs']} runs, {told['steps']} engine steps in " in first.stdout
-    assert (first.returncode, again.returncode) == (1, 1)
-
-
-def test_first_line_of_a_campaign_is_for_a_person(tmp_path):
-    run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, cwd=tmp_path)
-
-    assert run.stderr.splitlines()[0] == (
-        "1 run of random traffic for the whole engine and its parts, on 1 worker; "
-        "Ctrl-C ends it early and keeps findings"
-    )
-
-
-def test_place_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
-    (tmp_path / "file").touch()
-
-    run = swarden("fuzz", "--out", "file/findings", cwd=tmp_path)
-
-    assert run.returncode == 2
-    assert run.stderr == "swarden: --out: file/findings cannot be written: Not a directory; name another folder\n"
-
-
-def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
-    """The finding is shrunk, its op-log fails again, and so does the pytest file beside it."""
-    found = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1, "--json",
-        "--minutes", 1, cwd=tmp_path,
-    )  # fmt: skip
-    [finding] = json.loads(found.stdout)["findings"]
-
-    again = swarden("replay", finding["path"], cwd=tmp_path)
-
-    assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: requests_are_in_one_place/")
-    assert again.stdout.rstrip().endswith(f"replay: swarden replay {finding['path']}")
-    assert finding["ops"] <= 12
-    assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
-
-
-def test_a_planted_bug_that_is_missed_is_red(tmp_path):
-    """Nothing was violated, and yet the campaign failed: it did not see what is there."""
-    run = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B18", "--runs", 1, "--workers", 1, "--seed", 3, cwd=tmp_path
-    )
-
-    assert run.returncode == 5, run.stderr
-    assert run.stdout.startswith("red: mutant B18: missed by ")
-
-
-def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path):
-    """Nobody has to name it."""
-    found = swarden("fuzz", "--mutant", "S113", "--stop-on-first", "--workers", 1, "--seed", 1, "--json", cwd=tmp_path)
-    [finding] = json.loads(found.stdout)["findings"]
-
-    again = swarden("replay", finding["path"], cwd=tmp_path)
-
-    assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
-    assert "--model tiny-gemma3" in found.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: logits_are_those_without_a_cache/")
-
-
-def test_two_workers_share_a_campaign(tmp_path):
-    """Each takes every second batch; the runs are those of the campaign, the counts of both."""
-    run = swarden("fuzz", "--profile", "smoke", "--runs", 10, "--workers", 2, "--seed", 6, "--json", cwd=tmp_path)
-
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout)["runs"] == 10
 
 
 def test_shrink_writes_a_smaller_log_and_leaves_the_first_alone(failing, tmp_path):
@@ -334,17 +217,6 @@ def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
     assert first == {"event": "replay", "path": str(pair)}
     assert [(line["op"], line["engine"], line["step"]) for line in launched] == [(3, 0, 1), (3, 0, 2), (4, 1, 1)]
     assert {line["owner"] for line in told if line["event"] == "Taken"} == {"request r1"}
-
-
-def test_the_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
-    swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1,
-        "--events", "events.jsonl", "--minutes", 1, cwd=tmp_path,
-    )  # fmt: skip
-
-    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert [line["runs"] for line in told[:-1]] == list(range(1, len(told)))
-    assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_place")
 
 
 def test_full_disk_under_the_events_costs_the_events_alone(failing, tmp_path):
