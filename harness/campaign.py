@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from engine_under_test.config import EngineConfig
-from harness.driver import STUCK, Driver, Failure
+from harness.driver import STUCK, Driver, Failure, Kept
 from harness.engines.registry import RUN_MODELS, build_driver
 from harness.fingerprint import slug
 from harness.known import CONFIRMATIONS, KnownFailures
@@ -58,6 +58,7 @@ class Place(NamedTuple):
 
 
 FIRST = Place(0)
+KEPT = Kept(moments=1)  # the story of a finding is told by a run of its shrunk log
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ class Worker(Listener):
         self._beat(self.place)
         if self._running is not None:
             self._running.begin(self._header)
-        return build_driver(machine, configs, model=self._header.model, tell=lambda _: self._beat(self.place))
+        model = self._header.model
+        return build_driver(machine, configs, model=model, keep=KEPT, tell=lambda _: self._beat(self.place))
 
     def before_op(self, op: Op) -> bool:
         if self._is_enough() or self._known.leaves_out(op):

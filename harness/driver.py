@@ -58,6 +58,17 @@ class Failure:
         return self.fingerprints[0]
 
 
+class Kept(NamedTuple):
+    """What a driver remembers of a run: digests or none, and the last so many moments and ops, or all."""
+
+    digests: bool = True
+    moments: int | None = None
+    ops: int | None = None
+
+
+EVERYTHING = Kept()
+
+
 class DrainStuck(Exception):
     """Work was left after as many steps as the bound allows."""
 
@@ -76,9 +87,8 @@ class Driver:
     """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
 
     After a failure every further op is passed over.  With `check_every` N only each N-th engine step
-    is captured and checked; the ops between steps then are not.  With `keep_history` N only the last
-    N ops and transitions are remembered, for runs too long to be replayed.  `tell` hears of every
-    transition before it is judged.
+    is captured and checked; the ops between steps then are not.  `tell` hears of every transition
+    before it is judged.
     """
 
     def __init__(
@@ -86,8 +96,7 @@ class Driver:
         systems: Sequence[System],
         *,
         check_every: int = 1,
-        keep_digests: bool = True,
-        keep_history: int | None = None,
+        keep: Kept = EVERYTHING,
         tell: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems
@@ -97,8 +106,7 @@ class Driver:
         self.digests: list[str] = []
         self.failure: Failure | None = None
         self._check_every = check_every
-        self._keep_digests = keep_digests
-        self._keep_history = keep_history
+        self._keep = keep
         self._tell = tell
         self._last = [system.capture() for system in systems]
         self._history = History()
@@ -125,9 +133,9 @@ class Driver:
             return
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not worked
-        if self._keep_history is not None and self.failure is None:
-            del self.ops[: -self._keep_history], self._history.moments[: -self._keep_history]
-        if self._keep_digests and self.failure is None:
+        if self._keep.ops is not None and self.failure is None:
+            del self.ops[: -self._keep.ops]
+        if self._keep.digests and self.failure is None:
             moved = self._last if isinstance(op, Drain) else self._last[system : system + 1]
             moments = self._history.moments
             self.digests.append(digest(moved, moments[-1].events if moments else ()))
@@ -184,6 +192,8 @@ class Driver:
     def _judge(self, index: int, change: Transition) -> None:
         origins = self.systems[index].log.origins
         self._history.moments.append(Moment(index, change.after.step, change.events, origins))
+        if self._keep.moments is not None:
+            del self._history.moments[: -self._keep.moments]
         if self._tell is not None:
             self._tell(change)
         self.watch.look(change)

@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver, Failure
+from harness.driver import Driver, Failure, Kept
 from harness.engines.registry import build_driver
 from harness.errors import UsageError
 from harness.mutants.catalog import planted_mutant
@@ -120,7 +120,7 @@ def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None,
 
     with planted(log.header.mutant):
         driver: Driver = build_driver(
-            log.header.machine, configs_of(log), model=log.header.model, keep_digests=keep_digests, tell=tell
+            log.header.machine, configs_of(log), model=log.header.model, keep=Kept(digests=keep_digests), tell=tell
         )
         for system in driver.systems if trace_origins else ():
             system.log.trace()

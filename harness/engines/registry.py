@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver
+from harness.driver import EVERYTHING, Driver, Kept
 from harness.engines.host_system import HostSystem
 from harness.engines.ledger_system import LedgerSystem
 from harness.engines.pair_system import side_systems
@@ -38,12 +38,12 @@ def build_driver(
     configs: Sequence[EngineConfig],
     *,
     model: str = "",
-    keep_digests: bool = True,
+    keep: Kept = EVERYTHING,
     tell: Callable[[Transition], None] | None = None,
 ) -> Driver:
     """A driver over fresh systems, one per configuration; those of RUN_MODELS with a `model`, a name of MODELS."""
     assert not model or machine in RUN_MODELS, f"machine {machine} runs no model, and {model} is asked for"
     if machine in PAIRS:
-        return Driver(PAIRS[machine](configs), keep_digests=keep_digests, tell=tell)
+        return Driver(PAIRS[machine](configs), keep=keep, tell=tell)
     build = partial(_own_engine, model=model) if model else MACHINES[machine]
-    return Driver([build(config) for config in configs], keep_digests=keep_digests, tell=tell)
+    return Driver([build(config) for config in configs], keep=keep, tell=tell)

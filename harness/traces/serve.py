@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.units import num_pages
-from harness.driver import Driver, Failure
+from harness.driver import Driver, Failure, Kept
 from harness.engines.port import Streamed
 from harness.engines.swarden import SwardenEngine
 from harness.engines.system import EngineSystem
@@ -136,7 +136,9 @@ class TraceServer:
     def __init__(self, config: EngineConfig, pace: Pace, on_end: Callable[[], None]) -> None:
         self.system = EngineSystem(SwardenEngine(config), keep_finished=False)
         check_every = pace.check_every or UNCHECKED
-        self.driver = Driver([self.system], check_every=check_every, keep_digests=False, keep_history=KEPT_HISTORY)
+        self.driver = Driver(
+            [self.system], check_every=check_every, keep=Kept(digests=False, moments=KEPT_HISTORY, ops=KEPT_HISTORY)
+        )
         self.hits = Hits()
         self.meter = PoolMeter({pool.name: pool.num_pages for pool in config.pools})
         self._pace = pace

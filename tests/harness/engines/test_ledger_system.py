@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.pools.ledger import Ledger
-from harness.driver import Driver
+from harness.driver import Driver, Kept
 from harness.engines.ledger_system import LedgerSystem
 from harness.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
 from invariants.events import Completed, Modelled, Refused
@@ -143,7 +143,7 @@ def test_a_ledger_that_the_model_does_not_foretell_is_told_of(monkeypatch):
 
 @pytest.mark.parametrize("config", list(configurations()), ids=name_of)
 def test_random_traffic_agrees_with_the_model_and_drains(config):
-    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep_digests=False)
+    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=Kept(digests=False))
 
     for _ in range(300):
         driver.apply(ledger_op(rng))

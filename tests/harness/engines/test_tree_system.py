@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver
+from harness.driver import Driver, Kept
 from harness.engines.tree_system import TreeSystem
 from harness.ops import Drain, Evict, Flush, Insert, Lock, Pressure, Recipe, Slide, Step, Unlock
 from invariants.events import Matched, Modelled, Recovered, Slid
@@ -260,7 +260,7 @@ def test_every_op_is_judged_by_the_model():
 
 @pytest.mark.parametrize("config", list(configurations()), ids=name_of)
 def test_random_traffic_agrees_with_the_model_and_drains(config):
-    rng, driver = Random(name_of(config)), Driver([TreeSystem(config)], keep_digests=False)
+    rng, driver = Random(name_of(config)), Driver([TreeSystem(config)], keep=Kept(digests=False))
 
     for _ in range(300):
         driver.apply(tree_op(rng))
