@@ -31,10 +31,15 @@ class Died:
     def has_hung(self) -> bool:
         return self.exit_code == -signal.SIGPROF
 
+    @property
+    def name(self) -> str:
+        """Of the signal that ended it; "exit" where it was none."""
+        return signal.Signals(-self.exit_code).name if self.exit_code < 0 else "exit"
+
     def __str__(self) -> str:
         if self.has_hung:
             return "worker stopped answering"
-        return f"worker died: {signal.Signals(-self.exit_code).name if self.exit_code < 0 else self.exit_code}"
+        return f"worker died: {self.name if self.exit_code < 0 else self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True)

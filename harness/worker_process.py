@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from harness.campaign import Finding, Place, Plan, Result, Worker
+from harness.deaths import CRASH, HANG
 from harness.findings import Settled, settle
 from harness.process import end_with_parent, prepare_process
 from harness.running_log import RunningLog
@@ -140,11 +141,11 @@ class WorkerProcess:
         with suppress(OSError):
             stack = _stack_path(self.running).read_text(errors="replace").strip()
         if self._hung:
-            return Died("hang", self._hung, stack)
+            return Died(HANG, self._hung, stack)
         if code >= 0:
-            return Died("crash/exit", f"ended with exit code {code}", stack)
+            return Died(f"{CRASH}/exit", f"ended with exit code {code}", stack)
         name = signal.Signals(-code).name
-        return Died(f"crash/{name}", f"was killed by {name}", stack)
+        return Died(f"{CRASH}/{name}", f"was killed by {name}", stack)
 
 
 def _stack_path(running: Path) -> Path:

@@ -1,17 +1,19 @@
 """swarden replay: op-logs again, each with a verdict."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.told import print_lines
+from harness.deaths import death_of, is_expected
 from harness.driver import STUCK
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode, worst
-from harness.heading import ENGINE, engine_version, mutant_lines
+from harness.heading import ENGINE, configuration_line, engine_version, mutant_lines, opening_lines
+from harness.jobs import Died
 from harness.oplog import OpLog
 from harness.replay import RUNS, Repeated, TruncatedLog, Verdict, repeat
 from harness.report import Line, Part, told_lines
@@ -25,32 +27,52 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run op-logs again: FIXED, FAILED (as before), CHANGED (in another way), FLAKY (not each time) or ERROR each."""
-    codes: list[ExitCode] = []
-    figures: list[dict[str, Any]] = []
+    replays = []
     with event_lines(events) as lines:
         for path in paths:
             lines.write("replay", path=str(path))
-            try:
-                repeated = _repeat(path, runs, lines)
-            except UsageError as error:
-                why = f"{path}: {error}" if isinstance(error, TruncatedLog) else str(error)
-                codes.append(ExitCode.MISUSE)
-                figures.append({"path": str(path), "verdict": "ERROR", "why": why})
-                told = [Line(Part.VERDICT, f"ERROR {why}")]
-            else:
-                codes.append(_code(repeated))
-                figures.append(_figures(path, repeated))
-                told = _told(path, repeated)
+            replays.append(_ended(path, runs, lines))
             if not as_json:
-                print_lines(OUT, told)
+                print_lines(OUT, replays[-1].told)
     if as_json:
-        print_json({"replays": figures})
-    raise typer.Exit(worst(codes))
+        print_json({"replays": [one.figures for one in replays]})
+    raise typer.Exit(worst(one.code for one in replays))
 
 
-def _repeat(path: Path, runs: int, lines: EventLines) -> Repeated:
-    hear = lines.write_transition if lines.is_on else None
-    return repeat(OpLog.load(path), runs, hear, trace_origins=True)
+class Ended(NamedTuple):
+    """How the replay of one op-log ended: for the exit code, for scripts, and for a person."""
+
+    code: ExitCode
+    figures: dict[str, Any]
+    told: list[Line]
+
+
+def _ended(path: Path, runs: int, lines: EventLines) -> Ended:
+    try:
+        log = OpLog.load(path)
+        death = death_of(log)
+        if death is not None:
+            return _ended_by(death, path, log)
+        hear = lines.write_transition if lines.is_on else None
+        repeated = repeat(log, runs, hear, trace_origins=True)
+    except UsageError as error:
+        why = f"{path}: {error}" if isinstance(error, TruncatedLog) else str(error)
+        figures = {"path": str(path), "verdict": "ERROR", "why": why}
+        return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
+    return Ended(_code(repeated), _figures(path, repeated), _told(path, repeated))
+
+
+def _ended_by(death: Died, path: Path, log: OpLog) -> Ended:
+    """The log took its process down, and there is no failure to tell of."""
+    verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
+    told = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
+    headings = [
+        *opening_lines(log.header),
+        *(configuration_line(log.header, n) for n in range(len(log.header.engines))),
+    ]
+    told += [Line(Part.HEADING, heading) for heading in headings]
+    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
+    return Ended(ExitCode.VIOLATED, figures, told)
 
 
 def _code(repeated: Repeated) -> ExitCode:
@@ -67,17 +89,22 @@ def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
     log, failure = repeated.told.log, repeated.told.driver.failure
     found = list(failure.fingerprints) if failure else []
     expected = log.header.expected
-    return {
-        "path": str(path),
-        "verdict": repeated.verdict.value,
-        "engine": ENGINE,
-        "version": engine_version(),
-        "mutant": log.header.mutant,
+    return _figures_of(path, log, repeated.verdict.value) | {
         "runs": len(repeated.runs),
         "failures": repeated.num_failed,
         "fingerprint": expected if expected in found else next(iter(found), None),
         "fingerprints": found,
         "diverged": repeated.differs or repeated.told.diverged,
+    }
+
+
+def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "verdict": verdict,
+        "engine": ENGINE,
+        "version": engine_version(),
+        "mutant": log.header.mutant,
     }
 
 

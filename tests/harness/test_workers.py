@@ -6,16 +6,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.campaign import Finding, Plan
 from harness.findings import Settled
 from harness.oplog import Header, OpLog
-from harness.ops import Drain, Submit
+from harness.ops import Drain, Step, Submit
 from harness.profiles import PROFILES
 from harness.shrink import Budget
 from harness.worker_process import NotSettled
 from harness.workers import Crew
+from tests.harness.commands.test_commands import swarden
 from tests.harness.some_processes import processes_of, running, wait_until
 
 RUNS = 12
@@ -165,3 +167,17 @@ def test_engine_that_takes_its_process_down_is_a_finding_with_its_place(tmp_path
         assert f"run again, the process {told}" in story
     assert {OpLog.load(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
     assert result.mishaps == ["worker 0 died 3 times without a run in between: not replaced"]
+
+
+def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path):
+    """FAILED with the bug planted, and FIXED without it; the command itself lives."""
+    (tmp_path / "dying.py").write_text(DYING)
+    header = Header(machine="engine", engines=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
+    OpLog(header, [Submit(), Step()]).save(tmp_path / "sick.oplog")
+    OpLog(msgspec.structs.replace(header, mutant=None), [Submit(), Step()]).save(tmp_path / "well.oplog")
+
+    told = swarden("replay", "sick.oplog", "well.oplog", cwd=tmp_path, SWARDEN_MUTANTS="dying.py")
+
+    assert [line for line in told.stdout.splitlines() if ".oplog" in line] == ["FAILED sick.oplog", "FIXED well.oplog"]
+    assert "run in a process of its own: worker died: SIGSEGV" in told.stdout
+    assert told.returncode == 1
