@@ -135,6 +135,7 @@ class Result:
     diverged: list[str] = field(default_factory=list)
     mishaps: list[str] = field(default_factory=list)  # deaths of workers that no run can be blamed for
     seconds: float = 0.0
+    run: tuple[int, int] | None = None  # the seed and the ordinal of a run, of which alone this is the result
 
     def add(self, other: "Result") -> None:
         """Sum up counts; of equal findings the one that took less CPU time stays."""
@@ -228,8 +229,11 @@ class Worker(Listener):
         self._is_stopped |= found or time.monotonic() - self._began > self.plan.seconds
 
     def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+        """An interrupted run is discarded, unless it had failed before."""
+        if self._is_enough() and driver.failure is None:
+            return
         self.on_op(driver)
-        told = Result()
+        told = Result(run=(self._header.seed, self._header.run))
         self._note(told.tallies, machine, driver)
         log = log_of(self._header, configs, driver)
         self._known.end_run(driver.failure)
@@ -241,10 +245,10 @@ class Worker(Listener):
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked:
             self._recheck(told, log)
-        if self._running is not None:
-            self._running.end()
         self.result.add(told)
         self._tell(told)
+        if self._running is not None:
+            self._running.end()
 
     @property
     def _quota(self) -> int:

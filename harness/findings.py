@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +39,18 @@ def test_{name}():
 class Settled:
     """A finding that was shrunk and written; the figures are those of the shrunk log.
 
-    `path` is None where the log could not be written: `log` is then all that there is.
+    `path` is None where the log could not be written: `log` is then all that there is.  `engine_steps` is None where
+    the log could not be shrunk, `is_confirmed` false where the run passes when it is repeated.
     """
 
     fingerprints: tuple[str, ...]
     log: OpLog
-    engine_steps: int
+    engine_steps: int | None
     found_cpu_seconds: float
     shrink_cpu_seconds: float
     path: Path | None
     story: Sequence[Line]
+    is_confirmed: bool = True
 
     @property
     def fingerprint(self) -> str:
@@ -102,14 +104,19 @@ def settle(
         return failure_like(log, finding.fingerprint, beat)
 
     if finding.died:
-        run_log(finding.log, hear=lambda *_: beat())
-        return as_met(finding, out, "run again it ends: the process was killed from outside, or lacked memory or time")
-    if failure_like(finding.log, finding.fingerprint, beat) is None:
-        kept = _written(finding.log, finding, out) or "memory alone, for it cannot be written"
-        raise DoesNotFail(f"{finding.fingerprint}: does not show again; kept as it was met in {kept}")
-    small = shrink(finding.log, still_fails, budget)
+        failure = run_log(finding.log, hear=lambda *_: beat()).failure
+        if failure is None:
+            note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
+            return as_met(finding, out, note, is_confirmed=False)
+        log = finding.log.as_regression(failure.fingerprint)
+        finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
+    try:
+        small = shrink(finding.log, still_fails, budget)
+    except DoesNotFail as never:
+        raise _not_shown(finding, out) from never
     log, driver = sealed(small.log)
-    assert driver.failure is not None, f"{finding.fingerprint}: shrunk away"
+    if driver.failure is None:
+        raise _not_shown(finding, out)
     others = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
     path = _written(log, finding, out)
     return Settled(
@@ -123,20 +130,34 @@ def settle(
     )
 
 
-def as_met(finding: Finding, out: Path, note: str) -> Settled:
-    """A finding that cannot be shrunk: its log is written as it was met, and `note` says why."""
+def _not_shown(finding: Finding, out: Path) -> DoesNotFail:
+    """The finding is kept as it was met, and beside it the log of a run that went another way."""
+    again = run_log(finding.log, keep_digests=True)
+    kept = [_written(finding.log, finding, out)]
+    if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
+        other = log_of(finding.log.header, configs_of(finding.log), again)
+        kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
+    places = ", ".join(str(path) for path in kept if path) or "memory alone, for they cannot be written"
+    return DoesNotFail(f"{finding.fingerprint}: does not show again; both logs are kept: {places}")
+
+
+def as_met(finding: Finding, out: Path, note: str, *, is_confirmed: bool = True) -> Settled:
+    """A finding that cannot be shrunk: its log is written as it was met, and `note` says why.
+
+    It gets no pytest file: what takes a process down would take the whole test run down.
+    """
     header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
     log = OpLog(header, finding.log.ops)
-    path = _written(log, finding, out)
+    path = _written(log, finding, out, with_test=False)
     story = [Line(Part.CLAIM, f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint)]
     story += [Line(Part.EVIDENCE, note), *([replay_line(path)] if path else [])]
-    return Settled((finding.fingerprint,), log, 0, finding.found_cpu_seconds, 0.0, path, story)
+    return Settled((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
 
 
-def _written(log: OpLog, finding: Finding, out: Path) -> Path | None:
+def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:
     """Where the log stands in place of the unshrunk one; None where the place cannot be written."""
     try:
-        path = write(log, finding.fingerprint, out, with_test=not finding.died)
+        path = write(log, finding.fingerprint, out, with_test=with_test)
     except (OSError, OpLogError):
         return None
     if finding.path is not None:
@@ -156,10 +177,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
 
 
 def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) -> Path:
-    """Save an op-log, and beside it the pytest file that replays it; the name tells both apart from others.
-
-    What takes its process down would take down a whole run of tests, and gets no such file.
-    """
+    """Save an op-log, and beside it the pytest file that replays it; the name tells both apart from others."""
     name = f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}"
     path = out / f"{name}.oplog"
     log.save(path)

@@ -223,7 +223,7 @@ def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded)
         search_cpu_seconds=round(settled.found_cpu_seconds, 3),
         shrink_cpu_seconds=round(settled.shrink_cpu_seconds, 3),
         ops=settled.ops,
-        engine_steps=settled.engine_steps,
+        engine_steps=settled.engine_steps or 0,
         path=str(settled.path),
     )
 

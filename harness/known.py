@@ -42,6 +42,21 @@ class Trail:
         ]
         return cls(log.header.machine, settings, kinds)
 
+    def widen(self, header: Header) -> None:
+        """A run of this header failed in the same way: its settings are on the trail, too.
+
+        A setting that is at its default there, or beyond it on the other side, does not matter.
+        """
+        for settings, engine in zip(self.settings, header.engines, strict=False):
+            for name, mark in list(settings.items()):
+                default, value = DEFAULTS[name], engine[name]
+                if value == default:
+                    del settings[name]
+                elif not is_as_far(default, mark, value):
+                    settings[name] = value
+                    if not is_as_far(default, value, mark):
+                        del settings[name]
+
     def begins_with(self, header: Header) -> bool:
         """Whether a run of this header can follow the trail: each setting is as far from its default, or further."""
         pairs = zip(self.settings, header.engines, strict=False)
@@ -88,6 +103,8 @@ class KnownFailures:
         self.times[failure.fingerprint] += 1
         if self.times[failure.fingerprint] == CONFIRMATIONS:
             self._trails[failure.fingerprint] = Trail.of(_shrunk(log, failure.fingerprint, beat))
+        elif self.times[failure.fingerprint] > CONFIRMATIONS:
+            self._trails[failure.fingerprint].widen(log.header)
 
     def end_run(self, failure: Failure | None) -> None:
         """Learn from a run that was not steered how surely each trail ends in its failure."""
@@ -110,7 +127,12 @@ class KnownFailures:
 
 
 def is_as_far(default: object, mark: object, value: object) -> bool:
-    """Whether `value` lies where `mark` does, or on the same side of the default and beyond it."""
+    """Whether a setting of `value` is as far from its default as one of `mark`, on the same side.
+
+    A setting without a default is as far as any other once it is set.
+    """
+    if default is None and mark is not None:
+        return value is not None
     numbers = [one for one in (default, mark, value) if isinstance(one, int | float) and not isinstance(one, bool)]
     if len(numbers) < 3:
         return value == mark

@@ -45,7 +45,7 @@ class Outcome:
     @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
-        codes += [ExitCode.STUCK if one.fingerprint == STUCK else ExitCode.VIOLATED for one in self.findings]
+        codes += [_code_of(finding) for finding in self.findings]
         return worst(codes)
 
     @property
@@ -58,10 +58,10 @@ class Outcome:
     def why_not_judged(self) -> str:
         """Why a campaign without violations is not green; empty where it is judged."""
         runs, want = self.result.tallies.runs, self.plan.profile.min_runs
-        if self.mutant is not None:
-            return ""
         if self.is_interrupted:
             return "it was interrupted"
+        if self.mutant is not None:
+            return ""
         if self.plan.machine is not None:
             return f"only machine {self.plan.machine} ran"
         return f"{runs} runs, want at least {want} of profile {self.plan.profile.name}" if runs < want else ""
@@ -131,3 +131,10 @@ class Outcome:
             f"({rate:.0f} a second), {sum(tallies.evaluated.values())} checks, {tallies.rechecked} runs run twice, "
             f"{tallies.failed_runs} failed with {len(self.findings)} findings",
         ]
+
+
+def _code_of(finding: Settled) -> ExitCode:
+    """A run that took its process down and passes when it is repeated shows no fault of the engine by itself."""
+    if not finding.is_confirmed:
+        return ExitCode.RED
+    return ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -37,7 +38,8 @@ def end_with_parent(*files: Path) -> None:
     def watch() -> None:
         wait([sentinel])
         for path in files:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()

@@ -24,6 +24,7 @@ class RunningLog:
         """Start the log of a new run in place of the one before."""
         self._stop()
         with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         self._write(OpLog(header, []).to_bytes())
 

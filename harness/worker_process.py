@@ -70,6 +70,7 @@ class WorkerProcess:
         self.running = running
         self.task: Task | None = None
         self.silent_s = 0.0
+        self.ended_run: tuple[int, int] | None = None  # the seed and the ordinal of the last run that it told of
         self._tell = tell
         self._hung = ""
         self._last_beat = 0
@@ -94,6 +95,11 @@ class WorkerProcess:
         """The place after the run that was begun last."""
         return Place(self._shared[BATCH], self._shared[RUN])
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the process has begun a run, or made a step."""
+        return bool(self._shared[BEAT])
+
     def give(self, task: Task) -> None:
         """Hand over a task; a process that is dead has told so, or will."""
         self.task, self.silent_s = task, 0.0
@@ -109,7 +115,7 @@ class WorkerProcess:
         self.silent_s = 0.0 if has_moved or self.task is None else self.silent_s + elapsed_s
         bound = hang_seconds if beat or not hang_seconds else max(hang_seconds, START_S)
         if self.silent_s >= bound and not self._hung:
-            self._hung = f"stopped answering for {bound:g} s"
+            self._hung = f"stopped answering for {bound:g} s" if bound else "did not end when it was interrupted"
             if beat:  # before the first, nothing listens to the signal yet
                 os.kill(self._process.pid or 0, signal.SIGUSR1)
                 time.sleep(STACK_S)
@@ -124,7 +130,8 @@ class WorkerProcess:
     def clear(self) -> None:
         """Remove what the process wrote ahead."""
         for path in (self.running, _stack_path(self.running)):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def _listen(self) -> None:
         """A read from a process that was stopped in the middle of a message blocks nothing else."""
@@ -158,6 +165,7 @@ def _stack_path(running: Path) -> Path:
 def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> None:
     """The process of a worker: one task after the other, until the parent is gone."""
     end_with_parent(running, _stack_path(running))
+    os.dup2(2, 1)  # what an engine prints is no part of the campaign's output
     prepare_process()
     with suppress(OSError):  # without a file, a crash has no stack to show
         stack = os.open(_stack_path(running), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

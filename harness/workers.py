@@ -20,7 +20,8 @@ from harness.worker_process import HANDLED, Died, Done, Message, NotSettled, Set
 
 LOOK_S = 0.2  # between two looks at the workers
 GRACE_S = 10.0  # for a worker to end its op when it is interrupted
-MAX_DEATHS = 3  # of one worker with no run in between; then it is not replaced any more
+DEATHS_OF_A_BATCH = 3  # of one worker with no run in between; then it goes on with its next batch
+MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then it is not replaced any more
 
 
 class Crew:
@@ -73,7 +74,7 @@ class Crew:
             worker.give(replace(plan, begin=Place(index)))
         for index, message in self._messages():
             if isinstance(message, Result):
-                self._deaths[index] = 0
+                self._deaths[index], self.workers[index].ended_run = 0, message.run
                 self._add(index, message)
                 if message.findings and plan.stop_on_first:
                     self._stop.value = 1
@@ -91,13 +92,18 @@ class Crew:
         for index, message in self._messages():
             task = self.workers[index].task
             if isinstance(message, Settled | NotSettled):
+                self.workers[index].task = None
                 yield message
             elif isinstance(message, Died):
-                assert isinstance(task, Settling), f"worker {index} died with {task}"
-                yield as_met(task.finding, out, f"when it is run again, the process {message.how}")
+                if isinstance(task, Settling):
+                    yield as_met(task.finding, out, f"when the run is repeated, the process {message.how}")
                 self._replace(index)
-            if waiting and isinstance(message, Done | Died):
-                self.workers[index].give(waiting.popleft())
+            if isinstance(message, Done | Died):
+                if self._is_late:
+                    yield from (as_met(left.finding, out, "interrupted before it was repeated") for left in waiting)
+                    waiting.clear()
+                elif waiting:
+                    self.workers[index].give(waiting.popleft())
 
     # --- the processes
 
@@ -118,17 +124,22 @@ class Crew:
     def _look(self) -> None:
         """Kill workers that hang, or that do not end when they are interrupted.
 
-        Time in which this process was stopped itself is nobody's silence.
+        Time in which this process was stopped itself does not count.
         """
         now = time.monotonic()
         elapsed_s, self._looked_at = min(now - self._looked_at, 5 * LOOK_S), now
-        is_late = self._interrupted_at is not None and now - self._interrupted_at > GRACE_S
         for worker in self.workers:
             if worker.task is not None:
-                worker.look(elapsed_s, hang_seconds=0.0 if is_late and self._stop.value else self._hang_seconds)
+                worker.look(elapsed_s, hang_seconds=0.0 if self._is_late else self._hang_seconds)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether tasks go on long after the interrupt that was to end them."""
+        asked = self._interrupted_at
+        return asked is not None and bool(self._stop.value) and time.monotonic() - asked > GRACE_S
 
     def _started(self, index: int) -> WorkerProcess:
-        running = self._folder / f"worker-{os.getpid()}-{index}.running.oplog"
+        running = self._folder / f".worker-{os.getpid()}-{index}.running.oplog"
         return WorkerProcess(running, self._stop, lambda worker, message: self._mailbox.put((worker, message)))
 
     def _replace(self, index: int) -> None:
@@ -148,22 +159,35 @@ class Crew:
         self.tallies[index].add(told.tallies)
 
     def _go_on_after(self, index: int, died: Died, plan: Plan) -> None:
-        """A worker has died: its run is a finding, and a new worker goes on behind it."""
-        place, left_s = self.workers[index].place, plan.seconds - (time.monotonic() - self.began)
-        self._deaths[index] += 1
-        if not self._stop.value:
+        """A worker has died: its run is a finding, and a new worker goes on behind it.
+
+        Where one run after the other takes the worker down, it goes on with its next batch, and in the end not at all.
+        """
+        worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.began)
+        place, had_task = worker.place, worker.task is not None
+        self._deaths[index] += had_task
+        if had_task and not self._stop.value:
             self._add(index, self._loss(index, died, plan))
+            self._stop.value = plan.stop_on_first and bool(self.result.findings)
         self._replace(index)
+        if not had_task or self._stop.value or left_s <= 0:
+            return
         if self._deaths[index] >= MAX_DEATHS:
             self.result.mishaps.append(f"worker {index} died {MAX_DEATHS} times without a run in between: not replaced")
-        elif left_s > 0 and not self._stop.value:
-            self.workers[index].give(replace(plan, begin=place, seconds=left_s))
+            return
+        if self._deaths[index] % DEATHS_OF_A_BATCH == 0:
+            place = Place(place.batch + plan.workers)
+        self.workers[index].give(replace(plan, begin=place, seconds=left_s))
 
     def _loss(self, index: int, died: Died, plan: Plan) -> Result:
         """What the death of a worker says: the run that it had begun fails."""
         log = last_run(self.workers[index].running)
+        if log is not None and (log.header.seed, log.header.run) == self.workers[index].ended_run:
+            return Result()
         if log is None:
-            return Result(mishaps=[f"worker {index} {died.how}, between two runs"])
+            if not self.workers[index].has_started:
+                return Result()
+            return Result(mishaps=[f"worker {index} {died.how}, in no run that was written ahead"])
         last = name_of(log.ops[-1]) if log.ops else "start"
         fingerprint = f"{died.name}/{last}"
         told = f"worker {index} {died.how} in op {len(log.ops)}, {last}"

@@ -52,7 +52,7 @@ def _parameters_of_all(config: ConfigFile) -> ConfigFile:
 def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
     """The old spelling is of the full layers alone, and is laid over the new one key by key."""
     by_type = config.inner("rope_parameters")
-    by_type.refuse_others((SLIDING, FULL), {}, reader="layers of two types")
+    by_type.refuse_others((SLIDING, FULL), {"truncate": True}, reader="layers of two types")
     parameters = by_type.with_defaults({SLIDING: UNSCALED, FULL: UNSCALED}).inner(layer_type)
     scaling = config.inner("rope_scaling")
     return scaling.with_defaults(parameters.values) if layer_type == FULL and scaling.values else parameters

@@ -18,7 +18,7 @@ from harness.engines.models import MODELS
 from harness.engines.registry import ENGINES, MACHINES, RUN_MODELS
 from harness.errors import UsageError
 from harness.findings import Settled
-from harness.mutants.catalog import planted_mutant
+from harness.mutants.catalog import VARIABLE, planted_mutant
 from harness.outcome import Outcome
 from harness.process import prepare_process
 from harness.profiles import PROFILES, SHRINK_CPU_SECONDS
@@ -27,6 +27,7 @@ from harness.shrink import Budget
 from harness.workers import Crew
 
 FINDINGS = Path(".swarden/findings")
+STEP_TIMEOUT_S = 60.0
 
 
 def fuzz(
@@ -43,7 +44,7 @@ def fuzz(
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
     step_timeout: Annotated[
         float, typer.Option(min=1, help="seconds without an engine step until a worker is taken for hung and replaced")
-    ] = 60.0,
+    ] = STEP_TIMEOUT_S,
     out: Annotated[Path, typer.Option(help="where findings are written")] = FINDINGS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
@@ -69,7 +70,7 @@ def fuzz(
         model or (planted_mutant(mutant).model if mutant is not None else ""),
         workers or os.cpu_count() or 1,
     )
-    command = _command(plan, minutes)
+    command = _command(plan, minutes, step_timeout)
     ERR.print(_opening(plan), markup=False)
     ERR.print(f"to run it again: {command}", markup=False)
     with event_lines(events) as lines:
@@ -117,21 +118,24 @@ def _count(number: float, noun: str) -> str:
     return f"{number:g} {noun}" + "s" * (number != 1)
 
 
-def _command(plan: Plan, minutes: float | None) -> str:
+def _command(plan: Plan, minutes: float | None, step_timeout: float) -> str:
     """The line that runs the same campaign again."""
+    model_of_mutant = planted_mutant(plan.mutant).model if plan.mutant is not None else ""
+    own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
         "--machine": plan.machine,
-        "--model": plan.model or None,
+        "--model": plan.model if plan.model != model_of_mutant else None,
         "--mutant": plan.mutant,
         "--minutes": minutes,
         "--runs": plan.max_runs,
         "--workers": plan.workers,
         "--seed": plan.seed,
+        "--step-timeout": step_timeout if step_timeout != STEP_TIMEOUT_S else None,
         "--out": plan.out if plan.out != FINDINGS else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    return shlex.join(["swarden", "fuzz", *words, *["--stop-on-first"] * plan.stop_on_first])
+    return shlex.join([*own, "swarden", "fuzz", *words, *["--stop-on-first"] * plan.stop_on_first])
 
 
 def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) -> Outcome:
@@ -140,17 +144,21 @@ def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) 
     prepare_process()
     findings: list[Settled] = []
     not_shown: list[str] = []
-    with progress() as bar:
-        tell = Telling(plan, bar, lines)
-        with Crew(plan.workers, plan.out, hang_seconds=step_timeout, tell=tell.campaign) as crew, crew.interruptible():
-            result = crew.run(plan)
-            for settled in crew.settle(plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
-                if isinstance(settled, Settled):
-                    findings.append(settled)
-                    lines.write("finding", **settled.figures())
-                else:
-                    not_shown.append(settled.why)
-            is_interrupted = crew.is_interrupted
+    try:
+        with progress() as bar:
+            tell = Telling(plan, bar, lines).campaign
+            with Crew(plan.workers, plan.out, hang_seconds=step_timeout, tell=tell) as crew, crew.interruptible():
+                result = crew.run(plan)
+                for settled in crew.settle(plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
+                    if isinstance(settled, Settled):
+                        findings.append(settled)
+                        lines.write("finding", **settled.figures())
+                    else:
+                        not_shown.append(settled.why)
+                is_interrupted = crew.is_interrupted
+    except KeyboardInterrupt:
+        ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {plan.out}", markup=False)
+        raise
     mutant = planted_mutant(plan.mutant) if plan.mutant is not None else None
     return Outcome(plan, command, result, findings, not_shown, mutant, is_interrupted)
 
@@ -158,11 +166,13 @@ def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) 
 def _tell(outcome: Outcome) -> None:
     for finding in outcome.findings:
         print_lines(OUT, finding.story)
-        OUT.print(
-            f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {finding.ops} ops and "
-            f"{finding.engine_steps} engine steps in {finding.shrink_cpu_seconds:.1f} s\n",
-            markup=False,
-        )
+        if finding.engine_steps is not None:
+            OUT.print(
+                f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {finding.ops} ops and "
+                f"{finding.engine_steps} engine steps in {finding.shrink_cpu_seconds:.1f} s",
+                markup=False,
+            )
+        OUT.print("")
         if finding.path is None:
             OUT.print(f"{outcome.plan.out} cannot be written; the op-log:", markup=False)
             OUT.print(finding.log.to_bytes().decode(), markup=False)

@@ -55,7 +55,9 @@ class Machine(RuleBasedStateMachine):
             self.driver = self.listener.drive(self.machine, configs)
 
     def apply(self, op: Op) -> None:
-        if self.driver is None or self.listener.is_over or not self.listener.before_op(op):
+        if self.driver is None or self.driver.failure is not None or self.listener.is_over:
+            return
+        if not self.listener.before_op(op):
             return
         driver, self.driver = self.driver, None  # an interrupt within the op leaves a torn engine, never to be judged
         driver.apply(op)
@@ -68,7 +70,9 @@ class Machine(RuleBasedStateMachine):
             self.apply(op)
 
     def teardown(self) -> None:
-        """Every run ends in a drain, the last one before the listener has had enough as well."""
-        if self.driver is not None and self.listener.before_op(Drain()):
+        """Every run ends in a drain, unless it has failed before or the listener leaves the drain out."""
+        if self.driver is None:
+            return
+        if self.driver.failure is None and self.listener.before_op(Drain()):
             self.driver.apply(Drain())
-            self.listener.on_end(self.machine, self.configs, self.driver)
+        self.listener.on_end(self.machine, self.configs, self.driver)

@@ -160,6 +160,30 @@ def test_interrupted_run_is_discarded():
     assert next(heard) > 5
 
 
+def test_run_that_has_failed_is_kept_though_it_is_interrupted():
+    """The interrupt comes after the failing op, before the end of the run."""
+    seen: list[str] = []
+
+    class Watching(Worker):
+        def on_op(self, driver):
+            super().on_op(driver)
+            if driver.failure is not None:
+                seen.append(driver.failure.fingerprint)
+
+    plan = Plan(TINY, seed=11, seconds=60, machine="engine", mutant="B46")
+    result = Watching(plan, lambda _: None, lambda: bool(seen)).work()
+
+    assert list(result.findings) == seen[:1]
+
+
+def test_campaign_with_a_frequent_bug_makes_all_its_runs_and_more_of_them_pass():
+    """Runs that are cut before they fail again count as runs; without that three of four would fail."""
+    result = work(mutant="B46", max_runs=96)
+
+    assert result.tallies.runs == 96
+    assert result.tallies.failed_runs < 0.65 * 96
+
+
 def test_interrupt_within_an_op_leaves_no_engine_to_be_judged():
     """A KeyboardInterrupt ends the work; the engine that it tore is not drained."""
     told: list[Result] = []

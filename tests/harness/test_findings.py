@@ -50,8 +50,10 @@ def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):
     with pytest.raises(DoesNotFail) as caught:
         settle(gone, tmp_path / "out", BUDGET)
 
-    [path] = (tmp_path / "out").glob("*.oplog")
-    assert str(caught.value) == f"never_seen: does not show again; kept as it was met in {path}"
+    [met] = (tmp_path / "out").glob("never_seen-*.oplog")
+    [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")
+    assert str(caught.value) == f"never_seen: does not show again; both logs are kept: {met}, {other}"
+    assert OpLog.load(met).ops == finding.log.ops
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def outcome(**changes) -> Outcome:
             {"result": Result(Tallies(runs=10), mishaps=["worker 0 was killed"])}, ExitCode.RED, "red", id="mishap"
         ),
         pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="a-missed-bug"),
+        pytest.param(
+            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="an-interrupted-hunt"
+        ),
+        pytest.param(
+            {"findings": [replace(settled("crash/SIGKILL/step"), is_confirmed=False)]},
+            ExitCode.RED,
+            "red",
+            id="a-death-that-does-not-repeat",
+        ),
     ],
 )
 def test_campaign_ends_with_its_code_and_verdict(changes, code, verdict):

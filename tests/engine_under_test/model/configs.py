@@ -253,7 +253,9 @@ def _rope(random: Random, model_type: str) -> dict[str, Any]:
 def _parameters_by_type(random: Random) -> dict[str, Any]:
     values: dict[str, Any] = {SLIDING: _parameters(random), FULL: _parameters(random)}
     if random.random() < 0.15:
-        values |= random.choice(({FULL: ABSENT}, {SLIDING: ABSENT}, {FULL: None}, {"truncate": False}, {"factor": 2.0}))
+        beside: dict[str, Any] = {"truncate": random.choice((True, False, None)), "factor": random.choice((2.0, None))}
+        key = random.choice(list(beside))
+        values |= random.choice(({FULL: ABSENT}, {SLIDING: ABSENT}, {FULL: None}, {key: beside[key]}))
     return {key: value for key, value in values.items() if value is not ABSENT}
 
 

@@ -37,6 +37,7 @@ REFUSAL = re.compile(r"(config\.json|model\.safetensors): [\w.]+ [^\n]+")
 ORACLE_REFUSALS = (
     StrictDataclassError,
     ValueError,
+    OverflowError,
     TypeError,
     KeyError,
     AttributeError,

@@ -48,6 +48,12 @@ def full_yarn(**changes):
         ),
         pytest.param("olmo3", {"rope_parameters": full_yarn(truncate=False)}, EQUAL, id="truncate by type, olmo3"),
         pytest.param("gemma3", {"rope_parameters": full_yarn(truncate=False)}, EQUAL, id="truncate by type, gemma3"),
+        pytest.param(
+            "olmo3", {"rope_parameters": full_yarn() | {"truncate": None}}, REFUSED, id="truncate of null beside types"
+        ),
+        pytest.param(
+            "gemma3", {"rope_parameters": full_yarn() | {"truncate": True}}, EQUAL, id="truncate beside types"
+        ),
         pytest.param("qwen3", {"rope_parameters": SHORT_YARN | {"truncate": None}}, EQUAL, id="truncate of null"),
         pytest.param(
             "qwen3",
