@@ -15,7 +15,7 @@ from harness.exit_codes import ExitCode, worst
 from harness.heading import ENGINE, configuration_line, engine_version, mutant_lines, opening_lines
 from harness.jobs import Died
 from harness.oplog import OpLog
-from harness.replay import RUNS, Repeated, TruncatedLog, Verdict, repeat
+from harness.replay import RUNS, Repeated, Verdict, repeat
 from harness.report import Line, Part, told_lines
 
 
@@ -56,7 +56,7 @@ def _ended(path: Path, runs: int, lines: EventLines) -> Ended:
         hear = lines.write_transition if lines.is_on else None
         repeated = repeat(log, runs, hear, trace_origins=True)
     except UsageError as error:
-        why = f"{path}: {error}" if isinstance(error, TruncatedLog) else str(error)
+        why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         figures = {"path": str(path), "verdict": "ERROR", "why": why}
         return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
     return Ended(_code(repeated), _figures(path, repeated), _told(path, repeated))

@@ -219,6 +219,16 @@ def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
     assert {line["owner"] for line in told if line["event"] == "Taken"} == {"request r1"}
 
 
+def test_error_of_a_log_with_an_unknown_mutant_names_the_file(tmp_path):
+    header = Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="ZZ")
+    OpLog(header, OPS).save(tmp_path / "odd.oplog")
+
+    run = swarden("replay", "odd.oplog", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert run.stdout.startswith("ERROR odd.oplog: mutant ZZ: not in the catalogue")
+
+
 def test_full_disk_under_the_events_costs_the_events_alone(failing, tmp_path):
     run = swarden("replay", failing, "--events", "/dev/full", cwd=tmp_path)
 
