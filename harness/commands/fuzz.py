@@ -109,7 +109,8 @@ def _opening(plan: Plan) -> str:
     """What is about to happen, for a person."""
     length = _count(plan.max_runs, "run") if plan.max_runs is not None else _count(plan.seconds / 60, "minute")
     what = "the whole engine and its parts" if plan.machine is None else f"machine {plan.machine}"
-    bug = f" with the bug {plan.mutant} planted" if plan.mutant is not None else ""
+    what += f" with model {plan.model}" if plan.model else ""
+    bug = f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     where = f"on {_count(plan.workers, 'worker')}; Ctrl-C ends it early and keeps findings"
     return f"{length} of random traffic for {what}{bug}, {where}"
 
