@@ -10,6 +10,7 @@ from invariants.events import Freed, Given, Locked, Paired, Read, Split, Taken, 
 from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
 
 REQUEST, NODE = REQUEST_KIND, "node"
+UNITS = "page|row|slot|block"  # what a pool hands out
 OF_REQUEST = re.compile(rf"\b{REQUEST} r?(\d+)")
 OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
@@ -40,7 +41,7 @@ def refs_in(text: str, pools: Iterable[str]) -> list[Ref]:
     """The pages, requests and nodes that a text names, each once and in this order."""
     refs = []
     if names := any_of(pools):
-        for named in re.finditer(rf"\b({names}) (page|row|slot|block)s? \[?(\d+(?:, \d+)*)", text):
+        for named in re.finditer(rf"\b({names}) ({UNITS})s? \[?(\d+(?:, \d+)*)", text):
             refs += [Ref(named[2], int(unit), named[1]) for unit in named[3].split(", ")]
     refs += [Ref(REQUEST, int(found[1])) for found in OF_REQUEST.finditer(text)]
     refs += [Ref(NODE, int(found[1])) for found in OF_NODE.finditer(text)]
@@ -48,7 +49,10 @@ def refs_in(text: str, pools: Iterable[str]) -> list[Ref]:
 
 
 def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int, int]:
-    """The parent of each node, by id, with the nodes that the last transition split off where it came to no end."""
+    """The parent of each node, by id.
+
+    An engine that raises leaves no tree behind; the nodes that its last transition split off come from the events.
+    """
     parents = {node.id: node.parent for node in nodes}
     for event in moments[-1].events if moments else ():
         if isinstance(event, Split) and event.upper not in parents:
@@ -90,7 +94,7 @@ def _deed(event: object, ref: Ref) -> str | None:
 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
-    """The nodes above one; ends where a parent is unknown, or where it would go round."""
+    """The nodes above `node`, up to a node with an unknown parent or one that was found before."""
     found: set[int] = set()
     while (node := parents.get(node, 0)) and node not in found:
         found.add(node)
@@ -119,7 +123,7 @@ def _deed_to_unit(event: object, pool: str, unit: int) -> str | None:
 
 
 def _copied(event: TransferBegan, pool: str, unit: int) -> str | None:
-    """A copy between a pool and the one of its host, whose name is that of the pool behind another word."""
+    """A copy between a device pool and its host pool; the host pool of "swa" is "host swa"."""
     for device_pool, here, there in event.pages:
         if pool == device_pool and unit in here:
             return f"copied {'to' if event.to_host else 'from'} host page {there[here.index(unit)]}"

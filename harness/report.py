@@ -1,6 +1,7 @@
 """A failure as a person reads it: claim, evidence, history, equations, and the line that shows it again."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -10,7 +11,7 @@ from harness.driver import DrainStuck, Failure, Moment
 from harness.engines.origins import frames_of
 from harness.fingerprint import fingerprint
 from harness.heading import configuration_line, opening_lines, request_lines
-from harness.history import REQUEST, Ref, any_of, history_of, parents_of, refs_in
+from harness.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
 from harness.oplog import Header
 from invariants.base import Violation
 from invariants.catalog import CATALOG
@@ -22,7 +23,7 @@ MAX_INVARIANTS = 3
 MAX_FRAMES = 12  # of an error, the innermost
 REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
-POOL_OF_ITS_UNIT = re.compile(r"\b(\w+)s (\1s?)\b")  # "rows row 16" is row 16
+POOL_OF_ITS_UNIT = re.compile(rf"\b({UNITS})s (\1s?)\b")  # "rows row 16" is row 16
 
 
 class Part(Enum):
@@ -49,7 +50,7 @@ class Line(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What is known of the engine that failed: its history, and how its pools and its tree stand."""
+    """The engine that failed: its history, and the state of its pools and its tree."""
 
     history: Sequence[Moment]
     pools: Sequence[PoolView]
@@ -99,7 +100,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
 
 
 def replay_line(path: Path) -> Line:
-    return Line(Part.COMMAND, f"{REPLAY}{path}")
+    return Line(Part.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
 
 
 def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
@@ -126,7 +127,7 @@ def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
 def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
     """What an engine raised and where; the history of what the message names, or of what is `left`; the pools.
 
-    A message of several lines is the story of a strict check, which has all that already.
+    A message of several lines is the story of a strict check: it has its own history and equations.
     """
     first, *others = str(error).splitlines() or [""]
     yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {first}".removesuffix(": "))
@@ -145,7 +146,7 @@ def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterato
 
 
 def _line_of(text: str) -> Line:
-    """A line of a story that was told already."""
+    """A line of the story that the message of a strict check holds."""
     told = text.lstrip(" ")
     return Line(Part.COMMAND if told.startswith(REPLAY) else Part.EVIDENCE, told, len(text) - len(told))
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from harness.history import Ref, refs_in
 from harness.oplog import Header, OpLog
 from harness.ops import Drain, Recipe, Submit
 from harness.replay import run_log
-from harness.report import Part, failure_lines, told_lines
+from harness.report import Part, failure_lines, replay_line, story, told_lines
 from invariants.base import Violation
 from invariants.events import Taken
 from invariants.view import Owner
@@ -167,6 +168,22 @@ def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
 
     assert [line.split(":")[0] for line in told] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
     assert rest == "and 12 other requests"
+
+
+def test_a_unit_that_is_named_by_pool_and_unit_is_told_once_and_other_words_stay():
+    violations = [
+        Violation("each_unit_has_one_owner", f"rows {unit} 16", "is waiting as a turn") for unit in ("row", "rows")
+    ]
+
+    _, *evidence = story(violations, [], []).splitlines()
+
+    assert evidence == ["  row 16: is waiting as a turn", "  rows 16: is waiting as a turn"]
+
+
+def test_the_replay_line_of_a_path_with_spaces_is_one_argument_of_a_shell():
+    *_, argument = shlex.split(replay_line(Path("my logs/it's.oplog")).text)
+
+    assert argument == "my logs/it's.oplog"
 
 
 def test_colours_are_for_terminals_alone():
