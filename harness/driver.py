@@ -52,6 +52,7 @@ class Failure:
     history: Sequence[Moment]
     violations: Sequence[Violation] = ()
     error: Exception | None = None
+    op: Op | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -206,6 +207,7 @@ class Driver:
                 transition=change,
                 history=self._history.moments,
                 violations=violations,
+                op=self.ops[-1],
             )
 
     def _drain(self) -> bool:
@@ -242,4 +244,5 @@ class Driver:
             transition=Transition(last, events, last, When.OP, system.reference),
             history=moments,
             error=error,
+            op=self.ops[-1],
         )

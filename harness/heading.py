@@ -5,9 +5,11 @@ from importlib.metadata import version
 from itertools import takewhile
 
 from engine_under_test.config import EngineConfig
+from harness.driver import Failure
 from harness.engines.registry import ENGINES, RUN_MODELS
 from harness.mutants.catalog import planted_mutant
 from harness.oplog import Header
+from harness.ops import name_of
 from invariants.reference import Expectation, Reference
 
 ENGINE = ENGINES[0]  # no header names another
@@ -46,6 +48,12 @@ def mutant_lines(header: Header) -> list[str]:
     return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
 
 
+def failed_line(failure: Failure) -> str:
+    """The op that failed, counted from 1 as `swarden show` counts, and the engine step before or in it."""
+    name = f" ({name_of(failure.op)})" if failure.op is not None else ""
+    return f"failed at op {failure.op_index + 1}{name}, after engine step {failure.transition.after.step}"
+
+
 def configuration_line(header: Header, engine: int) -> str:
     """The settings of one engine that are not the default."""
     default = EngineConfig().to_mapping()
@@ -69,15 +77,20 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
     own = known[request_id]
     earlier = [(one, _num_shared(own, known[one])) for one in takewhile(lambda one: one != request_id, known)]
     other, shared = max(earlier, key=lambda pair: pair[1], default=(0, 0))
-    told = f"prompt {own.prompt_len}"
+    told = f"prompt of {_counted(own.prompt_len, 'token')}"
     if shared:
         told += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
     told += f", namespace {own.namespace}" if own.namespace else ""
-    return f"{told}, answered {len(own.tokens) - own.prompt_len}{', aborted' if own.is_gone else ''}"
+    outputs = _counted(len(own.tokens) - own.prompt_len, "output token")
+    return f"{told}, {outputs}{', aborted' if own.is_gone else ''}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _num_shared(own: Expectation, other: Expectation) -> int:
-    """The tokens of a prompt that are also those with which another request begins."""
+    """Returns the number of tokens at the beginning of a prompt that another request begins with too."""
     if own.namespace != other.namespace:
         return 0
     pairs = zip(own.tokens[: own.prompt_len], other.tokens, strict=False)

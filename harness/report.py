@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.driver import DrainStuck, Failure, Moment
 from harness.engines.origins import frames_of
 from harness.fingerprint import fingerprint
-from harness.heading import configuration_line, opening_lines, request_lines
+from harness.heading import configuration_line, failed_line, opening_lines, request_lines
 from harness.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
 from harness.oplog import Header
 from invariants.base import Violation
@@ -21,6 +21,7 @@ from invariants.view import NodeView, PoolView
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
 MAX_FRAMES = 12  # of an error, the innermost
+MAX_EVIDENCE_LEN = 400  # characters of one line
 REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
 POOL_OF_ITS_UNIT = re.compile(rf"\b({UNITS})s (\1s?)\b")  # "rows row 16" is row 16
@@ -82,7 +83,7 @@ def told_lines(header: Header, failure: Failure, path: Path | None = None) -> li
     told = failure_lines(failure, path, expected=header.expected)
     named = {ref.id for line in told for ref in refs_in(line.text, ()) if ref.kind == REQUEST}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
-    heading += request_lines(failure.transition.reference, named)
+    heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
     return [*(Line(Part.HEADING, line) for line in heading), *told]
 
 
@@ -109,19 +110,31 @@ def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
         by_name.setdefault(violation.invariant, []).append(violation)
     shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
     lines: list[Line] = []
-    told: set[str] = set()
+    told: set[str] = set()  # evidence, and what has its history
     for name in shown:
         lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
         for violation in by_name[name][:MAX_SUBJECTS]:
-            lines.append(Line(Part.EVIDENCE, _plain(f"{violation.subject}: {violation.detail}"), 2))
-            if violation.subject not in told:
-                lines += [line for ref in scene.refs_in(violation.subject)[:1] for line in scene.history_of(ref)]
-            told.add(violation.subject)
+            lines += _evidence_lines(violation, scene, told)
         if (rest := len(by_name[name]) - MAX_SUBJECTS) > 0:
             lines.append(Line(Part.EVIDENCE, f"and {rest} more", 2))
     if more:
         lines.append(Line(Part.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
     return [*lines, *_equation_lines(_pools_of(violations, scene.pools), told=lines)]
+
+
+def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Iterator[Line]:
+    """A violation with the history of its subject and of the first unit that its detail names; adds them to `told`."""
+    evidence = _plain(f"{violation.subject}: {violation.detail}")
+    known, subjects = evidence in told, scene.refs_in(violation.subject)[:1]
+    yield Line(Part.EVIDENCE, _plain(f"{violation.subject}: as above") if known else _cut(evidence), 2)
+    others = [ref for ref in scene.refs_in(violation.detail) if ref.pool and ref not in subjects][:1]
+    for ref in (*subjects, *others):
+        history = scene.history_of(ref) if str(ref) not in told else []
+        if ref in others and history:
+            yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
+        yield from history
+        told.add(str(ref))
+    told.add(evidence)
 
 
 def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
@@ -130,7 +143,7 @@ def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterato
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
     first, *others = str(error).splitlines() or [""]
-    yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {first}".removesuffix(": "))
+    yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
     frames = [] if isinstance(error, DrainStuck) else frames_of(error)
     if len(frames) > MAX_FRAMES:
         yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
@@ -162,6 +175,13 @@ def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Seq
     told = " ".join(f"{violation.subject} {violation.detail}" for violation in violations)
     named = set(re.findall(rf"\b({any_of(pool.name for pool in pools)})\b", told)) if pools else set()
     return [pool for pool in pools if pool.name in named] or pools
+
+
+def _cut(text: str) -> str:
+    """A text, or its beginning with its length where it is longer than a reader wants."""
+    if len(text) <= MAX_EVIDENCE_LEN:
+        return text
+    return f"{text[:MAX_EVIDENCE_LEN].rpartition(' ')[0]} … ({len(text)} characters)"
 
 
 def _plain(text: str) -> str:

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from harness.commands.console import OUT
 from harness.commands.told import columns_of, print_lines
-from harness.driver import Driver
+from harness.driver import Driver, Failure
 from harness.errors import UsageError
-from harness.heading import configuration_line, engine_name, opening_lines, request_lines
-from harness.oplog import OpLog
+from harness.heading import configuration_line, engine_name, failed_line, mutant_lines, opening_lines, request_lines
+from harness.oplog import Header, OpLog
 from harness.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
 from harness.replay import run_log
 from harness.report import Line, Part, failure_lines
@@ -37,23 +37,27 @@ def show(
     log = OpLog.load(path)
     if engine is not None and engine >= len(log.header.engines):
         raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.engines) - 1}")
+    shown = range(len(log.header.engines)) if engine is None else [engine]
     rows: list[Row] = []
 
     def hear(driver: Driver, change: Transition) -> None:
         rows.append(Row(len(driver.ops), driver.ops[-1], driver.moved, change.after))
 
     driver = run_log(log, hear=hear, trace_origins=True)
-    rows = [row for row in rows if engine in (None, row.engine)]
+    if driver.failure is not None and driver.failure.error is not None:
+        rows.append(_raised_row(driver, driver.failure, driver.failure.error))
     if step is None:
-        _print_log(log, rows, driver)
+        _print_log(log, shown, rows, driver)
         return
+    rows = [row for row in rows if row.engine in shown]
     at_step = {row.engine: row.snapshot for row in reversed(rows) if row.snapshot.step == step}
     if not at_step:
         last = max((row.snapshot.step for row in rows), default=0)
-        raise UsageError(f"{path}: has no engine step {step}; the last is {last}")
-    for shown, snapshot in sorted(at_step.items()):
-        if len(log.header.engines) > 1:
-            OUT.print(engine_name(log.header, shown), markup=False)
+        named = "" if engine is None else f"{engine_name(log.header, engine)}: "
+        raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
+    _print_heading(mutant_lines(log.header))
+    for one, snapshot in sorted(at_step.items()):
+        _print_name(log.header, one)
         OUT.print(state_text(snapshot), markup=False)
 
 
@@ -64,21 +68,39 @@ class Row(NamedTuple):
     op: Op
     engine: int
     snapshot: Snapshot
+    raised: str = ""
 
 
-def _print_log(log: OpLog, rows: list[Row], driver: Driver) -> None:
-    """What ran, then a table for each engine, then what failed."""
-    header = log.header
+def _raised_row(driver: Driver, failure: Failure, error: Exception) -> Row:
+    """The op that raised, with the state before: no transition of it was completed."""
+    return Row(len(driver.ops), driver.ops[-1], failure.engine, failure.transition.after, type(error).__name__)
+
+
+def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driver) -> None:
+    """The heading, a table for each of the engines, and the failure."""
+    header, failure = log.header, driver.failure
     _print_heading(opening_lines(header))
-    for shown in sorted({row.engine for row in rows}):
-        if len(header.engines) > 1:
-            OUT.print(engine_name(header, shown), markup=False)
-        _print_heading([configuration_line(header, shown), *request_lines(driver.systems[shown].reference)])
-        OUT.print(_table([row for row in rows if row.engine == shown]), soft_wrap=False, width=columns_of(OUT))
-    if driver.failure is not None:
-        if len(header.engines) > 1:
-            OUT.print(f"{engine_name(header, driver.failure.engine)} failed", markup=False)
-        print_lines(OUT, failure_lines(driver.failure, expected=header.expected))
+    for engine in engines:
+        _print_engine(header, engine, driver)
+        if own := [row for row in rows if row.engine == engine]:
+            OUT.print(_table(own), soft_wrap=False, width=columns_of(OUT))
+    if failure is not None:
+        if failure.engine not in engines:
+            _print_engine(header, failure.engine, driver)
+        named = f"{engine_name(header, failure.engine)} " if len(header.engines) > 1 else ""
+        OUT.print(f"{named}{failed_line(failure)}", markup=False)
+        print_lines(OUT, failure_lines(failure, expected=header.expected))
+
+
+def _print_engine(header: Header, engine: int, driver: Driver) -> None:
+    """The name of an engine if there are several, its configuration and its requests."""
+    _print_name(header, engine)
+    _print_heading([configuration_line(header, engine), *request_lines(driver.systems[engine].reference)])
+
+
+def _print_name(header: Header, engine: int) -> None:
+    if len(header.engines) > 1:
+        OUT.print(engine_name(header, engine), markup=False)
 
 
 def _print_heading(lines: Iterable[str]) -> None:
@@ -99,7 +121,8 @@ def _table(rows: list[Row]) -> Table:
         used = [pool.capacity - len(pool.free) for pool in row.snapshot.pools]
         counts = (row.number, row.snapshot.step, *map(found.count, places), *used)
         number, *others = map(str, counts)
-        table.add_row(number, _op_text(row.op), *others)
+        raised = f" raised {row.raised}" if row.raised else ""
+        table.add_row(number, f"{_op_text(row.op)}{raised}", *others)
     return table
 
 

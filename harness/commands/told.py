@@ -23,7 +23,7 @@ STYLES = {
 
 
 def print_lines(console: Console, lines: Iterable[Line]) -> None:
-    """Print lines, broken where the columns end; what a terminal would obey is printed in escaped form."""
+    """Print lines, broken where the columns end; control characters are printed in escaped form."""
     columns = columns_of(console)
     for line in lines:
         text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in line.text)
@@ -35,6 +35,6 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
 
 
 def columns_of(console: Console) -> int:
-    """Those of the terminal; elsewhere COLUMNS counts."""
+    """The width of the terminal; without a terminal the variable COLUMNS sets the width."""
     asked = os.environ.get("COLUMNS", "")
     return int(asked) if asked.isdecimal() and int(asked) and not console.is_terminal else console.width

@@ -89,8 +89,9 @@ def test_every_kept_log_is_told_once_and_within_80_columns(name):
     failure = failure_of(log)
     told = told_lines(log.header, failure)
 
-    equations = [line.text for line in told if line.part is Part.EQUATION]
-    assert [line for line in equations if [other.text for other in told].count(line) > 1] == []
+    equations = [line.text for line in told if ": capacity " in line.text]
+    assert len(equations) == len(set(equations))
+    assert [line.text for line in told if line.part is Part.EVIDENCE and len(line.text) > 450] == []
     assert max(map(len, shown(told).splitlines())) <= 80
 
 
@@ -155,9 +156,9 @@ def test_the_requests_are_told_with_what_their_prompts_share():
     driver = run_log(OpLog(Header(machine="engine", engines=[{}]), ops))
 
     assert list(request_lines(driver.systems[0].reference)) == [
-        "request r1: prompt 12, answered 4",
-        "request r2: prompt 8, namespace 1, answered 1",
-        "request r3: prompt 8 (the first 4 as in r1), answered 1",
+        "request r1: prompt of 12 tokens, 4 output tokens",
+        "request r2: prompt of 8 tokens, namespace 1, 1 output token",
+        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token",
     ]
 
 
@@ -178,6 +179,35 @@ def test_a_unit_that_is_named_by_pool_and_unit_is_told_once_and_other_words_stay
     _, *evidence = story(violations, [], []).splitlines()
 
     assert evidence == ["  row 16: is waiting as a turn", "  rows 16: is waiting as a turn"]
+
+
+def test_the_heading_ends_with_the_op_that_failed_and_its_engine_step():
+    assert lines_of("S4", Part.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
+
+
+def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
+    told = lines_of("B1")
+
+    assert told[told.index("swa page 8:") + 1].startswith("step 1     taken by request r1 ")
+
+
+def test_evidence_of_two_claims_is_told_under_the_first():
+    violations = [
+        Violation(name, "swa", "1 too few") for name in ("pools_conserve_their_units", "drained_pools_are_full")
+    ]
+
+    evidence = [line for line in story(violations, [], []).splitlines() if line.startswith("  ")]
+
+    assert evidence == ["  swa: 1 too few", "  swa: as above"]
+
+
+def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
+    violation = Violation("each_unit_has_one_owner", "swa", "page " * 1000)
+
+    _, evidence = story([violation], [], []).splitlines()
+
+    assert len(evidence) < 450
+    assert evidence.endswith("page … (5005 characters)")
 
 
 def test_the_replay_line_of_a_path_with_spaces_is_one_argument_of_a_shell():

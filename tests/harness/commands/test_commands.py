@@ -16,6 +16,7 @@ from harness.ops import Drain, Recipe, Step, Submit
 from harness.replay import log_of, run_log
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
+OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
 
 
@@ -81,9 +82,9 @@ def test_a_planted_bug_the_configuration_and_the_prompts_are_told(failing, tmp_p
         "mutant: B18 is planted in engine_under_test.cache.tree:RadixTree._recover"
     ]
     assert "configuration: page_size 2, full_pages 64, swa_pages 6, sliding_window 2" in lines
-    assert [line.partition(", answered")[0] for line in lines if line.startswith("request r")] == [
-        "request r1: prompt 12",
-        "request r2: prompt 4 (all as in r1)",
+    assert [line.rpartition(", ")[0] for line in lines if line.startswith("request r")] == [
+        "request r1: prompt of 12 tokens",
+        "request r2: prompt of 4 tokens (all as in r1)",
     ]
 
 
@@ -112,7 +113,8 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
     run = swarden("show", failing, "--step", 1, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("step 1\nfull: capacity 64 = free ")
+    assert run.stdout.startswith("mutant: B18 is planted in ")
+    assert "\nstep 1\nfull: capacity 64 = free " in run.stdout
     assert "record of request r1: row " in run.stdout
     assert "node n" in run.stdout
 
@@ -205,6 +207,33 @@ def test_show_tells_the_states_of_engines_apart(pair, tmp_path):
         "engine 1",
         "step 1",
     ]
+
+
+def test_show_tells_of_a_failed_engine_that_is_not_asked_for_with_its_configuration(tmp_path):
+    run = swarden("show", OPLOGS / "B73.oplog", "--engine", 0, cwd=tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    of_the_second = run.stdout.partition("engine 1 (decode)\nconfiguration: ")[2]
+    assert ", role decode\n" in of_the_second
+    assert "\nengine 1 (decode) failed at op 2 (step), after engine step 1\n" in of_the_second
+
+
+def test_show_names_the_engine_that_lacks_a_step(tmp_path):
+    run = swarden("show", OPLOGS / "B73.oplog", "--engine", 0, "--step", 1, cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert ": engine 0 (prefill): has no engine step 1; the last is 0" in run.stderr
+
+
+def test_show_has_a_row_for_the_op_that_raised(tmp_path):
+    """Which may be the first op of a log."""
+    ops = (Submit(tokens=(-1,)),)
+    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()]), ops).save(tmp_path / "raising.oplog")
+
+    lines = swarden("show", "raising.oplog", cwd=tmp_path).stdout.splitlines()
+
+    assert any(line.startswith("configuration: page_size 2") for line in lines)
+    assert [line.split()[:2] for line in lines if " raised " in line] == [["1", "submit"]]
 
 
 def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
