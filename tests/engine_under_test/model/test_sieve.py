@@ -91,7 +91,7 @@ def test_config_that_is_easily_misread_is_equal_or_refused(tmp_path, family, cha
 
 @pytest.mark.parametrize("model_type", OWN)
 def test_config_drawn_at_random_is_equal_or_refused(model_type):
-    judged = list(judged_configs(SAMPLE, seed=18, model_types=[model_type]))
+    judged = list(judged_configs(SAMPLE, seed=20, model_types=[model_type]))
 
     different = [f"{one.reason}: {one.values}" for one in judged if one.outcome is Outcome.DIFFERENT]
     num_equal = [one.outcome for one in judged].count(EQUAL)
