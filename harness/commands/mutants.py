@@ -16,6 +16,7 @@ from harness.commands.sample import sample
 from harness.errors import UsageError
 from harness.exit_codes import ExitCode
 from harness.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
+from harness.jobs import STOPPING
 from harness.kill_matrix import matrix_of, page
 from harness.mutants.catalog import CATALOG, ROWS, VARIABLE, Row, own_mutants, planted_mutant
 from harness.mutants.from_file import check_mutant
@@ -67,7 +68,8 @@ def run(
         os.environ[VARIABLE] = str(own)
     chosen = _chosen(ids)
     scope = Scope(seeds, seconds, out)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
+        signal.signal(number, signal.default_int_handler)
     hunted: list[Hunted] = []
     with _seeds_file(out) as add:
         ERR.print(f"{len(chosen) * seeds} hunts, each for at most {seconds:g} s of CPU and as many to shrink")

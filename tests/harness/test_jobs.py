@@ -55,6 +55,7 @@ def test_the_processes_end_with_the_iterator():
 
 def test_an_interrupt_while_a_process_is_forked_is_not_lost():
     """Python drops what is raised in the hooks that run around a fork."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     due = [signal.SIGINT]
 
     def interrupt_once():

@@ -226,14 +226,17 @@ def test_show_names_the_engine_that_lacks_a_step(tmp_path):
 
 
 def test_show_has_a_row_for_the_op_that_raised(tmp_path):
-    """Which may be the first op of a log."""
-    ops = (Submit(tokens=(-1,)),)
-    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()]), ops).save(tmp_path / "raising.oplog")
+    lines = swarden("show", OPLOGS / "B20.oplog", cwd=tmp_path).stdout.splitlines()
 
-    lines = swarden("show", "raising.oplog", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[:4] for line in lines if " raised " in line] == [["2", "step", "raised", "AccountingError"]]
 
-    assert any(line.startswith("configuration: page_size 2") for line in lines)
-    assert [line.split()[:2] for line in lines if " raised " in line] == [["1", "submit"]]
+
+def test_show_prints_the_configuration_of_an_engine_without_a_transition(tmp_path):
+    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()] * 2), [Submit()]).save(tmp_path / "one.oplog")
+
+    lines = swarden("show", "one.oplog", cwd=tmp_path).stdout.splitlines()
+
+    assert lines[lines.index("engine 1") + 1].startswith("configuration: page_size 2")
 
 
 def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):

@@ -98,8 +98,8 @@ def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(o
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
     assert (without.returncode, without.stdout) == (
         2,
-        "ERROR mutant of my own/unlisted: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
-        "see 'swarden mutants'\n",
+        f"ERROR {one['path']}: mutant of my own/unlisted: not in the catalogue, nor in a file that SWARDEN_MUTANTS "
+        "names; see 'swarden mutants'\n",
     )
 
 

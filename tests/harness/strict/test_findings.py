@@ -161,6 +161,10 @@ def test_an_audit_tells_the_history_of_the_page():
         "    step 1     freed by request r1, finished",
         "a_free_unit_has_no_peer: A unit that is free, or waits behind a fence, is the peer of nobody.",
         "  full page 20: it is free, yet its peer is swa page 10",
+        "  swa page 10:",
+        "    step 1     taken by request r1",
+        "    step 1     paired with full 20",
+        "    step 1     given by request r1 to tree",
         "full: capacity 20 = free 18 + cached 2 (evictable 0, protected 2) + uncached 0",
         "swa: capacity 10 = free 7 + cached 3 (evictable 1, protected 2) + uncached 0",
     ]
