@@ -65,7 +65,7 @@ def test_killed_worker_costs_its_run_and_is_replaced(tmp_path):
 
 
 def test_stopped_worker_is_found_within_its_bound_and_replaced(tmp_path):
-    """A process that gets no time makes no step; the campaign finishes without it."""
+    """A process that gets no time makes no step; its run is a finding, if it was in one, and the others are made."""
     saboteur = Saboteur(signal.SIGSTOP)
 
     with Crew(2, tmp_path, hang_seconds=3, tell=saboteur) as crew:
@@ -73,8 +73,9 @@ def test_stopped_worker_is_found_within_its_bound_and_replaced(tmp_path):
         result = crew.run(replace(PLAN, out=tmp_path))
         took = time.monotonic() - began
 
-    [told] = [*[one.died for one in result.findings.values()], *result.mishaps]
-    assert "worker 0 stopped answering for 3 s" in told
+    told = [*[one.died for one in result.findings.values()], *result.mishaps]
+    assert len(told) <= 1
+    assert all("worker 0 stopped answering for 3 s" in died for died in told)
     assert RUNS - 1 <= result.tallies.runs <= RUNS
     assert took < 45
     assert saboteur.struck is not None
