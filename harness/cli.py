@@ -19,8 +19,8 @@ from harness.commands.replay import replay
 from harness.commands.show import show
 from harness.commands.shrink import shrink
 from harness.commands.trace import trace
-from harness.errors import UsageError
-from harness.exit_codes import ExitCode
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
 
 app = typer.Typer(
     help="Finds KV-memory bugs in serving engines: random traffic, invariants after every step, small repros.",

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "invariants": ("invariants",),
     "fakes": ("fakes", "torch", "engine_under_test.ports"),
     "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer"),
-    "harness/mutation": (*PACKAGES, "msgspec", "cosmic_ray"),
+    "harness/mutants/generic": (*PACKAGES, "msgspec", "cosmic_ray"),
 }
 # Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
 LAYERS = (
@@ -74,13 +74,16 @@ NONDETERMINISTIC_CALLS = {"id", "hash"}
 MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # it is what stands behind the clock's port
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
-    ("harness/driver.py", "apply"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
+    ("harness/core/driver.py", "apply"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
     ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
     ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",
     ("engine_under_test/strict.py", "checker_of"): "another package's entry point raises whatever it raises",
     ("harness/mutants/from_file.py", "mutants_of"): "a file of the user's raises whatever it raises",
-    ("harness/hunt.py", "_hunt"): "an engine that cannot be built with a mutant tells of it by what it raises",
-    ("harness/mutation/trial.py", "_work"): "an engine that cannot be built with a change is killed by what it raises",
+    ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with a mutant tells of it by what it raises",
+    (
+        "harness/mutants/generic/trial.py",
+        "_work",
+    ): "an engine that cannot start with a change is killed by what it raises",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line is not one of them

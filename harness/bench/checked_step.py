@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver
-from harness.engines.registry import build_driver
-from harness.ops import Op, Recipe, Step, Submit
+from harness.core.driver import Driver
+from harness.core.ops import Op, Recipe, Step, Submit
+from harness.core.registry import build_driver
 from invariants.view import Snapshot
 
 PAIRS = 5

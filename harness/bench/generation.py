@@ -24,7 +24,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 REQUESTS = 32
 FAMILIES = 4  # of requests with a prefix in common

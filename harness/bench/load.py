@@ -9,7 +9,7 @@ from engine_under_test.ports import Observer, Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from harness.strict.checker import StrictChecker
 
 RUNNING = 64

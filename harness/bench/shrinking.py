@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from hypothesis import Phase
 
 from engine_under_test.config import EngineConfig
-from harness.driver import Driver, Failure
-from harness.machines.base import Listener, Machine
-from harness.machines.engine import EngineTraffic
-from harness.oplog import Header, OpLog
-from harness.replay import log_of, planted, run_log
-from harness.search import search
-from harness.shrink import Budget, shrink
+from harness.core.driver import Driver, Failure
+from harness.core.oplog import Header, OpLog
+from harness.core.replay import log_of, planted, run_log
+from harness.engines.own.traffic import EngineTraffic
+from harness.search.machine import Listener, Machine
+from harness.search.search import search
+from harness.search.shrink import Budget, shrink
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0

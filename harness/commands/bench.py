@@ -11,8 +11,8 @@ from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
 from harness.commands.console import OUT, print_json, progress
-from harness.exit_codes import ExitCode
-from harness.process import prepare_process
+from harness.core.exit_codes import ExitCode
+from harness.search.process import prepare_process
 
 
 class Part(StrEnum):

@@ -12,8 +12,8 @@ import typer
 
 from engine_under_test import units
 from harness.commands.console import ERR
-from harness.driver import Driver
-from harness.errors import UsageError
+from harness.core.driver import Driver
+from harness.core.errors import UsageError
 from invariants import view
 from invariants.base import Transition
 

@@ -9,22 +9,22 @@ from typing import Annotated
 
 import typer
 
-from harness.campaign import Plan
 from harness.commands.console import ERR, OUT, print_json, progress
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.progress import Telling
 from harness.commands.told import print_lines
-from harness.engines.models import MODELS
-from harness.engines.registry import ENGINES, MACHINES, RUN_MODELS
-from harness.errors import UsageError
-from harness.findings import Settled
-from harness.mutants.catalog import VARIABLE, planted_mutant
-from harness.outcome import Outcome
-from harness.process import prepare_process
-from harness.profiles import PROFILES, SHRINK_CPU_SECONDS
-from harness.replay import planted
-from harness.shrink import Budget
-from harness.workers import Crew
+from harness.core.errors import UsageError
+from harness.core.registry import ENGINES, MACHINES, RUN_MODELS
+from harness.core.replay import planted
+from harness.engines.own.models import MODELS
+from harness.engines.own.mutants.catalog import VARIABLE, planted_mutant
+from harness.search.campaign import Plan
+from harness.search.findings import Settled
+from harness.search.outcome import Outcome
+from harness.search.process import prepare_process
+from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
+from harness.search.shrink import Budget
+from harness.search.workers import Crew
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0

@@ -18,7 +18,7 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.serving import Running, Serving, serving
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from rich.table import Table
 
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.sample import sample
-from harness.errors import UsageError
-from harness.exit_codes import ExitCode
-from harness.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
-from harness.jobs import STOPPING
-from harness.kill_matrix import matrix_of, page
-from harness.mutants.catalog import CATALOG, ROWS, VARIABLE, Row, own_mutants, planted_mutant
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.engines.own.mutants.catalog import CATALOG, ROWS, VARIABLE, Row, own_mutants, planted_mutant
 from harness.mutants.from_file import check_mutant
+from harness.mutants.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
+from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import ForTheOracle, Waiting
+from harness.search.jobs import STOPPING
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")

@@ -4,10 +4,10 @@ import time
 
 from rich.progress import Progress
 
-from harness.campaign import Plan, Tallies
 from harness.commands.events import EventLines
-from harness.probes import PROBES_OF
-from harness.workers import Crew
+from harness.engines.own.probes import PROBES_OF
+from harness.search.campaign import Plan, Tallies
+from harness.search.workers import Crew
 
 SILENT_S = 5.0  # without a step, from which on a worker is shown as silent
 

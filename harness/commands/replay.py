@@ -8,15 +8,15 @@ import typer
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.told import print_lines
-from harness.deaths import death_of, is_expected
-from harness.driver import STUCK
-from harness.errors import UsageError
-from harness.exit_codes import ExitCode, worst
-from harness.heading import ENGINE, configuration_line, engine_version, mutant_lines, opening_lines
-from harness.jobs import Died
-from harness.oplog import OpLog
-from harness.replay import RUNS, Repeated, Verdict, repeat
-from harness.report import Line, Part, told_lines
+from harness.core.driver import STUCK
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode, worst
+from harness.core.oplog import OpLog
+from harness.core.replay import RUNS, Repeated, Verdict, repeat
+from harness.report.heading import ENGINE, configuration_line, engine_version, mutant_lines, opening_lines
+from harness.report.story import Line, Part, told_lines
+from harness.search.deaths import death_of, is_expected
+from harness.search.jobs import Died
 
 
 def replay(

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from harness.commands.console import ERR, OUT, print_json
-from harness.errors import UsageError
-from harness.mutation.corpus import recorded
-from harness.mutation.results import Conditions, Results, Tried, summary
-from harness.mutation.trial import trials
-from harness.process import prepare_process
-from harness.sources import ROOT, source_hash
+from harness.core.errors import UsageError
+from harness.core.sources import ROOT, source_hash
+from harness.mutants.generic.corpus import recorded
+from harness.mutants.generic.results import Conditions, Results, Tried, summary
+from harness.mutants.generic.trial import trials
+from harness.search.process import prepare_process
 
 RESULTS = Path(".swarden/mutations.jsonl")
 FOLDERS = ("engine_under_test/pools", "engine_under_test/cache", "engine_under_test/scheduler")
@@ -54,7 +54,7 @@ def sample(
 def _generator() -> ModuleType:
     """The module that needs cosmic-ray; raises UsageError if that is not installed."""
     try:
-        return import_module("harness.mutation.generate")
+        return import_module("harness.mutants.generic.generate")
     except ModuleNotFoundError as error:
         install = f"{sys.executable} -m pip install 'swarden[mutation]'"
         raise UsageError(f"mutants sample: {error.name} is not installed; run {install}") from error

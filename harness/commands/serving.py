@@ -13,7 +13,7 @@ from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.processes import ProcessPair, create_process_pair
 from engine_under_test.request import Server
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 
 class Serving(NamedTuple):

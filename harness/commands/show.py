@@ -11,13 +11,20 @@ from rich.table import Table
 
 from harness.commands.console import OUT
 from harness.commands.told import columns_of, print_lines
-from harness.driver import Driver, Failure
-from harness.errors import UsageError
-from harness.heading import configuration_line, engine_name, failed_line, mutant_lines, opening_lines, request_lines
-from harness.oplog import Header, OpLog
-from harness.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
-from harness.replay import run_log
-from harness.report import Line, Part, failure_lines
+from harness.core.driver import Driver, Failure
+from harness.core.errors import UsageError
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
+from harness.core.replay import run_log
+from harness.report.heading import (
+    configuration_line,
+    engine_name,
+    failed_line,
+    mutant_lines,
+    opening_lines,
+    request_lines,
+)
+from harness.report.story import Line, Part, failure_lines
 from invariants.base import Transition
 from invariants.pools import conservation_terms
 from invariants.view import Snapshot

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from harness.commands.console import OUT, print_json
-from harness.errors import UsageError
-from harness.findings import sealed
-from harness.oplog import OpLog
-from harness.profiles import SHRINK_CPU_SECONDS
-from harness.replay import failure_like, run_log
-from harness.shrink import Budget
-from harness.shrink import shrink as make_smaller
+from harness.core.errors import UsageError
+from harness.core.oplog import OpLog
+from harness.core.replay import failure_like, run_log
+from harness.search.findings import sealed
+from harness.search.profiles import SHRINK_CPU_SECONDS
+from harness.search.shrink import Budget
+from harness.search.shrink import shrink as make_smaller
 
 
 def shrink(

@@ -7,7 +7,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from harness.report import Line, Part
+from harness.report.story import Line, Part
 
 HANGING_INDENT = 4
 VERBATIM = (Part.VERDICT, Part.COMMAND)  # to be copied, so never broken

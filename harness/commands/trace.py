@@ -12,11 +12,11 @@ from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.told import print_lines
-from harness.driver import STUCK, Failure
-from harness.errors import UsageError
-from harness.exit_codes import ExitCode
-from harness.replay import planted
-from harness.report import failure_lines
+from harness.core.driver import STUCK, Failure
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.replay import planted
+from harness.report.story import failure_lines
 from harness.traces.formats import FORMATS, reader_of
 from harness.traces.request import TraceRequest
 from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve

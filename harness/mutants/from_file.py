@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness.driver import STUCK
-from harness.engines.models import MODELS
-from harness.engines.registry import MACHINES, RUN_MODELS
-from harness.errors import UsageError
+from harness.core.driver import STUCK
+from harness.core.errors import UsageError
+from harness.core.registry import MACHINES, RUN_MODELS
+from harness.engines.own.models import MODELS
 from harness.mutants.mutant import Mutant
 from invariants.catalog import CATALOG
 
@@ -34,7 +34,7 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         if isinstance(value, Mutant) and found.setdefault(value.id, value) is not value:
             raise UsageError(f"{path}: mutant {value.id} is there twice; give one of them another id")
     if not found:
-        raise UsageError(f"{path}: has no Mutant at its top; see harness/mutants for examples")
+        raise UsageError(f"{path}: has no Mutant at its top; see harness/engines/own/mutants for examples")
     return found
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from invariants.base import Invariant
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from engine_under_test.engine import Engine
 from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan, StepEnded, Taken
 from engine_under_test.units import Owner
-from harness.driver import Moment
-from harness.engines.swarden import translated
+from harness.core.driver import Moment
+from harness.engines.own.adapter import translated
 from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepBegan, StepEnded, Submitted
-from harness.driver import Moment
-from harness.engines.capture import EngineCapture, awaits_another
-from harness.engines.swarden import TRANSLATION, translated
+from harness.core.driver import Moment
+from harness.engines.own.adapter import TRANSLATION, translated
+from harness.engines.own.capture import EngineCapture, awaits_another
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
 from invariants.base import Transition, Violation, When

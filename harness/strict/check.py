@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from engine_under_test.engine import Engine
-from harness.driver import Moment
+from harness.core.driver import Moment
 from harness.strict.outside import Outside
 from invariants.base import Violation
 from invariants.view import PoolView

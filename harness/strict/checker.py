@@ -8,9 +8,9 @@ from pathlib import Path
 from engine_under_test.engine import Engine
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Event, Freed, Given, Taken
-from harness.fingerprint import fingerprints
-from harness.oplog import OpLogError
-from harness.report import story
+from harness.core.fingerprint import fingerprints
+from harness.core.oplog import OpLogError
+from harness.report.story import story
 from harness.strict.audit import Audit
 from harness.strict.census import Census
 from harness.strict.check import Check, Hearer

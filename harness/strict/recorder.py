@@ -11,10 +11,9 @@ from msgspec import structs
 
 from engine_under_test import draft_events, events, handover_events, session_events
 from engine_under_test.engine import Engine
-from harness.fingerprint import slug
-from harness.mutants.catalog import CATALOG
-from harness.oplog import Header, OpLog
-from harness.ops import (
+from harness.core.fingerprint import slug
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import (
     MAX_STEPS_PER_OP,
     Abort,
     AdvanceClock,
@@ -30,7 +29,8 @@ from harness.ops import (
     Submit,
     Turn,
 )
-from harness.sources import source_hash
+from harness.core.sources import source_hash
+from harness.engines.own.mutants.catalog import CATALOG
 from harness.strict.outside import Outside
 
 ANOTHER_ENGINE = "requests of which another engine does a part"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from harness.traces.mooncake import read_mooncake
 from harness.traces.request import TraceRequest
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from harness.traces.request import TraceError, TraceRequest
 
 BLOCK_LEN = 512

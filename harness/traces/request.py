@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 TOKEN_BITS = 60  # so many that two blocks never share a token, and so never a page
 

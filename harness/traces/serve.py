@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.units import num_pages
-from harness.driver import Driver, Failure, Kept
-from harness.engines.port import Streamed
-from harness.engines.swarden import SwardenEngine
-from harness.engines.system import EngineSystem
-from harness.ops import AdvanceClock, Drain, Step, Submit
+from harness.core.driver import Driver, Failure, Kept
+from harness.core.ops import AdvanceClock, Drain, Step, Submit
+from harness.core.port import Streamed
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
 from harness.traces.request import TraceRequest
 from invariants.events import Evicted, Freed, Taken
 

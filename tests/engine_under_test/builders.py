@@ -27,7 +27,7 @@ from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
-from harness.engines.swarden import VOCABULARY, ReferenceModel
+from harness.engines.own.adapter import VOCABULARY, ReferenceModel
 from invariants.reference import Expectation
 
 PAGE, WINDOW = 4, 6

@@ -11,7 +11,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import HYBRID
 
 TWO_PAGES = Stored(1, 0, 0, 0, (1, 2, 3, 4, 5, 6, 7, 8), "full", on_host=False)

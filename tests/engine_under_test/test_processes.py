@@ -17,7 +17,7 @@ from engine_under_test.ports import ForwardBatch, Ports
 from engine_under_test.processes import SIDES, Asked, Built, Occupancy, ProcessPair
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 
 CONFIG = EngineConfig(
     page_size=4,

@@ -10,7 +10,7 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import Heard
 
 

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from harness.ops import AnyOp, Op
+from harness.core.ops import AnyOp, Op
 
 MAX_ELEMENTS = 6
 

@@ -8,8 +8,8 @@ import typer
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import AccountingError
 from harness.cli import run
-from harness.oplog import Header, OpLog
-from harness.ops import Drain, Submit
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Submit
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import AccountingError
-from harness.engines.swarden import SwardenEngine
-from harness.engines.system import EngineSystem
-from harness.mutants.catalog import BY_ID
-from harness.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
+from harness.core.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+from harness.engines.own.mutants.catalog import BY_ID
 from invariants.base import Transition, When
 from invariants.catalog import Tally, check
 

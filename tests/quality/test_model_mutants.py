@@ -7,8 +7,13 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.sampling import SamplingParams
-from harness.mutants.catalog import ROWS
-from harness.mutants.model import SINKS_ARE_DROPPED, THETAS_ARE_SWAPPED, WINDOW_ONE_TOO_NARROW, WINDOW_ONE_TOO_WIDE
+from harness.engines.own.mutants.catalog import ROWS
+from harness.engines.own.mutants.model import (
+    SINKS_ARE_DROPPED,
+    THETAS_ARE_SWAPPED,
+    WINDOW_ONE_TOO_NARROW,
+    WINDOW_ONE_TOO_WIDE,
+)
 from harness.mutants.unplanted import ForTheOracle
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 

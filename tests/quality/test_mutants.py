@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.hunt import Job, Scope, hunt
-from harness.kill_matrix import matrix_of, page
-from harness.mutants.catalog import BY_ID, CATALOG
-from harness.oplog import OpLog
-from harness.replay import Verdict, replay, run_log
-from harness.verdict import told_by
+from harness.core.oplog import OpLog
+from harness.core.replay import Verdict, replay, run_log
+from harness.engines.own.mutants.catalog import BY_ID, CATALOG
+from harness.mutants.hunt import Job, Scope, hunt
+from harness.mutants.kill_matrix import matrix_of, page
+from harness.mutants.verdict import told_by
 
 ROOT = Path(__file__).parents[2]
 OPLOGS = Path(__file__).with_name("oplogs")

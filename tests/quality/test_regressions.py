@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.oplog import OpLog
-from harness.replay import run_log
+from harness.core.oplog import OpLog
+from harness.core.replay import run_log
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.oplog"))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.oplog import OpLog
-from harness.replay import run_log
-from harness.report import told_lines
+from harness.core.oplog import OpLog
+from harness.core.replay import run_log
+from harness.report.story import told_lines
 
 HERE = Path(__file__).parent
 OPLOGS = Path("tests/quality/oplogs")

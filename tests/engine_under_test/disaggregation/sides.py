@@ -17,7 +17,7 @@ from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
     FULL_ONLY,
     HYBRID,

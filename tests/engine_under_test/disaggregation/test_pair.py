@@ -17,7 +17,7 @@ from fakes.clock import FakeClock
 from fakes.faults import FaultPlan, faults_of
 from fakes.forward import FakeForward
 from fakes.link import UnsteadyLink
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
     HYBRID,
     MOST_STEPS,

@@ -8,7 +8,7 @@ from fakes.backing import FakeBacking
 from fakes.forward import FakeForward
 from fakes.host import UnsteadyHostStore
 from fakes.unsteady import UnsteadyForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import Serving
 from tests.engine_under_test.host.bench import HOSTED, StoreByHand
 

@@ -1,7 +1,7 @@
 """The pinned workload is as busy as it must be, whatever becomes of the engine."""
 
 from harness.bench.checked_step import measure, pinned_workload
-from harness.ops import Step
+from harness.core.ops import Step
 
 
 def test_the_pinned_workload_is_not_idle():

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from harness.bench.generation import SHAPES
 from harness.commands.bench import bench
-from harness.mutants.catalog import BY_ID
+from harness.engines.own.mutants.catalog import BY_ID
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine_under_test.config import EngineConfig
-from harness.engines.models import MODELS
-from harness.oplog import Header, OpLog
-from harness.ops import Drain, Recipe, Step, Submit
-from harness.replay import log_of, run_log
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Recipe, Step, Submit
+from harness.core.replay import log_of, run_log
+from harness.engines.own.models import MODELS
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"

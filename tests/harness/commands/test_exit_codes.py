@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from engine_under_test.config import EngineConfig
 from harness.commands.replay import replay
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Flush, Submit
 from harness.mutants.mutant import Hunk, Mutant
-from harness.oplog import Header, OpLog
-from harness.ops import Drain, Flush, Submit
 
 ENDLESS = Mutant(
     "endless",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.oplog import OpLog
+from harness.core.oplog import OpLog
 from tests.harness.commands.test_commands import swarden
 
 WINDOW = '"engine_under_test.cache.window:kept_len"'

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from engine_under_test.strict import VARIABLE
 from harness.commands.shrink import shrink
 from harness.commands.trace import trace
-from harness.errors import UsageError
+from harness.core.errors import UsageError
+from harness.core.oplog import OpLog
+from harness.core.replay import Verdict, replay
 from harness.mutants.mutant import Hunk, Mutant
-from harness.oplog import OpLog
-from harness.replay import Verdict, replay
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 KEYS = [

@@ -9,9 +9,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel, SwardenEngine
-from harness.engines.system import EngineSystem
-from harness.ops import (
+from harness.core.ops import (
     Abort,
     AdvanceClock,
     CloseSession,
@@ -27,6 +25,8 @@ from harness.ops import (
     Submit,
     Turn,
 )
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import ReferenceModel, SwardenEngine
 from harness.strict.checker import StrictChecker, audit, census, sums
 
 Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # how often, and what

@@ -7,7 +7,7 @@ import pytest
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Freed, Given, Paired, Taken
 from engine_under_test.units import TREE, request_owner
-from harness.mutants.catalog import BY_ID
+from harness.engines.own.mutants.catalog import BY_ID
 from harness.strict.checker import LOGS, MOST_LOGS
 from tests.harness.strict.some_traffic import Watched, some_config
 

@@ -7,7 +7,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE
 from fakes.forward import FakeForward
-from harness.engines.swarden import ReferenceModel
+from harness.engines.own.adapter import ReferenceModel
 from tests.harness.strict.some_traffic import LEVELS, some_config
 
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 12, 16, 22))]

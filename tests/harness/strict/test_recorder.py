@@ -7,14 +7,26 @@ from engine_under_test.events import Refused
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE, Both
 from engine_under_test.units import request_owner
-from harness.engines.swarden import SwardenEngine
-from harness.engines.system import EngineSystem
-from harness.findings import sealed
-from harness.mutants.catalog import BY_ID
-from harness.oplog import Header, OpLog
-from harness.ops import Abort, AdvanceClock, CloseSession, Flush, Inject, OpenSession, Pause, Resume, Step, Submit, Turn
-from harness.replay import TruncatedLog, Verdict, replay, run_log
-from harness.shrink import Budget, shrink
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Flush,
+    Inject,
+    OpenSession,
+    Pause,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from harness.core.replay import TruncatedLog, Verdict, replay, run_log
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.search.findings import sealed
+from harness.search.shrink import Budget, shrink
 from harness.strict.checker import LOGS, StrictChecker
 from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 

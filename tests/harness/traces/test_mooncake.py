@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from harness.traces.formats import reader_of
 from harness.traces.mooncake import read_mooncake
 from harness.traces.request import TraceError, TraceRequest

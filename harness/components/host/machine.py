@@ -1,0 +1,78 @@
+"""Random traffic for the host tier alone."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from engine_under_test.config import EngineConfig
+from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
+from harness.engines.own.draws import configurations, ordinals, rarely, recipes
+from harness.search.machine import Machine
+
+KINDS = (
+    *("insert",) * 8,
+    *("visit",) * 4,
+    *("return",) * 6,
+    *("evict",) * 4,
+    *("unlock",) * 3,
+    "pressure",
+    "trouble",
+    "trouble",
+    "rest",
+)
+FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
+
+
+@st.composite
+def returns(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Somebody comes back to a prompt after others were served, and waits for what the host has."""
+    recipe = Recipe(path=tuple(draw(st.lists(st.integers(0, 1), min_size=3, max_size=5))), stretch=8)  # several pages
+    evict = Evict(need=(256, 256))
+    waits = (Ack(),) * draw(st.integers(0, 1))
+    twice = (Insert(recipe=recipe), Insert(recipe=recipe))
+    return *twice, Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe), Unlock(receipt=draw(ordinals()))
+
+
+@st.composite
+def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Ops on prefixes that mostly share their beginning, most of which have a copy."""
+    match draw(st.sampled_from(KINDS)):
+        case "insert":
+            namespace = draw(rarely(st.just(1)))
+            return (Insert(recipe=draw(recipes()), namespace=namespace, dead=draw(st.integers(0, 6))),)
+        case "visit":
+            recipe = draw(recipes())
+            return Insert(recipe=recipe), Lock(recipe=recipe)
+        case "return":
+            return draw(returns())
+        case "evict":
+            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
+        case "unlock":  # two, or all would be locked in the end
+            return Unlock(receipt=draw(ordinals())), Unlock(receipt=draw(ordinals()))
+        case "pressure":
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
+        case "trouble":
+            fault, skip, count = draw(st.sampled_from(FAULTS)), draw(st.integers(0, 2)), draw(st.sampled_from((1, 3)))
+            ops, begun = draw(returns()), draw(st.sampled_from((4, 4, 4, 0)))  # mostly when all was backed up
+            return *ops[:begun], Inject(fault=fault, skip=skip, count=count), *ops[begun:], Heal()
+        case _:
+            return Insert(recipe=draw(recipes())), draw(st.sampled_from((Flush(), Drain())))
+
+
+class HostTraffic(Machine):
+    """One rule that draws ops (no swarm: without insertions nothing else has anything to do)."""
+
+    machine = "host"
+
+    @initialize(
+        config=configurations(
+            page_sizes=(4, 1, 2), kinds=("both",) * 10 + ("full", "swa"), sharing=(True,), host_ratios=(2, 0.5, 1)
+        )
+    )
+    def configure(self, config: EngineConfig) -> None:
+        self.begin([replace(config, load_back_threshold=1)])
+
+    @rule(ops=host_ops())
+    def act(self, ops: tuple[Op, ...]) -> None:
+        self.apply_all(ops)

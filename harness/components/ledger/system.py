@@ -1,0 +1,241 @@
+"""The ledgers of one engine alone, beside a naive model of them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.errors import PoolExhausted
+from engine_under_test.events import Completed
+from engine_under_test.pools.ledger import Ledger
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.units import Owner, request_owner
+from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
+from harness.components.neighbour import PRESSURE, Neighbour
+from harness.core.event_log import EventLog
+from harness.core.ops import Complete, Free, Give, Op, Pressure, Take, TakeOver, name_of
+from harness.engines.own.adapter import judged
+from harness.engines.own.capture import MILLION, limits_of
+from invariants import view
+from invariants.events import Modelled
+from invariants.reference import Reference
+
+NUM_OWNERS = 4
+LAUNCHES_UNDER_WAY = 2  # a fenced free waits for one of as many
+
+
+class LedgerSystem:
+    """A KVMemory and its clients: owners 1 to NUM_OWNERS, who know which handles are theirs.
+
+    Who takes or is given something is the owner of an op's ordinal; who gives, frees or takes over
+    is one of those who have what that needs.
+
+    A handle is dead when its windowed pages are gone.  What owner n frees behind a fence waits for
+    the launch under way or the one after it, as n is odd or even.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.reference = Reference()
+        self.steps_without_forward = 0
+        self._config = config
+        self.log = EventLog(judged)
+        self._memory = KVMemory.for_config(config, self.log)
+        self._neighbour = Neighbour(self._memory)
+        self._model = LedgerModel(config)
+        self._handles: dict[Owner, list[int]] = {request_owner(n): [] for n in range(1, NUM_OWNERS + 1)}
+        self._dead: set[int] = set()
+        self._modelled: list[NamedTuple] = []
+        self._num_ops = 0
+
+    @property
+    def has_work(self) -> bool:
+        return False
+
+    @property
+    def drain_bound(self) -> int:
+        return 0
+
+    def do(self, op: Op) -> bool:
+        self._num_ops += 1
+        worked = self._done(op)
+        self._compare(name_of(op))
+        return worked
+
+    def heal(self) -> None:
+        for pool in range(len(self._memory.pools)):
+            self._hold(pool, 0)
+        self._compare("heal")
+
+    def clear(self) -> None:
+        """Every owner frees all that it has, and every launch completes."""
+        for owner in list(self._handles):
+            for part in (REST, ALL):
+                self._free_part(self._chosen(owner, part), part, owner=owner)
+            assert not self._handles[owner], f"{owner}: handles {self._handles[owner]} are neither whole nor dead"
+        while self._complete():
+            pass
+        self._compare("clear")
+
+    def capture(self) -> view.Snapshot:
+        memory = self._memory
+        names = [pool.name for pool in memory.pools]
+        none = dict.fromkeys(names, 0)
+        free = {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers}
+        return view.Snapshot(
+            self._num_ops,
+            limits_of(self._config),
+            tuple(view.ComponentView(pool.name, pool.window) for pool in memory.pools),
+            tuple(map(self._pool_view, memory.ledgers.ledgers)),
+            tuple(view.PeerMap(names[0], pool, peers[:]) for pool, peers in memory.ledgers.peers.items()),
+            nodes=None,
+            receipts=None,
+            records=None,
+            requests=None,
+            claims=view.Claims(free, none, none, none, MILLION),
+        )
+
+    def take_events(self) -> list[NamedTuple]:
+        events = self.log.take() + self._modelled
+        self._modelled = []
+        return events
+
+    def _done(self, op: Op) -> bool:
+        match op:
+            case Take():
+                return self._take(_owner(op.owner), op.count)
+            case Give():
+                return self._give(op)
+            case Free():
+                return self._free(op)
+            case TakeOver():
+                return self._take_over(op)
+            case Complete():
+                return self._complete()
+            case Pressure():
+                return self._hold(op.pool, op.pages)
+            case _:
+                return False
+
+    def _who(self, ordinal: int, part: str) -> Owner:
+        """One of the owners who have that part of something; any where nobody has."""
+        owners = [owner for owner in self._handles if self._chosen(owner, part)]
+        return owners[ordinal % len(owners)] if owners else _owner(ordinal)
+
+    def _take(self, owner: Owner, count: int) -> bool:
+        """A pool that has too few refuses, which changes nothing for the owner."""
+        expected = self._model.take(count, owner)
+        try:
+            taken = self._memory.ledgers.take(count, owner=owner)
+        except PoolExhausted:
+            self._foretell(f"handles taken by {owner}", expected, None)
+            return True
+        self._foretell(f"handles taken by {owner}", expected, taken)
+        self._handles[owner] += taken
+        return bool(taken)
+
+    def _give(self, op: Give) -> bool:
+        owner, to = self._who(op.owner, ALL), _owner(op.to)
+        given = self._handles[owner][: op.count] if owner != to else []
+        self._memory.ledgers.give(given, from_owner=owner, to_owner=to)
+        self._model.give(given, to)
+        del self._handles[owner][: len(given)]
+        self._handles[to] += given
+        return bool(given)
+
+    def _free(self, op: Free) -> bool:
+        owner = self._who(op.owner, op.part)
+        chosen = self._chosen(owner, op.part)[: op.count]
+        after = self._launch_read_by(owner) if op.fenced else 0
+        return self._free_part(chosen, op.part, owner=owner, after=after)
+
+    def _chosen(self, owner: Owner, part: str) -> list[int]:
+        """The owner's handles of which a part can be freed: of dead ones the rest only."""
+        if part not in PARTS or not self._model.pools_of(part):
+            return []
+        has_rest_alone = part == REST and self._is_windowed
+        return [handle for handle in self._handles[owner] if (handle in self._dead) == has_rest_alone]
+
+    def _free_part(self, handles: Sequence[int], part: str, *, owner: Owner, after: int = 0) -> bool:
+        ledgers = self._memory.ledgers
+        frees: dict[str, Callable[..., object]] = {
+            ALL: ledgers.free,
+            WINDOWED: ledgers.free_windowed,
+            REST: ledgers.free_rest,
+        }
+        if not handles:
+            return False
+        frees[part](handles, owner=owner, cause=f"freed {part}", after=after)
+        self._model.free(handles, part, after=after)
+        if part == WINDOWED and any(ledgers.without_windowed(handles)):
+            self._dead.update(handles)
+        else:
+            self._dead.difference_update(handles)
+            self._handles[owner] = [handle for handle in self._handles[owner] if handle not in handles]
+        return True
+
+    def _take_over(self, op: TakeOver) -> bool:
+        owner, giver = self._who(op.owner, REST), self._who(op.giver, ALL)
+        kept, incoming = self._chosen(owner, REST), self._chosen(giver, ALL)
+        count = min(op.count, len(kept), len(incoming)) if self._is_windowed else 0
+        kept, incoming = kept[:count], incoming[:count]
+        self._memory.ledgers.take_over(kept, incoming, from_owner=giver, to_owner=owner)
+        self._model.take_over(kept, incoming, owner)
+        self._dead.difference_update(kept)
+        self._dead.update(incoming)
+        return bool(kept)
+
+    def _complete(self) -> bool:
+        """Complete the oldest launch for which units wait; False where there is none."""
+        launches = [launch for ledger in self._memory.ledgers.ledgers for launch in ledger.fenced_units]
+        if not launches:
+            return False
+        self._memory.complete(min(launches))
+        self.log.notice(Completed(min(launches)))
+        self._model.complete(min(launches))
+        return True
+
+    def _hold(self, pool: int, pages: int) -> bool:
+        ledgers = self._memory.ledgers.ledgers
+        self._model.hold(ledgers[pool % len(ledgers)].name, pages, PRESSURE)
+        return self._neighbour.hold(pool, pages)
+
+    @property
+    def _is_windowed(self) -> bool:
+        return bool(self._model.pools_of(WINDOWED))
+
+    def _launch_read_by(self, owner: Owner) -> int:
+        return self._memory.ledgers.anchor.completed_launch + 1 + (owner.id - 1) % LAUNCHES_UNDER_WAY
+
+    def _foretell(self, what: str, expected: object, found: object) -> None:
+        self._modelled.append(Modelled(what, expected, found))
+
+    def _compare(self, deed: str) -> None:
+        """Free lists, fences, peers and owners, against the model's."""
+        ledgers = self._memory.ledgers
+        for ledger in ledgers.ledgers:
+            name, state = ledger.name, self._model.pools[ledger.name]
+            self._foretell(f"{name}: free after {deed}", tuple(state.free), ledger.free_units)
+            fenced = [(launch, unit) for launch, units in ledger.fenced_units.items() for unit in units]
+            self._foretell(f"{name}: fenced after {deed}", sorted(state.fenced), sorted(fenced))
+            owners = {unit: holding.owner for holding in self._holdings(ledger) for unit in holding.units}
+            self._foretell(f"{name}: owners after {deed}", dict(state.owners), owners)
+        for pool, peers in ledgers.peers.items():
+            paired = {handle: peer for handle, peer in enumerate(peers) if peer}
+            self._foretell(f"{pool}: peers after {deed}", dict(self._model.peers[pool]), paired)
+
+    def _pool_view(self, ledger: Ledger) -> view.PoolView:
+        fences = [view.Fence(launch, units) for launch, units in ledger.fenced_units.items()]
+        return view.PoolView(
+            ledger.name, "page", ledger.capacity, ledger.free_units, fences, tuple(self._holdings(ledger))
+        )
+
+    def _holdings(self, ledger: Ledger) -> list[view.Holding]:
+        """Per owner what its handles stand for in a pool, as the peer map says."""
+        holdings = self._neighbour.holdings(ledger.name)
+        for owner, handles in self._handles.items():
+            units = [unit for unit in self._memory.ledgers.pages_of(ledger.name, handles) if unit]
+            holdings.append(view.Holding(view.Owner(*owner), units, cached=False))
+        return holdings
+
+
+def _owner(ordinal: int) -> Owner:
+    return request_owner(1 + ordinal % NUM_OWNERS)

@@ -1,0 +1,61 @@
+"""Random traffic for the prefix cache alone, against a naive model."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from engine_under_test.config import EngineConfig
+from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
+from harness.engines.own.draws import configurations, ordinals, rarely, recipes
+from harness.search.machine import Machine
+
+KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "rest")
+ONE_POOL_RARELY = ("both",) * 10 + ("full", "swa")
+PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
+
+
+@st.composite
+def visits(draw: st.DrawFn) -> tuple[Op, ...]:
+    """A prompt of some pages, somebody who reads it, and a window that slides."""
+    recipe = draw(recipes())
+    longer = Recipe(path=(*recipe.path, 0, 0), stretch=max(4, recipe.stretch))
+    behind = Recipe(path=(*longer.path, 0), stretch=longer.stretch, cut=draw(st.integers(0, 5)))
+    slide = Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
+    return Insert(recipe=longer), Lock(recipe=behind), slide
+
+
+@st.composite
+def tree_ops(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Ops on prefixes that mostly share their beginning."""
+    match draw(st.sampled_from(KINDS)):
+        case "insert":
+            return (Insert(recipe=draw(recipes()), namespace=_namespace(draw), dead=draw(st.integers(0, 6))),)
+        case "visit":
+            return draw(visits())
+        case "lock":
+            return (Lock(recipe=draw(recipes()), namespace=_namespace(draw)),)
+        case "unlock":
+            return (Unlock(receipt=draw(ordinals())),)
+        case "evict":
+            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
+        case "pressure":
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
+        case _:
+            return (draw(st.sampled_from((Flush(), Flush(), Drain()))),)
+
+
+def _namespace(draw: st.DrawFn) -> int:
+    return draw(rarely(st.just(1)))
+
+
+class TreeTraffic(Machine):
+    """One rule that draws an op (no swarm: without insertions nothing else has anything to do)."""
+
+    machine = "tree"
+
+    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=ONE_POOL_RARELY, sharing=(True,)))
+    def configure(self, config: EngineConfig) -> None:
+        self.begin([config])
+
+    @rule(ops=tree_ops())
+    def act(self, ops: tuple[Op, ...]) -> None:
+        self.apply_all(ops)

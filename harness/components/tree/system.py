@@ -1,0 +1,235 @@
+"""The prefix cache of one engine alone, over its pools, beside a naive model of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine_under_test.cache.record import KVRecord
+from engine_under_test.cache.window import kept_len
+from engine_under_test.config import EngineConfig
+from engine_under_test.events import Matched, Slid
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.units import align_down, num_pages, request_owner
+from harness.components.memory_walk import MemoryWalk
+from harness.components.neighbour import Neighbour
+from harness.components.tree.modelled_cache import Found, ModelledCache, Reader
+from harness.core.event_log import EventLog
+from harness.core.ops import Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
+from harness.core.recipes import Prompts
+from harness.engines.own.adapter import judged
+from harness.engines.own.capture import claims_of, limits_of
+from invariants import view
+from invariants.reference import Reference
+
+
+class TreeSystem:
+    """A KVMemory and a PrefixCache, and readers who hold what they locked.
+
+    Each reader has a row, a receipt and nothing private; the ordinal of its owner is the op that
+    made it.  It computes nothing, so a snapshot shows its receipt and its row, and no record.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.reference = Reference()
+        self.steps_without_forward = 0
+        self._config = config
+        self.log = EventLog(judged)
+        self._memory = KVMemory.for_config(config, self.log)
+        self._cache = ModelledCache(config, self._memory, self.log)
+        self._neighbour = Neighbour(self._memory)
+        self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
+        self._readers: list[Reader] = []
+        self._prompts = Prompts()
+        self._num_ops = 0
+
+    @property
+    def has_work(self) -> bool:
+        return False
+
+    @property
+    def drain_bound(self) -> int:
+        return 0
+
+    def do(self, op: Op) -> bool:
+        self._num_ops += 1
+        worked = self._done(op)
+        self._cache.compare(name_of(op), self._neighbour)
+        return worked
+
+    def heal(self) -> None:
+        self._neighbour.let_go()
+
+    def clear(self) -> None:
+        """Every reader goes, then everything cached."""
+        while self._readers:
+            self._close(self._readers.pop())
+        self._cache.flush()
+        self._cache.compare("clear", self._neighbour)
+
+    def capture(self) -> view.Snapshot:
+        walk = self._walk
+        held = {pool.name: self._neighbour.holdings(pool.name) for pool in self._memory.pools}
+        walk.visit([reader.record for reader in self._readers], held)
+        return view.Snapshot(
+            self._num_ops,
+            limits_of(self._config),
+            walk.components,
+            walk.pools,
+            walk.peer_maps,
+            walk.nodes,
+            walk.receipts,
+            records=None,
+            requests=None,
+            claims=claims_of(self._memory, self._cache.cache.tree, ratio=1.0),
+        )
+
+    def take_events(self) -> list[NamedTuple]:
+        events = self.log.take() + self._cache.told
+        self._cache.told = []
+        return events
+
+    def _done(self, op: Op) -> bool:
+        match op:
+            case Insert():
+                return self._insert(op)
+            case Lock():
+                return self._lock(op)
+            case Unlock():
+                return self._unlock(op)
+            case Slide():
+                return self._slide(op)
+            case Evict():
+                return self._evict(op.need)
+            case Flush():
+                return self._flush()
+            case Pressure():
+                return self._neighbour.hold(op.pool, op.pages)
+            case _:
+                return False
+
+    def _insert(self, op: Insert) -> bool:
+        """What a request does from its admission to its end, without being computed; cut to the room there is.
+
+        |matched, locked|fresh, windowed pages gone|frontier|fresh .... |whole pages end|private rest|
+        """
+        tokens, page_size = self._tokens(op.recipe), self._config.page_size
+        found = self._match(tokens, op.namespace)
+        shared = len(found.match.handles)
+        count = min(num_pages(len(tokens), page_size) - shared, self._room(found))
+        tokens = tokens[: (shared + count) * page_size]
+        if count <= 0 or len(tokens) < page_size:
+            return False
+        reader = self._open(found)
+        self._grow(reader.record, count, len(tokens))
+        self._give_up_window(reader, self._frontier(reader.record, op.dead))
+        self._cache.publish(reader, tokens, op.namespace)
+        self._close(reader)
+        self._prompts.add(tokens)
+        return True
+
+    def _lock(self, op: Lock) -> bool:
+        """A request that came and found nothing cached has a lock on nothing."""
+        found = self._match(self._tokens(op.recipe), op.namespace)
+        if self._room(found) < 0:
+            return False
+        self._readers.append(self._open(found))
+        return True
+
+    def _unlock(self, op: Unlock) -> bool:
+        if not self._readers:
+            return False
+        self._close(self._readers.pop(op.receipt % len(self._readers)))
+        return True
+
+    def _slide(self, op: Slide) -> bool:
+        """One of the readers who have pages locked in a window gives up one of them at least."""
+        readers = [reader for reader in self._readers if self._cache.first_windowed(reader) is not None]
+        if not readers:
+            return False
+        reader = readers[op.receipt % len(readers)]
+        first, end = self._cache.first_windowed(reader) or 0, reader.record.protected_len // self._config.page_size
+        return self._give_up_window(reader, min(max(op.page, first + 1), end) * self._config.page_size)
+
+    def _evict(self, wanted: Sequence[int]) -> bool:
+        need = {pool.name: count for pool, count in zip(self._memory.pools, wanted, strict=False)}
+        has_any = any(count and self._cache.cache.evictable(pool) for pool, count in need.items())
+        self._cache.evict(need)
+        return has_any
+
+    def _flush(self) -> bool:
+        has_any = any(self._cache.cache.evictable(pool.name) for pool in self._memory.pools)
+        self._cache.flush()
+        return has_any
+
+    def _tokens(self, recipe: Recipe) -> list[int]:
+        return self._prompts.expand(recipe)[: self._config.max_context_len]
+
+    def _match(self, tokens: Sequence[int], namespace: int) -> Found:
+        found = self._cache.match(tokens, namespace)
+        match = found.match
+        self.log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
+        return found
+
+    def _room(self, found: Found) -> int:
+        """Pages that can be had of every pool once the match is locked; -1 where there is no row."""
+        to_lock = self._cache.pages_to_lock(found)
+        if not self._memory.table.rows.num_free:
+            return -1
+        return min(
+            ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name]
+            for ledger in self._memory.ledgers.ledgers
+        )
+
+    def _open(self, found: Found) -> Reader:
+        """A row and a lock on what was found."""
+        owner, length = request_owner(self._num_ops), found.match.length
+        [row] = self._memory.table.rows.take(1, owner=owner)
+        record = KVRecord(owner, row, self._cache.cache.lock(found.match), length, length, length, length)
+        record.write(self._memory.table, 0, found.match.handles)
+        return self._cache.lock(found, record)
+
+    def _grow(self, record: KVRecord, count: int, length: int) -> None:
+        """Room for `length` tokens, all of it written; raises PoolExhausted where the tree counted wrong."""
+        short = {ledger.name: count - ledger.num_free for ledger in self._memory.ledgers.ledgers}
+        short = {pool: pages for pool, pages in short.items() if pages > 0}
+        if short:
+            self._cache.evict(short)
+            self._cache.compare("eviction for an insertion", self._neighbour)
+        handles = self._memory.ledgers.take(count, owner=record.owner)
+        record.write(self._memory.table, len(record.handles), handles)
+        record.committed_len = record.launched_len = record.allocated_len = length
+
+    def _frontier(self, record: KVRecord, dead: int) -> int:
+        """Behind the first `dead` private pages, as far as a request may slide that has computed all of them."""
+        window = self._memory.window
+        if window is None or not dead:
+            return 0
+        page_size = self._config.page_size
+        most = align_down(max(0, record.committed_len - kept_len(window=window, page_size=page_size)), page_size)
+        return min(record.protected_len + dead * page_size, most)
+
+    def _give_up_window(self, reader: Reader, frontier: int) -> bool:
+        """Unlock what is the tree's below `frontier`, free what is private.
+
+        |the tree's, unlocked |protected_len|..freed..|frontier|
+        """
+        record, ledgers, page_size = reader.record, self._memory.ledgers, self._config.page_size
+        if frontier <= record.frontier or not self._cache.slide(reader, frontier):
+            return False
+        first, end = record.frontier // page_size, frontier // page_size
+        border = min(max(first, record.protected_len // page_size), end)
+        shared = ledgers.without_windowed(record.handles[first:border])
+        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
+        record.handles[first:end] = shared + private
+        self._memory.table.write(record.row, first, record.handles[first:end])
+        self.log.notice(Slid(record.owner.id, record.frontier, frontier))
+        record.frontier = frontier
+        return True
+
+    def _close(self, reader: Reader) -> None:
+        """The private rest, the lock and the row come back."""
+        record = reader.record
+        dead, live = record.private_handles(self._config.page_size)
+        self._memory.ledgers.free_rest(dead, owner=record.owner, cause="finished")
+        self._memory.ledgers.free(live, owner=record.owner, cause="finished")
+        self._cache.unlock(reader)
+        self._memory.table.rows.free([record.row], owner=record.owner, cause="finished")

@@ -1,0 +1,248 @@
+"""The driver: the one way in which ops reach an engine and transitions reach the invariants."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from harness.core.digest import digest
+from harness.core.fingerprint import fingerprint_of_error, fingerprints
+from harness.core.ops import Drain, Op, Step, name_of
+from harness.core.system import System
+from harness.engines.own.probes import Watch
+from invariants.base import Transition, Violation, When
+from invariants.catalog import Tally, check
+from invariants.view import Snapshot
+
+STUCK = "stuck/drain"
+
+
+class Moment(NamedTuple):
+    """What happened in one transition of one system, up to engine step `step`.
+
+    `origins` has a place in the engine's code for each of the first events; () unless the run is traced.
+    """
+
+    system: int
+    step: int
+    events: Sequence[NamedTuple]
+    origins: Sequence[str] = ()
+
+
+@dataclass
+class History:
+    """The transitions of a run; `system` is the one that acts now, or acted last."""
+
+    moments: list[Moment] = field(default_factory=list)
+    system: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failure of a run: its fingerprints, the op and the engine that failed, and the evidence.
+
+    `error` is set where the engine raised, or was stuck. `transition` then ends in the state before it.
+    `history` has the transitions of all engines, of one that raised with the events up to there.
+    """
+
+    fingerprints: tuple[str, ...]
+    op_index: int
+    engine: int
+    transition: Transition
+    history: Sequence[Moment]
+    violations: Sequence[Violation] = ()
+    error: Exception | None = None
+    op: Op | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return self.fingerprints[0]
+
+
+class Kept(NamedTuple):
+    """What a driver remembers of a run: digests or none, and the last so many moments and ops, or all."""
+
+    digests: bool = True
+    moments: int | None = None
+    ops: int | None = None
+
+
+EVERYTHING = Kept()
+
+
+class DrainStuck(Exception):
+    """Work was left after as many steps as the bound allows."""
+
+
+@dataclass
+class Counts:
+    """What a run did, for a campaign whose green must be earned."""
+
+    engine_steps: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    noops: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=dict)
+
+
+class Driver:
+    """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
+
+    After a failure every further op is passed over.  With `check_every` N only each N-th engine step
+    is captured and checked; the ops between steps then are not.  `tell` hears of every transition
+    before it is judged.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        *,
+        check_every: int = 1,
+        keep: Kept = EVERYTHING,
+        tell: Callable[[Transition], None] | None = None,
+    ) -> None:
+        self.systems = systems
+        self.counts = Counts()
+        self.watch = Watch()
+        self.ops: list[Op] = []
+        self.digests: list[str] = []
+        self.failure: Failure | None = None
+        self._check_every = check_every
+        self._keep = keep
+        self._tell = tell
+        self._last = [system.capture() for system in systems]
+        self._history = History()
+
+    def snapshot(self, system: int = 0) -> Snapshot:
+        """The state that was captured last."""
+        return self._last[system]
+
+    @property
+    def moved(self) -> int:
+        """The system that the last transition was of."""
+        return self._history.moments[-1].system if self._history.moments else 0
+
+    def apply(self, op: Op) -> None:
+        """Do one op, and check what came of it; the op is noted before it is done."""
+        if self.failure is not None:
+            return
+        self.ops.append(op)
+        system = self._history.system = op.engine % len(self.systems)
+        try:
+            worked = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
+        except Exception as error:  # whatever an engine raises is a finding, and ends the run
+            self._fail(error)
+            return
+        self.counts.ops[name_of(op)] += 1
+        self.counts.noops[name_of(op)] += not worked
+        if self._keep.ops is not None and self.failure is None:
+            del self.ops[: -self._keep.ops]
+        if self._keep.digests and self.failure is None:
+            moved = self._last if isinstance(op, Drain) else self._last[system : system + 1]
+            moments = self._history.moments
+            self.digests.append(digest(moved, moments[-1].events if moments else ()))
+
+    def _repeat(self, system: int, op: Op) -> bool:
+        worked = False
+        for _ in range(op.count if isinstance(op, Step) else 1):
+            if self.failure is None:
+                worked |= self._advance(system, op)
+        return worked
+
+    def _advance(self, index: int, op: Op) -> bool:
+        """One step, or one op that is not steps; looked at when it is its turn."""
+        system = self.systems[index]
+        self._history.system = index
+        is_step = isinstance(op, Step)
+        self.counts.engine_steps += is_step
+        if self._check_every > 1 and (not is_step or self.counts.engine_steps % self._check_every):
+            worked = system.do(op)
+            system.take_events()
+            return worked
+        worked = False
+
+        def act() -> None:
+            nonlocal worked
+            worked = system.do(op)
+
+        self._transition(index, act, When.STEP if is_step else When.OP)
+        return worked
+
+    def _transition(self, index: int, act: Callable[[], None], when: When) -> None:
+        """Before, events, after, and what the invariants say of it."""
+        system = self.systems[index]
+        self._history.system = index
+        before = self._last[index] if self._check_every == 1 else system.capture()
+        act()
+        events = system.take_events()
+        after = self._last[index] = system.capture()
+        change = Transition(
+            before,
+            events,
+            after,
+            when,
+            system.reference,
+            system.steps_without_forward,
+            before_is_checked=self._check_every == 1 and self._is_judged(index),
+        )
+        self._judge(index, change)
+
+    def _is_judged(self, index: int) -> bool:
+        """Was the state before found right?  Of several engines only the one that was moved last is asked for."""
+        return bool(self._history.moments) and self.moved == index
+
+    def _judge(self, index: int, change: Transition) -> None:
+        origins = self.systems[index].log.origins
+        self._history.moments.append(Moment(index, change.after.step, change.events, origins))
+        if self._keep.moments is not None:
+            del self._history.moments[: -self._keep.moments]
+        if self._tell is not None:
+            self._tell(change)
+        self.watch.look(change)
+        violations = check(change, self.counts.tally)
+        if violations:
+            self.failure = Failure(
+                fingerprints=tuple(fingerprints(violations)),
+                op_index=self.counts.ops.total(),
+                engine=index,
+                transition=change,
+                history=self._history.moments,
+                violations=violations,
+                op=self.ops[-1],
+            )
+
+    def _drain(self) -> bool:
+        """Trouble ends: heal, let everything finish within its bound, clear, and look whether all is free.
+
+        Systems that are linked finish together: each has a step in its turn as long as one has work.
+        """
+        for index, system in enumerate(self.systems):
+            self._transition(index, system.heal, When.OP)
+        bound = left = max(system.drain_bound for system in self.systems)
+        while self.failure is None and (busy := [index for index, one in enumerate(self.systems) if one.has_work]):
+            if not left:
+                self._history.system = busy[0]
+                raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
+            left -= 1
+            for index in busy:
+                if self.failure is None:
+                    self._advance(index, Step())
+        for index, system in enumerate(self.systems):
+            if self.failure is None:
+                self._transition(index, system.clear, When.QUIESCENT)
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """The engine that acts raised: what it did since the last look is all that is known of the step."""
+        index, moments = self._history.system, self._history.moments
+        system, last = self.systems[index], self._last[index]
+        events = system.take_events()
+        moments.append(Moment(index, last.step + 1, events, system.log.origins))
+        self.failure = Failure(
+            fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error),),
+            op_index=self.counts.ops.total(),
+            engine=index,
+            transition=Transition(last, events, last, When.OP, system.reference),
+            history=moments,
+            error=error,
+            op=self.ops[-1],
+        )

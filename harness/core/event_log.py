@@ -1,0 +1,57 @@
+"""The events of an engine, on their way to the invariants."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from harness.core.origins import origin_of_caller
+
+
+class Listener(Protocol):
+    """Hears of events too."""
+
+    def notice(self, event: object) -> None: ...
+
+
+class EventLog:
+    """The observer of an engine: keeps its events until they are taken, translated; None for what is not judged.
+
+    `origins` are the places in the engine's code that told of the events taken last; () unless the log is traced.
+    """
+
+    def __init__(self, translate: "Callable[[NamedTuple], NamedTuple | None]") -> None:
+        self.origins: Sequence[str] = ()
+        self._translate = translate
+        self._heard: list[NamedTuple] = []
+        self._places: dict[int, str] | None = None  # by the index of an event in _heard
+        self.notice: Callable[[NamedTuple], None] = self._heard.append
+        self.tell = self._heard.append
+
+    def also(self, listener: Listener) -> None:
+        """Let somebody else hear everything too, right after it was kept."""
+
+        def notice(event: NamedTuple) -> None:
+            self.tell(event)
+            listener.notice(event)
+
+        self.notice = notice
+
+    def trace(self) -> None:
+        """Note from now on where in the engine's code each event is told; costs a walk over the stack an event."""
+        places = self._places = {}
+
+        def tell(event: NamedTuple) -> None:
+            places[len(self._heard)] = origin_of_caller()
+            self._heard.append(event)
+
+        if self.notice == self.tell:
+            self.notice = tell
+        self.tell = tell
+
+    def take(self) -> list[NamedTuple]:
+        translated = [self._translate(event) for event in self._heard]
+        if self._places is not None:
+            judged = [index for index, event in enumerate(translated) if event is not None]
+            self.origins = [self._places.get(index, "") for index in judged]
+            self._places.clear()
+        self._heard.clear()
+        return [event for event in translated if event is not None]

@@ -1,0 +1,62 @@
+"""The op-log of the run under way, written ahead: each op is in the file before it is applied."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from harness.core.oplog import Header, OpLog, OpLogError
+from harness.core.ops import Op
+
+
+class RunningLog:
+    """A file that holds the ops of the current run, so that a process that dies leaves a log that replays.
+
+    A file that cannot be written (a full disk) stops the log, not the run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def begin(self, header: Header) -> None:
+        """Start the log of a new run in place of the one before."""
+        self._stop()
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._write(OpLog(header, []).to_bytes())
+
+    def note(self, op: Op) -> None:
+        """Append an op that is about to be applied."""
+        self._write(msgspec.json.encode(op) + b"\n")
+
+    def end(self) -> None:
+        """Empty the file: the run has ended and was judged."""
+        with suppress(OSError):
+            self.path.open("w").close()
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            is_whole = os.write(self._file, line) == len(line)
+        except OSError:
+            is_whole = False
+        if not is_whole:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def last_run(path: Path) -> OpLog | None:
+    """The run that a dead process had begun, without a line that was torn; None where there is no such run."""
+    try:
+        content = path.read_bytes()
+        return OpLog.parse(content[: content.rfind(b"\n") + 1], path)
+    except (OSError, OpLogError):
+        return None

@@ -1,0 +1,239 @@
+"""What ops are done to: the port of a driver, and an engine behind it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fakes.client import FakeClient
+from harness.core.event_log import EventLog
+from harness.core.ops import (
+    Abort,
+    Accept,
+    AdvanceClock,
+    CloseSession,
+    Flush,
+    Heal,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from harness.core.port import EnginePort, Streamed, Submission
+from harness.core.recipes import expand
+from harness.core.talks import Talks
+from invariants.events import Completed, Fired, Launched
+from invariants.reference import Reference
+from invariants.view import Snapshot
+
+SPARE_DRAIN_STEPS = 50
+DRAIN_STEPS_PER_TOKEN = 4
+
+
+class System(Protocol):
+    """One thing that ops are done to, and looked at after each.
+
+    `steps_without_forward` counts the steps since the last launch in which nothing was computed though
+    there was work and nothing stood in the way: no fault that fired in them, no pause that was asked for.
+    Where a neighbour takes pages or gives them back it begins anew.
+    """
+
+    reference: Reference
+    steps_without_forward: int
+
+    @property
+    def log(self) -> EventLog: ...
+
+    def do(self, op: Op) -> bool:
+        """Do an op (of a Step, one step); False where it found nothing to do and was a no-op."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def heal(self) -> None:
+        """End every fault, every pressure and a pause."""
+
+    def clear(self) -> None:
+        """Let go of everything cached, once no work is left."""
+
+    @property
+    def drain_bound(self) -> int:
+        """The most steps in which everything that is there now must be done."""
+
+    def capture(self) -> Snapshot: ...
+
+    def take_events(self) -> list[NamedTuple]: ...
+
+
+class EngineSystem:
+    """An engine as its clients see it: who is alive, what was asked, what came back.
+
+    `submitted` are the ids of all requests in order; `streamed` and `heard` are what came of the last
+    step and the events up to the last look.  Without `keep_finished` what was expected of a request is
+    forgotten a step after its end, and nothing can continue it.
+    """
+
+    def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
+        self.port = port
+        self.reference = port.reference()
+        self.steps_without_forward = 0
+        self.submitted: list[int] = []
+        self.streamed: Sequence[Streamed] = ()
+        self.heard: Sequence[NamedTuple] = ()
+        self._keep_finished = keep_finished
+        self._alive: dict[int, int] = {}  # the most tokens that each will have
+        self._talks = Talks(port, self.reference)
+        self._client = FakeClient(port.faults)
+        self._is_paused = False
+        self._worked = False
+
+    @property
+    def log(self) -> EventLog:
+        return self.port.log
+
+    @property
+    def has_work(self) -> bool:
+        return self.port.has_work
+
+    @property
+    def drain_bound(self) -> int:
+        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._alive.values())
+
+    def do(self, op: Op) -> bool:
+        match op:
+            case Step():
+                return self._step()
+            case Submit():
+                return self._submit(op)
+            case OpenSession():
+                return self._talks.open(op)
+            case Turn():
+                return self._turn(op)
+            case CloseSession():
+                return self._talks.close(op)
+            case Abort():
+                return self._abort(op)
+            case Accept():
+                return self._accept(op)
+            case AdvanceClock():
+                self.port.advance_clock(op.ms)
+            case Flush():
+                self.port.flush()
+            case Pressure():
+                names = self.port.pool_names
+                self.port.pressure(names[op.pool % len(names)], op.pages)
+                self.steps_without_forward = 0
+            case Pause():
+                return self._pause()
+            case Resume():
+                return self._resume()
+            case Inject():
+                return self._inject(op)
+            case Heal():
+                return op.fault in (None, *self.port.faults.known) and self.port.faults.heal(op.fault)
+            case _:
+                return False
+        return True
+
+    def heal(self) -> None:
+        self.port.faults.heal()
+        self._resume()
+        for pool in self.port.pool_names:
+            self.port.pressure(pool, 0)
+
+    def clear(self) -> None:
+        self._talks.close_all()
+        self.port.flush()
+
+    def capture(self) -> Snapshot:
+        return self.port.capture()
+
+    def take_events(self) -> list[NamedTuple]:
+        events = self.heard = self.port.take_events()
+        if self._worked:
+            kinds = {type(event) for event in events}
+            if Launched in kinds:
+                self.steps_without_forward = 0
+            elif not kinds & {Completed, Fired} and not self._is_paused:
+                self.steps_without_forward += 1
+            self._worked = False
+        return events
+
+    def _step(self) -> bool:
+        had_work = self.port.has_work
+        self._worked = bool(self._alive)
+        if not self._keep_finished:
+            self.reference.forget([streamed.request_id for streamed in self.streamed if streamed.finish_reason])
+        self.streamed = self.heard = ()
+        self.streamed = self.port.step()
+        for streamed in self.streamed:
+            self.reference.streamed(streamed.request_id, streamed.token_ids)
+            if streamed.finish_reason is not None:
+                del self._alive[streamed.request_id]
+            elif not self._client.reads():
+                self._hang_up(streamed.request_id)
+        if not self._alive:
+            self._worked = False
+            self.steps_without_forward = 0
+        return had_work
+
+    def _submit(self, op: Submit) -> bool:
+        continued: Sequence[int] = ()
+        if op.recipe.continues is not None and self.submitted:
+            continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
+        tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
+        self._send(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
+        return True
+
+    def _send(self, submission: Submission) -> int:
+        request = self.port.submit(submission)
+        tokens = list(submission.tokens)
+        self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+        self.submitted.append(request)
+        self._alive[request] = len(tokens) + submission.max_new_tokens
+        return request
+
+    def _turn(self, op: Turn) -> bool:
+        talk = self._talks.talk(op)
+        if talk is not None:
+            talk.last_turn = self._send(self._talks.submission(talk, op))
+        return talk is not None
+
+    def _accept(self, op: Accept) -> bool:
+        """False where nobody guesses."""
+        if self.port.drafts is not None:
+            self.port.drafts.accept(op.lengths)
+        return self.port.drafts is not None
+
+    def _pause(self) -> bool:
+        if self._is_paused:
+            return False
+        self._is_paused = self.port.pause()
+        return self._is_paused
+
+    def _resume(self) -> bool:
+        if not self._is_paused:
+            return False
+        self._is_paused = False
+        self.port.resume()
+        return True
+
+    def _inject(self, op: Inject) -> bool:
+        """Arm a fault that this engine can have."""
+        if op.fault is None or op.fault not in self.port.faults.known or not op.count:
+            return False
+        self.port.faults.arm(op.fault, skip=op.skip, count=op.count)
+        return True
+
+    def _abort(self, op: Abort) -> bool:
+        if not self._alive:
+            return False
+        self._hang_up(list(self._alive)[op.request % len(self._alive)])
+        return True
+
+    def _hang_up(self, request_id: int) -> None:
+        self.reference.hung_up(request_id)
+        self.port.abort(request_id)

@@ -1,0 +1,249 @@
+"""The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import invariants.events as seen
+from engine_under_test import draft_events, events, handover_events, session_events
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.frames import FrameDamaged, decode, encode
+from engine_under_test.engine import create_engine
+from engine_under_test.host.copier import HostCopier
+from engine_under_test.messages import Message
+from engine_under_test.model.runner import ModelForward
+from engine_under_test.ports import Forward, Link, Ports
+from engine_under_test.sampling import SamplingParams
+from fakes.backing import FakeBacking
+from fakes.catalog import BETWEEN_ENGINES, FAULTS
+from fakes.clock import FakeClock
+from fakes.faults import FaultPlan
+from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.host import UnsteadyHostStore
+from fakes.link import UnsteadyLink
+from fakes.proposer import ScriptedProposer
+from fakes.unsteady import UnsteadyForward
+from harness.components.copies import CopyInspector
+from harness.components.neighbour import Neighbour
+from harness.core.event_log import EventLog
+from harness.core.port import DraftPort, SessionPort, Streamed, Submission
+from harness.engines.own.capture import EngineCapture, awaits_another
+from harness.engines.own.compared_forward import ComparedForward
+from harness.engines.own.models import tiny_model
+from harness.engines.own.oracle import Oracle
+from invariants import reference, view
+
+VOCABULARY = 64
+TRANSLATION: dict[type, type[NamedTuple]] = {
+    events.Taken: seen.Taken,
+    events.Given: seen.Given,
+    events.Freed: seen.Freed,
+    events.Refused: seen.Refused,
+    events.Paired: seen.Paired,
+    events.Matched: seen.Matched,
+    events.Inserted: seen.Inserted,
+    events.Split: seen.Split,
+    events.Recovered: seen.Recovered,
+    events.Tombstoned: seen.Tombstoned,
+    events.Removed: seen.Removed,
+    events.Stored: seen.Stored,
+    events.Dropped: seen.Dropped,
+    events.Demoted: seen.Demoted,
+    events.CopyDropped: seen.CopyDropped,
+    events.TransferBegan: seen.TransferBegan,
+    events.TransferEnded: seen.TransferEnded,
+    events.LoadPlanned: seen.LoadPlanned,
+    events.Loaded: seen.Loaded,
+    events.Evicted: seen.Evicted,
+    events.Locked: seen.Locked,
+    events.Unlocked: seen.Unlocked,
+    events.Slid: seen.Slid,
+    events.Rejected: seen.Rejected,
+    events.Admitted: seen.Admitted,
+    events.Parked: seen.Parked,
+    events.Retracted: seen.Retracted,
+    events.RanOut: seen.RanOut,
+    events.Preempted: seen.Preempted,
+    events.GaveWay: seen.GaveWay,
+    events.Finished: seen.Finished,
+    events.Launched: seen.Launched,
+    events.Late: seen.Late,
+    events.Failed: seen.Failed,
+    events.Discarded: seen.Discarded,
+    events.Completed: seen.Completed,
+    events.Paused: seen.Paused,
+    events.Resumed: seen.Resumed,
+    draft_events.Proposed: seen.Proposed,
+    draft_events.Verified: seen.Verified,
+    handover_events.Reserved: seen.Reserved,
+    handover_events.Invited: seen.Invited,
+    handover_events.Sent: seen.Sent,
+    handover_events.HandedOver: seen.HandedOver,
+    handover_events.Filled: seen.Filled,
+    handover_events.TakenOver: seen.TakenOver,
+    handover_events.SetAside: seen.SetAside,
+    handover_events.LetGo: seen.LetGo,
+    session_events.SessionOpened: seen.SessionOpened,
+    session_events.Lent: seen.Lent,
+    session_events.Kept: seen.Kept,
+    session_events.GivenUp: seen.GivenUp,
+    session_events.TurnRefused: seen.TurnRefused,
+    session_events.SessionClosed: seen.SessionClosed,
+    TagRead: seen.Read,
+    TagWritten: seen.Written,
+    seen.Copied: seen.Copied,  # told by who looks at transfers
+    seen.Modelled: seen.Modelled,  # told by systems with parts of an engine
+    seen.Fired: seen.Fired,  # told by the fault plan
+    seen.Written: seen.Written,  # and these where a model runs, by what compares it
+    seen.Compared: seen.Compared,
+}
+
+NOT_JUDGED = frozenset(
+    {
+        events.Submitted,
+        events.AbortAsked,
+        events.StepBegan,
+        events.StepEnded,
+        events.Flushed,
+        events.Uprooted,
+        session_events.CloseAsked,
+    }
+)  # what was asked of the engine, which its driver knows; and what a snapshot shows
+
+
+def translated(event: tuple[object, ...]) -> NamedTuple:
+    """What the engine tells, in the words of the invariants: a type of the same name, with the same fields."""
+    return tuple.__new__(TRANSLATION[type(event)], event)
+
+
+def judged(event: tuple[object, ...]) -> "NamedTuple | None":
+    """An event of the engine as the invariants judge it; None where they do not."""
+    kind = type(event)
+    return None if kind in NOT_JUDGED else tuple.__new__(TRANSLATION[kind], event)
+
+
+class ReferenceModel:
+    """The stand-in model's functions, as the reference computes them."""
+
+    namespace_tag = staticmethod(reference.namespace_tag)
+    next_tag = staticmethod(reference.next_tag)
+
+    def sampled_token(self, sums: Sequence[int]) -> int:
+        return reference.sampled_token(sums, VOCABULARY)
+
+
+def damaged(message: Message) -> Message | None:
+    """What came of a message with a bit of its frame turned over; None where the other end sees that."""
+    frame = bytearray(encode(message))
+    frame[len(frame) // 2] ^= 1
+    try:
+        return decode(bytes(frame))
+    except FrameDamaged:
+        return None
+
+
+class SwardenEngine:
+    """Our engine behind EnginePort, on fakes alone, or with a tiny `model` of that name in the place of the stand-in.
+
+    With a model freed pages are poisoned: it has no tags by which one could tell who reads them.  One side of a
+    pair has a `link` to the other, which is not to be relied on.
+    """
+
+    def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
+        self.log = EventLog(judged)
+        self.drafts: DraftPort | None = None
+        known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
+        self.faults = FaultPlan(known, tell=lambda fault: self.log.notice(seen.Fired(fault)))
+        self._clock = FakeClock()
+        self._compared = self._model_forward(config, model) if model else None
+        steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self.log.notice)
+        ports = Ports(
+            UnsteadyForward(steady, self.faults),
+            self._clock,
+            self.log,
+            FakeBacking(self.faults),
+            UnsteadyHostStore(HostCopier(), self.faults),
+            self._proposer(config) if config.draft_tokens and not model else None,
+            UnsteadyLink(link, self.faults, damaged) if link is not None else None,
+        )
+        self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
+        if self._engine.memory.host is not None:
+            self.log.also(CopyInspector(self._engine.memory, self.log.tell))
+        self._capture = EngineCapture(self._engine)
+        self._neighbour = Neighbour(self._engine.memory)
+        self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
+        self.sessions: SessionPort | None = self._engine if link is None else None
+        self.awaits_another = partial(awaits_another, self._engine)
+        self._steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def reference(self) -> reference.Reference:
+        """Of a model's outputs nothing is foretold: what compares them knows better."""
+        windows = tuple(pool.window for pool in self._engine.config.pools)
+        return reference.Reference(VOCABULARY if self._compared is None else 0, windows)
+
+    def submit(self, submission: Submission) -> int:
+        sampling = SamplingParams(submission.max_new_tokens, submission.stop)
+        tokens, namespace, priority = submission.tokens, submission.namespace, submission.priority
+        if submission.room:
+            request_id = self._engine.submit_to_room(
+                submission.room, tokens, sampling, namespace=namespace, priority=priority
+            )
+        else:
+            request_id = self._engine.submit(
+                tokens, sampling, namespace=namespace, priority=priority, session=submission.session
+            )
+        if self._compared is not None:
+            self._compared.submitted(request_id, submission.tokens)
+        return request_id
+
+    def abort(self, request_id: int) -> None:
+        self._engine.abort(request_id)
+
+    def step(self) -> Sequence[Streamed]:
+        self._steps += 1
+        streamed = [Streamed._make(output[: len(Streamed._fields)]) for output in self._engine.step()]
+        if self._compared is not None:
+            for one in streamed:
+                if one.finish_reason is not None:
+                    self._compared.ended(one.request_id)
+        return streamed
+
+    def advance_clock(self, ms: int) -> None:
+        self._clock.advance(ms)
+
+    def flush(self) -> None:
+        self._engine.flush()
+
+    def pressure(self, pool: str, pages: int) -> None:
+        self._neighbour.hold(self.pool_names.index(pool), pages)
+
+    def pause(self) -> bool:
+        self._engine.pause()
+        return True
+
+    def resume(self) -> None:
+        self._engine.resume()
+
+    def capture(self) -> view.Snapshot:
+        outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}
+        return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
+
+    def take_events(self) -> list[NamedTuple]:
+        return self.log.take()
+
+    def _proposer(self, config: EngineConfig) -> ScriptedProposer:
+        """Guesses as the op-log says, so that any overshoot can be drawn."""
+        oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
+        proposer = ScriptedProposer(oracle, oracle.forget)
+        self.drafts = proposer
+        return proposer
+
+    def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:
+        model = tiny_model(name, config)
+        forward = ModelForward(model.decoder)
+        return ComparedForward(forward, model.without_cache, self.log.notice)

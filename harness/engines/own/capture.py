@@ -1,0 +1,161 @@
+"""The facts of our engine, found by walking it, and what it claims of itself."""
+
+from collections.abc import Iterator
+
+from engine_under_test.cache.tree import RadixTree
+from engine_under_test.config import EngineConfig
+from engine_under_test.engine import Engine
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.scheduler.custody import Custody
+from engine_under_test.scheduler.pipeline import Flight
+from engine_under_test.sessions.controller import Sessions
+from harness.components.memory_walk import MemoryWalk, Outside, same_or_new
+from harness.core.port import LINKED_MS_PER_STEP
+from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from invariants.view import Claims, LaunchView, RequestView, SessionView, Snapshot
+
+MILLION = 1_000_000
+
+
+class EngineCapture:
+    """Walks one engine between two steps."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._walk = MemoryWalk(engine.memory, engine.cache.tree)
+        self._limits = limits_of(engine.config)
+        self._requests: tuple[RequestView, ...] = ()
+        self._launches: tuple[LaunchView, ...] = ()
+
+    def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
+        engine, walk = self._engine, self._walk
+        custody = engine.scheduler.custody
+        records = custody.with_row + custody.sessions.records
+        walk.visit(records, outside, custody.departures.waiting, engine.scheduler.loading.under_way)
+        flights = engine.scheduler.pipeline.flights
+        self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
+        self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
+        return Snapshot(
+            step,
+            self._limits,
+            walk.components,
+            walk.pools,
+            walk.peer_maps,
+            walk.nodes,
+            walk.receipts,
+            walk.records,
+            self._requests,
+            claims_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
+            self._launches,
+            engine.scheduler.is_paused,
+            walk.transfers,
+            walk.host_pools,
+            _session_views(custody.sessions),
+        )
+
+
+def awaits_another(engine: Engine) -> bool:
+    """Has the other side of a pair all the work, or pages for which everybody here may have to wait?"""
+    scheduler = engine.scheduler
+    other_side = scheduler.custody.other_side
+    return bool(other_side.records) or (other_side.has_work and not scheduler.has_work)
+
+
+def limits_of(config: EngineConfig) -> Limits:
+    return Limits(
+        config.page_size,
+        config.max_running_requests,
+        config.max_context_len,
+        config.chunk_len,
+        config.window_eviction_interval,
+        int(config.new_token_ratio_floor * MILLION),
+        config.lookahead_tokens,
+        config.most_launches,
+        config.preemption_threshold,
+        config.max_forward_retries,
+        (PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
+        estimates=Estimates(
+            config.max_estimated_new_tokens, int(config.new_token_ratio * MILLION), config.new_token_ratio_decay_steps
+        ),
+        retracts_least_done=True,
+        mixes_batches=config.mixed_batches,
+        least_load_len=config.load_back_threshold if config.host_pools else None,
+        writes_back=bool(config.host_pools) and config.host_policy == "write_back",
+        draft_len=config.draft_tokens,
+        timeout_ms=config.request_timeout_ms,
+        role=config.role,
+        ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
+    )
+
+
+def claims_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Claims:
+    names = [pool.name for pool in memory.pools]
+    return Claims(
+        {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},
+        dict(zip(names, tree.evictable, strict=True)),
+        dict(zip(names, tree.protected, strict=True)),
+        dict.fromkeys(names, 0),
+        int(ratio * MILLION),
+        ratio,
+    )
+
+
+def _request_views(engine: Engine, now_ms: int | None) -> Iterator[RequestView]:
+    scheduler = engine.scheduler
+    places = [
+        ("waiting", list(scheduler.waiting)),
+        ("loading", list(scheduler.loading)),
+        ("running", scheduler.running),
+        ("linked", scheduler.custody.other_side.requests),
+    ]
+    if scheduler.chunked:
+        places.append(("chunked", [scheduler.chunked]))
+    for place, requests in places:
+        for request in requests:
+            yield RequestView(
+                request.id,
+                place,
+                request.namespace,
+                request.prompt_len,
+                request.num_outputs,
+                request.sampling.max_new_tokens,
+                request.priority,
+                request.setbacks.failures,
+                None if now_ms is None else now_ms - request.arrival_ms,
+                scheduler.loading.awaited(request),
+                request.session,
+            )
+
+
+def _session_views(sessions: Sessions) -> tuple[SessionView, ...]:
+    return tuple(
+        SessionView(
+            session.id,
+            session.namespace,
+            session.turn,
+            session.record.committed_len if session.record else 0,
+            session.is_closing,
+        )
+        for session in sessions.by_id.values()
+    )
+
+
+def launch_view(flight: Flight, custody: Custody) -> LaunchView:
+    """A pass in flight, with the pages that its tensors name, and for whom it computes in vain."""
+    pools = [(pool.spans, pool.pages.tolist()) for pool in flight.batch.pools]
+    entries, units = [], []
+    for index, entry in enumerate(flight.entries):
+        entries.append((entry.request.id, entry.start, entry.end))
+        spans = [(spans[index], pages) for spans, pages in pools]
+        units.append(tuple(pages[span.begin : span.begin + span.num_pages] for span, pages in spans))
+    given_up = [entry.request.id for entry in flight.entries if not custody.holds(entry.request, entry.record)]
+    sessions = [entry.request.session for entry in flight.entries]
+    drafts = [entry.drafts for entry in flight.entries]
+    return LaunchView(
+        flight.batch.launch,
+        entries,
+        units,
+        given_up,
+        sessions if any(sessions) else (),
+        drafts if any(drafts) else (),
+    )

@@ -1,0 +1,123 @@
+"""What the requests of a run of engines are like."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from engine_under_test.config import EngineConfig
+from harness.engines.own.draws import TIMEOUT_MS, on_host
+
+Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
+
+
+class Load(NamedTuple):
+    """What the requests of a run are like: how long outputs get, and how important each is.
+
+    Ops of the kinds in `also` come besides those of the traffic.  Pools are so many `times` as large, and
+    `settings` are those without which the engine would hardly ever get into the trouble that the load is for;
+    where `needs_host` there is one, twice as large as the device.
+    """
+
+    outputs: tuple[int, ...]
+    priorities: tuple[int, ...] = (0, 0, 0, 1, 2, -1)
+    also: Traffic = ()
+    times: int = 1
+    settings: Mapping[str, Any] = MappingProxyType({})
+    needs_host: bool = False
+
+    def on(self, config: EngineConfig) -> EngineConfig:
+        """The configuration with the settings of this load."""
+        full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
+        if not self.settings.get("prefix_sharing", True):
+            config = replace(config, host_full_pages=0, host_swa_pages=0)
+        config = replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
+        return on_host(config, 2) if self.needs_host and not config.host_pools else config
+
+
+RIVALS = Load(
+    (16, 8, 4, 24),
+    priorities=(0, 1, 2, 3),
+    also=("contest",) * 6,
+    times=2,
+    settings=MappingProxyType(
+        {"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None}
+    ),
+)
+RIVALS_FOR_PLACES = RIVALS._replace(times=4, settings=MappingProxyType({**RIVALS.settings, "max_running_requests": 2}))
+OVERBOOKED = Load(
+    (16, 24, 8, 4),
+    also=("crowd",) * 3,
+    settings=MappingProxyType(
+        {
+            "new_token_ratio": 0.01,
+            "new_token_ratio_floor": 0.01,
+            "max_running_requests": 4,
+            "prefix_sharing": True,
+            "request_timeout_ms": None,
+        }
+    ),
+)
+FEW_PLACES = Load(
+    (4, 2, 8, 1),
+    times=4,
+    settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
+)
+IMPATIENT = Load(
+    (24, 16, 8, 40),
+    also=("delay",) * 4,
+    settings=MappingProxyType({"request_timeout_ms": TIMEOUT_MS, "max_running_requests": 2}),
+)
+RETURNING = Load(
+    (16, 2, 24, 1),
+    also=("return",) * 8,
+    settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
+    needs_host=True,
+)
+RETURNING_UNCHUNKED = RETURNING._replace(settings=MappingProxyType({**RETURNING.settings, "chunk_len": None}))
+OUTLASTING = RETURNING._replace(
+    also=("outlast",) * 12,
+    settings=MappingProxyType({**RETURNING.settings, "chunk_len": 16, "host_policy": "write_back", "overlap": True}),
+)
+TALKING = Load(
+    (4, 1, 8, 16),
+    also=("talk",) * 12,
+    times=2,
+    settings=MappingProxyType({"request_timeout_ms": None}),
+)
+TALKING_IN_A_CROWD = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
+PAUSING = Load(
+    (15, 30, 1, 4, 40),
+    also=("pause",) * 6 + ("crowd",) * 3,
+    settings=MappingProxyType({**OVERBOOKED.settings, "chunk_len": 7}),
+)
+REWINDING = Load(
+    (16, 12, 20, 8),
+    also=("rewind",) * 10,
+    times=2,
+    settings=MappingProxyType({"prefix_sharing": False, "request_timeout_ms": None, "idle_session_share": 1.0}),
+)
+LAGGING = Load(
+    (40, 24, 30, 16),
+    also=("crowd",) * 4,
+    settings=MappingProxyType({**OVERBOOKED.settings, "window_eviction_interval": 48}),
+)
+# Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
+LOADS = (
+    Load((1, 2, 4, 0, 9)),
+    RIVALS,
+    OVERBOOKED,
+    FEW_PLACES,
+    RETURNING,
+    PAUSING,
+    RETURNING_UNCHUNKED,  # more of it: what may go wrong there takes many that come together
+    RIVALS_FOR_PLACES,
+    TALKING,
+    TALKING_IN_A_CROWD,
+    REWINDING,
+    RETURNING_UNCHUNKED,
+    LAGGING,
+    IMPATIENT,
+    OUTLASTING,
+    REWINDING,
+)

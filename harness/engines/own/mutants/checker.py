@@ -1,0 +1,88 @@
+"""Bugs of checkers, in ours: they crash, cry wolf on a healthy engine, or see nothing on a sick one."""
+
+from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
+from harness.mutants.mutant import Hunk, Mutant
+
+PORT = "harness.engines.own.adapter:SwardenEngine"
+
+CHECK_KNOWS_NO_WINDOWS = Mutant(
+    id="B82",
+    source="sglang pull 21499: the busy check raised NotImplementedError where a tree had windows",
+    hunks=(
+        Hunk(
+            "invariants.tree:live_nodes_hold_live_pages",
+            healthy="windows = [component.window for component in change.after.components]",
+            broken=(
+                "windows = [component.window for component in change.after.components]\n    "
+                "if any(windows) and change.after.nodes:\n        raise NotImplementedError"
+            ),
+        ),
+    ),
+    caught_by=("NotImplementedError",),
+)
+
+CHECK_COMPARES_KINDS = Mutant(
+    id="B83",
+    source="sglang pull 27228: two batches were compared by ==, which for tensors is no answer",
+    hunks=(
+        Hunk(
+            "invariants.cursors:_same",
+            healthy="return list(one) == list(other)",
+            broken="return one == other",
+        ),
+    ),
+    caught_by=("rows_hold_the_pages_of_their_record",),
+)
+
+CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
+    id="B84",
+    source="sglang pull 27731: a page was on two accounts and another on none, and the sum came out right",
+    hunks=(
+        Hunk(
+            "invariants.pools:each_unit_has_one_owner",
+            healthy="if not pool.is_partitioned:",
+            broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner",),
+    overlooks=TWO_PAGES_SHARE_A_PEER,
+)
+
+WHO_WAITS_IS_IDLE = Mutant(
+    id="B85",
+    source="sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and theirs as a leak",
+    hunks=(
+        Hunk(
+            f"{PORT}.has_work",
+            healthy="return self._engine.has_work",
+            broken="return bool(self._engine.scheduler.active)",
+        ),
+    ),
+    caught_by=("drained_pools_are_full",),
+)
+
+CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
+    id="B86",
+    source="an engine of the field counted as idle while a chunk was in flight, and what it held as a leak",
+    hunks=(
+        Hunk(
+            f"{PORT}.has_work",
+            healthy="return self._engine.has_work",
+            broken="return bool(self._engine.scheduler.running or len(self._engine.scheduler.waiting))",
+        ),
+    ),
+    caught_by=("drained_pools_are_full",),
+)
+
+PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
+    id="B87",
+    source="sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were told as a leak",
+    hunks=(
+        Hunk(
+            "harness.engines.own.capture:EngineCapture.capture",
+            healthy="records = custody.with_row",
+            broken="records = [custody.record(request) for request in engine.scheduler.running]",
+        ),
+    ),
+    caught_by=("each_unit_has_one_owner", "requests_are_in_one_place", "pools_conserve_their_units"),
+)

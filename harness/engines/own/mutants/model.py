@@ -1,0 +1,106 @@
+"""Bugs of a model over pages: whom a token sees, and where its keys and values go."""
+
+from harness.engines.own.mutants.window import FRONTIER, WINDOW
+from harness.mutants.mutant import Hunk, Mutant
+from harness.mutants.unplanted import ForTheOracle
+
+PAGED = "engine_under_test.model.paged"
+MASK = "mask = visible(queries, keys, pool.window)"
+MODEL = "tiny-gemma3"
+
+WINDOW_ONE_TOO_WIDE = Mutant(
+    id="S110",
+    source="made here, as SGLang's window - 1 taken for Hugging Face's: a token sees one more than its window",
+    hunks=(
+        Hunk(
+            f"{PAGED}:_group",
+            healthy=MASK,
+            broken="mask = visible(queries, keys, pool.window and pool.window + 1)",
+        ),
+    ),
+    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
+    model=MODEL,
+)
+
+WINDOW_ONE_TOO_NARROW = Mutant(
+    id="S111",
+    source="made here, as Hugging Face's window taken for SGLang's: a token sees one less than its window",
+    hunks=(
+        Hunk(
+            f"{PAGED}:_group",
+            healthy=MASK,
+            broken="mask = visible(queries, keys, pool.window and pool.window - 1)",
+        ),
+    ),
+    caught_by=("logits_are_those_without_a_cache",),
+    model=MODEL,
+)
+
+SINKS_ARE_DROPPED = Mutant(
+    id="S112",
+    source="made here: attention without the sinks that the model was trained with",
+    hunks=(
+        Hunk(
+            "engine_under_test.model.attention:explicit_attention",
+            healthy="if scoring.sinks is not None:",
+            broken="if False:",
+        ),
+    ),
+    caught_by=("logits_are_those_without_a_cache",),
+    model="tiny-gpt-oss",
+)
+
+PAGE_BEFORE_IS_OVERWRITTEN = Mutant(
+    id="S113",
+    source="made here: a pass that begins with a page writes it over the page before",
+    hunks=(
+        Hunk(
+            f"{PAGED}:_slots",
+            healthy="slot = pages[span.begin + page] * page_size - begin",
+            broken="slot = pages[span.begin + page - (begin == start and page > 0)] * page_size - begin",
+        ),
+    ),
+    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
+    model=MODEL,
+)
+
+PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
+    id="S114",
+    source="made here: a windowed page is free while one more token reads it, and what poisons it shows there",
+    hunks=(
+        Hunk(
+            f"{WINDOW}:window_frontier",
+            healthy=FRONTIER,
+            broken=FRONTIER.replace("position - ", "position + 1 - "),
+        ),
+    ),
+    caught_by=("logits_are_those_without_a_cache", "units_in_flight_are_pinned", "frontiers_spare_the_window"),
+    model=MODEL,
+)
+
+LIKELIEST_IS_NOT_TAKEN = Mutant(
+    id="S115",
+    source="made here: the next token is sampled from one position before the last that is computed",
+    hunks=(
+        Hunk(
+            "engine_under_test.model.runner:_sampled",
+            healthy="for row in range(end - entry.num_samples, end)",
+            broken="for end in [max(entry.num_samples, end - 1)] for row in range(end - entry.num_samples, end)",
+        ),
+    ),
+    caught_by=("outputs_are_those_without_a_cache",),
+    model=MODEL,
+)
+
+THETAS_ARE_SWAPPED = ForTheOracle(
+    id="S116",
+    source="made here: layers that slide rotate as those that see the whole prefix, and the other way round",
+    hunks=(
+        Hunk(
+            "engine_under_test.model.decoder:Decoder.hidden",
+            healthy="for table in self._rotations]",
+            broken="for table in self._rotations[::-1]]",
+        ),
+    ),
+    told_by="tests/quality/test_model_mutants.py",
+)

@@ -1,0 +1,56 @@
+"""Two engines that serve as one: what ops are done to, a system for each side."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.link import InProcessLink
+from harness.core.port import LINKED_MS_PER_STEP, Submission
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+
+
+class SideSystem(EngineSystem):
+    """One side; what is submitted to either comes to both, to the side that computes prompts first.
+
+    The clock goes on when a step begins, so that what got lost is said again.
+    """
+
+    def __init__(self, port: SwardenEngine, sides: "list[SideSystem]", *, patience_ms: int) -> None:
+        super().__init__(port)
+        self._patience_ms = patience_ms
+        self._engine = port
+        self._sides = sides
+        self._num_rooms = 0
+
+    @property
+    def drain_bound(self) -> int:
+        """With the time in which what was lost is said again, or given up."""
+        return super().drain_bound + self._patience_ms // LINKED_MS_PER_STEP
+
+    def take_events(self) -> list[NamedTuple]:
+        events = super().take_events()
+        if self._engine.awaits_another():
+            self.steps_without_forward = 0
+        return events
+
+    def _send(self, submission: Submission) -> int:
+        first = self._sides[0]
+        first._num_rooms += 1
+        submission = submission._replace(room=first._num_rooms)
+        prompt_alone = submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
+        sent = [EngineSystem._send(side, prompt_alone if side is first else submission) for side in self._sides]
+        return sent[self._sides.index(self)]
+
+    def _step(self) -> bool:
+        self.port.advance_clock(LINKED_MS_PER_STEP)
+        return super()._step()
+
+
+def side_systems(configs: Sequence[EngineConfig]) -> list[SideSystem]:
+    """The two sides of a pair, linked; the first computes prompts, the second decodes."""
+    sides: list[SideSystem] = []
+    for config, link in zip(configs, InProcessLink.pair(), strict=True):
+        patience_ms = config.link_timeout_ms + config.link_retry_ms
+        sides.append(SideSystem(SwardenEngine(config, link=link), sides, patience_ms=patience_ms))
+    return sides

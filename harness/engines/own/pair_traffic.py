@@ -1,0 +1,163 @@
+"""Random traffic for two engines that serve as one, and for the link between them."""
+
+from dataclasses import replace
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from engine_under_test.config import EngineConfig
+from fakes.catalog import BETWEEN_ENGINES
+from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
+from harness.engines.own.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    configurations,
+    fault_sets,
+    ordinals,
+    step_counts,
+    troubles,
+    with_drafts,
+)
+from harness.engines.own.loads import Load
+from harness.engines.own.scenes import pauses, submissions
+from harness.search.machine import Machine
+
+PREFILL, DECODE = 0, 1  # the ordinals of the engines
+LINK_TIMEOUTS_MS = (40, 15, 200)
+RESERVES = (4, 0, 16, 64)
+TIMES = (1, 1, 2, 4)  # as many pages on the decode side
+LOADS = (
+    Load((4, 1, 9, 0, 2)),
+    Load((16, 24, 8, 1)),
+    Load((24, 40, 16), settings={"max_running_requests": 8, "request_timeout_ms": None}),
+)
+# Of one fault or none in most runs: who loses everything hands nothing over.
+FAULTS = (*BETWEEN_ENGINES, *BETWEEN_ENGINES, "pool.refuses", "forward.fails", "forward.late", "client.gone")
+KINDS = (
+    *("submit",) * 6,
+    *("crowd",) * 2,
+    *("step",) * 6,
+    *("both",) * 10,
+    *("follow",) * 3,
+    *("mishap",) * 3,
+    *("abort",) * 3,
+    "pressure",
+    "flush",
+    "pause",
+    "trouble",
+    "trouble",
+    "clock",
+    "drain",
+)
+
+
+@st.composite
+def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
+    """Engines of one model, the one for prompts and the one that goes on; pools and batches are their own."""
+    config = load.on(draw(configurations(host_ratios=(0, 0, 2))))
+    linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(st.sampled_from(LINK_TIMEOUTS_MS)))
+    prefill = linked.for_side("prefill")
+    times = draw(st.sampled_from(TIMES))
+    decode = replace(
+        linked.for_side("decode"),
+        full_pages=config.full_pages * times,
+        swa_pages=config.swa_pages * draw(st.sampled_from((1, times))),
+        max_running_requests=draw(st.sampled_from((4, 2, 8, 1))),
+        prefix_sharing=draw(st.sampled_from((True, True, False))),
+        overlap=draw(st.booleans()),
+        reserved_decode_tokens=draw(st.sampled_from(RESERVES)),
+    )
+    if decode.swa_pages and draw(st.integers(0, 2)) == 2:
+        decode = replace(decode, swa_pages=decode.least_swa_pages)
+    return prefill, draw(with_drafts(st.just(decode)))
+
+
+@st.composite
+def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+    """What clients do, and what befalls either side."""
+    side = draw(st.sampled_from((DECODE, PREFILL)))
+    ops: tuple[Op, ...]
+    match draw(st.sampled_from(KINDS)):
+        case "submit":
+            ops = (draw(submissions(load)),)
+        case "crowd":
+            crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
+            if draw(st.booleans()):
+                crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
+            ops = tuple(crowd)
+        case "both":
+            return draw(turns())
+        case "follow":
+            return draw(follow_ups(load))
+        case "mishap":
+            return draw(mishaps(load))
+        case "abort":
+            ops = (Abort(request=draw(ordinals())),)
+        case "pressure":
+            ops = (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+        case "flush":
+            ops = (Flush(),)
+        case "pause":
+            ops = draw(pauses())
+        case "trouble":
+            ops = draw(troubles(faults))
+        case "clock":
+            ops = (AdvanceClock(ms=draw(st.sampled_from((1, 3, 15, 100)))),)
+        case "drain":
+            return (Drain(),)
+        case _:
+            ops = (Step(count=draw(step_counts())),)
+    return tuple(msgspec.structs.replace(op, engine=side) for op in ops)
+
+
+@st.composite
+def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A prompt, the time to serve it, and one that goes on from it, of which much may be cached on either side."""
+    first = draw(submissions(load))
+    recipe = msgspec.structs.replace(first.recipe, stretch=draw(st.sampled_from((1, 2, 5, 9))))
+    again = msgspec.structs.replace(first, recipe=recipe)
+    longer = Submit(recipe=Recipe(path=(*first.recipe.path, 0), stretch=first.recipe.stretch), max_new_tokens=2)
+    serve = (Step(engine=DECODE, count=2), Step(engine=PREFILL, count=4), Step(engine=DECODE, count=8))
+    refused = (Inject(engine=DECODE, fault="pool.refuses", skip=draw(st.integers(0, 1))),) * (
+        draw(st.integers(0, 4)) == 4
+    )
+    return first, *serve, draw(st.sampled_from((longer, again))), *refused, *draw(turns())
+
+
+@st.composite
+def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Something goes wrong just when a prompt goes over, or room is made for one."""
+    submit, side = draw(submissions(load)), draw(st.sampled_from((PREFILL, DECODE)))
+    fault, skip = draw(st.sampled_from((*BETWEEN_ENGINES, "pool.refuses"))), draw(st.sampled_from((0, 1, 2, 3)))
+    inject = Inject(engine=side, fault=fault, skip=skip, count=draw(st.sampled_from((1, 1, 2, 6))))
+    early = draw(st.booleans())
+    invited = (Step(engine=DECODE), Step(engine=PREFILL)) if early else (Step(engine=DECODE),)
+    return submit, *invited, inject, *draw(turns()), *draw(turns())
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> tuple[Op, ...]:
+    """Both sides go on for a while, one a few steps after the other."""
+    counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
+    return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
+
+
+class PairTraffic(Machine):
+    """One rule that draws ops (no swarm: without steps of both sides nothing gets over)."""
+
+    machine = "pd"
+    load = LOADS[0]
+    faults: tuple[str, ...] = ()
+
+    @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
+    def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
+        prefill, decode = data.draw(sides(load))
+        self.load, self.faults = load, faults
+        self.begin([prefill, decode])
+        if decode.draft_tokens:
+            self.apply(msgspec.structs.replace(data.draw(acceptances()), engine=DECODE))
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(pair_ops(self.load, self.faults)))

@@ -1,0 +1,216 @@
+"""Requests, and ops that belong together: what one alone would hardly ever come to."""
+
+from itertools import chain
+
+import msgspec
+from hypothesis import strategies as st
+
+from engine_under_test.config import EngineConfig
+from harness.core.ops import (
+    MAX_STEPS_PER_OP,
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Recipe,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from harness.engines.own.draws import (
+    TIMEOUT_MS,
+    acceptances,
+    ordinals,
+    rarely,
+    recipes,
+    stop_sets,
+    troubles,
+)
+from harness.engines.own.loads import Load
+
+REWINDS = (0, 0, 1, 5, 13, 30)
+CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
+MOST_WAITS = 4  # Step ops in a row
+BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn takes back besides
+
+
+@st.composite
+def submissions(draw: st.DrawFn, load: Load) -> Submit:
+    """A request with a prompt from a recipe."""
+    return Submit(
+        recipe=draw(recipes()),
+        max_new_tokens=draw(st.sampled_from(load.outputs)),
+        stop=draw(stop_sets()),
+        priority=draw(st.sampled_from(load.priorities)),
+        namespace=draw(rarely(st.integers(1, 2))),
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Several at once, who may all ask the same, and the time that they need to get into each other's way."""
+    crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
+    if draw(st.booleans()):
+        crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
+    return *crowd, Step(count=draw(st.sampled_from((4, 8))))
+
+
+@st.composite
+def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Some who run and may all ask the same, and one who is more important than most of them.
+
+    Now and then it is more important than all who came before, too.
+    """
+    least = draw(st.sampled_from(CONTEST_PRIORITIES))
+    many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
+    if draw(st.integers(0, 2)) == 2:
+        many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
+    late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
+    return *many, Step(count=draw(st.integers(1, 4))), late, Step()
+
+
+@st.composite
+def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Who needs nearly all that a pool has, so that what is cached there has to go, and the time that it takes.
+
+    It may grow into what is left, too.
+    """
+    most = draw(st.sampled_from((1, 16)))
+    pages = _pages_for_one(config) - draw(st.sampled_from((1, 3)))
+    length = max(1, min(pages * config.page_size, config.max_context_len - most - 1) - config.lookahead_tokens)
+    steps = _steps(_num_chunks(length, config) + most + 1)
+    return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
+
+
+@st.composite
+def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
+    """Who comes back, alone or not, to a prompt that others have driven from the device; somebody may hang up."""
+    first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
+    others = draw(st.lists(submissions(load), min_size=1, max_size=3))
+    others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
+    gone: tuple[Submit, ...] = (first,)
+    comes: tuple[Op, ...] = (first, Step(count=4), *others, Step(count=draw(st.sampled_from((8, 2, 4)))))
+    if draw(st.sampled_from((True, True, False))):
+        gone, comes = draw(driven_out(first, config))
+    twice = (gone[0], gone[0])
+    again = draw(st.sampled_from((gone, twice, (*twice, others[0]), (others[0], *gone, others[-1]))))
+    slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
+    of_a_host = ((slow,), (fails,), (slow,)) if config.host_pools else ()
+    trouble = draw(st.sampled_from(((), draw(troubles(faults)), *of_a_host)))
+    gives_up: tuple[Op, ...] = ()
+    if trouble == (slow,):  # while it loads, when those before it have ended
+        hangs_up = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
+        gives_up = draw(st.sampled_from((hangs_up, hangs_up, (Pause(), Resume()), ())))
+    return *comes, *trouble, *again, Step(), *gives_up, Step(count=draw(st.sampled_from((8, 1, 3))))
+
+
+@st.composite
+def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    """A prompt of some pages, computed until the host has a copy, and gone from the device after all this.
+
+    There may be another one of the same tokens that shares nothing with it.
+    """
+    stretch, path = max(first.recipe.stretch, config.page_size), (*first.recipe.path, 0, 0)
+    first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
+    gone = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(st.sampled_from((1, 2, 1)))))
+    times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(st.sampled_from((1, 2)))
+    comes = [(msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in gone]
+    return gone, (*chain.from_iterable(comes), *draw(intruders(config)))
+
+
+@st.composite
+def outlasts(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Two who fill a pool; one ends soon, and the other grows into what it leaves, whose copies come late."""
+    most, slow = draw(st.sampled_from((16, 40))), Inject(fault="host.slow", count=draw(st.integers(3, 16)))
+    pages, left = _pages_for_one(config), draw(st.integers(3, 8)) + config.lookahead_tokens
+    first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
+    lengths = [
+        max(1, min(count * config.page_size - left, config.max_context_len - most - 1))
+        for count in (first, pages - first)
+    ]
+    outputs = (draw(st.sampled_from((1, 2, 4))), most)
+    both = [
+        Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens)
+        for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
+    ]
+    passes = _steps(2 + sum(_num_chunks(length, config) for length in lengths))
+    return *both, *passes, *((slow,) if config.host_pools else ()), *_steps(most)
+
+
+def _num_chunks(length: int, config: EngineConfig) -> int:
+    return -(-length // (config.chunk_len or length))
+
+
+def _steps(count: int) -> tuple[Op, ...]:
+    """So many, but not for ever."""
+    count = min(count, MOST_WAITS * MAX_STEPS_PER_OP)
+    whole, rest = divmod(count, MAX_STEPS_PER_OP)
+    return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
+
+
+def _pages_for_one(config: EngineConfig) -> int:
+    """What a prompt may fill: with chunks of the pool that keeps all of it, else of every pool."""
+    pools = [pages for pages in (config.full_pages, config.swa_pages) if pages]
+    return pools[0] if config.chunk_len else min(pools)
+
+
+@st.composite
+def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A turn in somebody's conversation, mostly with the time that it needs; some begin, and end, with it."""
+    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
+    turn = Turn(
+        session=draw(st.integers(0, 3)),
+        recipe=draw(recipes()),
+        rewind=draw(st.sampled_from(REWINDS)),
+        max_new_tokens=draw(st.sampled_from(load.outputs)),
+        stop=draw(stop_sets()),
+        priority=draw(st.sampled_from(load.priorities)),
+    )
+    goes_back = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
+    interrupts = (
+        (),
+        (),
+        (Abort(request=draw(ordinals())),),
+        (turn,),
+        (CloseSession(session=turn.session),),
+        *((Step(count=8), Step(count=8), goes_back),) * 2,
+    )
+    before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
+    interrupt = draw(st.sampled_from(interrupts))
+    return *opens, turn, before, *interrupt, *((after,) if interrupt else ())
+
+
+@st.composite
+def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
+    """A young session's turn whose window slides far, and one that takes back just more than a window, or much more."""
+    most = draw(st.sampled_from(load.outputs))
+    far = (config.sliding_window or 0) + config.page_size
+    recipe = Recipe(path=(draw(st.sampled_from((0, 1))),), stretch=far + draw(st.integers(0, 8)))
+    turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
+    back = Turn(rewind=far + draw(st.sampled_from(BEYOND_THE_WINDOW)), max_new_tokens=draw(st.sampled_from((1, 4))))
+    steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
+    return OpenSession(), turn, *steps, back, Step(count=draw(st.sampled_from((4, 2)))), CloseSession()
+
+
+@st.composite
+def first_guesses(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """Where there are drafts somebody guesses from the beginning on."""
+    return (draw(acceptances()),) if config.draft_tokens else ()
+
+
+@st.composite
+def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A request, and a step when it is just as old as it may get."""
+    return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
+
+
+@st.composite
+def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
+    """A pause that ends after a while, mostly; the next one ends it otherwise."""
+    steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
+    ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
+    return Pause(), *steps, *ends

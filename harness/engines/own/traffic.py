@@ -1,0 +1,222 @@
+"""Random traffic for an engine: a rule per op, and one rule that draws the op."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from engine_under_test.config import EngineConfig
+from harness.core.ops import (
+    Abort,
+    Accept,
+    AdvanceClock,
+    Drain,
+    Flush,
+    Op,
+    Pressure,
+    Step,
+)
+from harness.engines.own.draws import (
+    PRESSURE_PAGES,
+    TIMEOUT_MS,
+    acceptances,
+    configurations,
+    fault_sets,
+    ordinals,
+    step_counts,
+    troubles,
+    with_drafts,
+    with_sessions,
+)
+from harness.engines.own.loads import LOADS, Load, Traffic
+from harness.engines.own.scenes import (
+    contests,
+    crowds,
+    delays,
+    first_guesses,
+    outlasts,
+    pauses,
+    returns,
+    rewinds,
+    submissions,
+    talks,
+)
+from harness.search.machine import Machine
+
+CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
+HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
+CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
+
+TRAFFICS: tuple[Traffic, ...] = (
+    ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "delay", "flush", "trouble"),
+    ("submit",) * 6 + ("step",) * 5 + ("crowd",),
+    ("submit",) * 2 + ("step",) * 5 + ("crowd",) * 3 + ("abort",),
+    ("submit",) * 5 + ("step",) * 4 + ("pressure",) * 2 + ("abort", "contest"),
+    ("submit",) * 6 + ("step",) * 4 + ("abort",) * 2 + ("advance_clock", "delay", "drain", "flush"),
+    ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure", "crowd"),
+    ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort", "crowd"),
+    ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
+    ("submit",) * 3 + ("step",) * 3 + ("return",) * 4 + ("abort", "trouble", "pressure"),
+    ("submit",) * 2 + ("step",) * 3 + ("talk",) * 8 + ("abort", "trouble", "pressure", "flush"),
+)
+
+
+class EngineTraffic(Machine):
+    """A rule per op: Hypothesis switches some of them off in each run (swarm)."""
+
+    machine = "engine"
+    faults: tuple[str, ...] = ()
+    load = LOADS[0]
+    guesses = False
+
+    @initialize(
+        config=CONFIGURATIONS,
+        faults=fault_sets(),
+        load=st.sampled_from(LOADS),
+        data=st.data(),
+    )
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
+        config = load.on(config)
+        self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
+        self.begin([config])
+        self.apply_all(data.draw(first_guesses(config)))
+        self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
+
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def submit(self, data: st.DataObject, count: int) -> None:
+        self.apply(data.draw(submissions(self.load)))
+        self.go_on(count)
+
+    @rule(data=st.data(), request=ordinals(), count=st.integers(0, 2))
+    def submit_and_abort(self, data: st.DataObject, request: int, count: int) -> None:
+        self.apply(data.draw(submissions(self.load)))
+        self.go_on(count)
+        self.apply(Abort(request=request))
+
+    @rule(data=st.data())
+    def crowd(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(crowds(self.load)))
+
+    @rule(data=st.data())
+    def contest(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(contests(self.load)))
+
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(returns(self.load, self.configs[0], self.faults)))
+
+    @rule(data=st.data())
+    def outlast(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(outlasts(self.configs[0])))
+
+    @rule(data=st.data())
+    def talk(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(talks(self.load)))
+
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(rewinds(self.load, self.configs[0])))
+
+    @precondition(lambda self: self.guesses)
+    @rule(op=acceptances(), count=st.integers(0, 2))
+    def accept(self, op: Accept, count: int) -> None:
+        self.apply(op)
+        self.go_on(count)
+
+    @rule(count=step_counts())
+    def step(self, count: int) -> None:
+        self.go_on(count)
+
+    @rule(ms=st.sampled_from(CLOCK_JUMPS_MS), count=st.integers(0, 2))
+    def advance_clock(self, ms: int, count: int) -> None:
+        self.apply(AdvanceClock(ms=ms))
+        self.go_on(count)
+
+    @rule(pool=st.integers(0, 1), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
+    def pressure(self, pool: int, pages: int, count: int) -> None:
+        self.apply(Pressure(pool=pool, pages=pages))
+        self.go_on(count)
+
+    @rule(ops=pauses(), count=st.integers(0, 2))
+    def pause(self, ops: tuple[Op, ...], count: int) -> None:
+        self.apply_all(ops)
+        self.go_on(count)
+
+    @precondition(lambda self: self.faults)
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def trouble(self, data: st.DataObject, count: int) -> None:
+        self.apply_all(data.draw(troubles(self.faults)))
+        self.go_on(count)
+
+    @rule(coin=st.integers(0, 3), count=st.integers(0, 2))
+    def flush_or_drain(self, coin: int, count: int) -> None:
+        self.apply(Drain() if coin == 3 else Flush())
+        self.go_on(count)
+
+    def go_on(self, count: int) -> None:
+        """A few steps, so that there are some where the rule for them is switched off."""
+        if count:
+            self.apply(Step(count=count))
+
+
+@st.composite
+def ops_of(
+    draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
+) -> tuple[Op, ...]:
+    """An op of a kind that the traffic favours, or the few that belong together."""
+    match draw(st.sampled_from(traffic + load.also)):
+        case "submit":
+            return (draw(submissions(load)),)
+        case "crowd":
+            return draw(crowds(load))
+        case "contest":
+            return draw(contests(load))
+        case "return":
+            return draw(returns(load, config, faults))
+        case "outlast":
+            return draw(outlasts(config))
+        case "talk":
+            return draw(talks(load))
+        case "rewind":
+            return draw(rewinds(load, config))
+        case "accept":
+            return (draw(acceptances()),)
+        case "abort":
+            return (Abort(request=draw(ordinals())),)
+        case "advance_clock":
+            return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+        case "delay":
+            return draw(delays(load))
+        case "flush":
+            return (Flush(),)
+        case "drain":
+            return (Drain(),)
+        case "pressure":
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+        case "pause":
+            return draw(pauses())
+        case "trouble":
+            return draw(troubles(faults))
+        case _:
+            return (Step(count=draw(step_counts())),)
+
+
+class WeightedEngineTraffic(Machine):
+    """One rule that draws an op as the run's traffic says, which holds for the whole run (no swarm)."""
+
+    machine = "engine"
+    ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
+
+    @initialize(
+        config=CONFIGURATIONS,
+        faults=fault_sets(),
+        traffic=st.sampled_from(TRAFFICS),
+        load=st.sampled_from(LOADS),
+    )
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
+        config = load.on(config)
+        guesses: Traffic = ("accept",) * 2 if config.draft_tokens else ()
+        self.ops = ops_of(guesses + traffic, load, config, faults)
+        self.begin([config])
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(self.ops))

@@ -1,0 +1,169 @@
+"""The mutations of samples that change nothing that matters, each with the reason."""
+
+from dataclasses import dataclass
+
+from harness.mutants.generic.mutation import Mutation
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Changes after which the engine is as right as before; `changed` are the lines that went and came."""
+
+    why: str
+    place: str
+    changed: tuple[str, ...]
+
+
+EQUIVALENTS: tuple[Equivalent, ...] = (
+    Equivalent(
+        why="A count of locks is never negative: a release below zero raises.",
+        place="engine_under_test/cache/tree.py RadixTree._recover",
+        changed=(
+            "- locked = self.windowed != 0 and node.locks[0] > 0",
+            "+ locked = self.windowed != 0 and node.locks[0] != 0",
+        ),
+    ),
+    Equivalent(
+        why="The end of a slice may lie behind the end of the list.",
+        place="engine_under_test/cache/record.py KVRecord.private_handles",
+        changed=(
+            "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
+            "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) | page_size",
+        ),
+    ),
+    Equivalent(
+        why="A lock cuts the tree at its top, so a walk upward meets it and never passes it.",
+        place="engine_under_test/cache/locks.py LockReceipt.segment",
+        changed=(
+            "- if reached > top:",
+            "+ if reached != top:",
+        ),
+    ),
+    Equivalent(
+        why="A follower's name sorts behind the anchor's; there is no other pair of pools.",
+        place="engine_under_test/pools/paired.py PairedLedgers.pages_of",
+        changed=(
+            "- if pool == self.anchor.name:",
+            "+ if pool <= self.anchor.name:",
+        ),
+    ),
+    Equivalent(
+        why="Receipts are compared by identity alone, and their ids differ.",
+        place="engine_under_test/cache/locks.py LockReceipt",
+        changed=(
+            "- @dataclass(frozen=True, slots=True, eq=False)",
+            "+ @dataclass(frozen=True, slots=True, eq=True)",
+        ),
+    ),
+    Equivalent(
+        why="A row is written from its first page on, and the array grows with the last one.",
+        place="engine_under_test/pools/request_table.py RequestTable.__init__",
+        changed=(
+            '- self._handles = array("q", bytes(8 * width * (rows.capacity + 1)))',
+            '+ self._handles = array("q", bytes(8 * width * (rows.capacity + 0)))',
+        ),
+    ),
+    Equivalent(
+        why="Launches are counted from 1, so none is waited for in either case.",
+        place="engine_under_test/pools/paired.py PairedLedgers.free",
+        changed=(
+            "- def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
+            "+ def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1) -> None:",
+        ),
+    ),
+    Equivalent(
+        why="Launches are counted from 1, so none is waited for in either case.",
+        place="engine_under_test/pools/paired.py PairedLedgers.free_rest",
+        changed=(
+            "- def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
+            "+ def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1) -> None:",
+        ),
+    ),
+    Equivalent(
+        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        place="engine_under_test/cache/lru.py LruQueue.push",
+        changed=(
+            "- if len(self._heap) > self._compact_at:",
+            "+ if len(self._heap) <= self._compact_at:",
+        ),
+    ),
+    Equivalent(
+        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        place="engine_under_test/cache/lru.py the module",
+        changed=(
+            "- COMPACT_AT = 32  # entries, from which on those that no longer hold are looked for",
+            "+ COMPACT_AT = 31  # entries, from which on those that no longer hold are looked for",
+        ),
+    ),
+    Equivalent(
+        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        place="engine_under_test/cache/lru.py LruQueue._compact",
+        changed=(
+            "- self._compact_at = max(COMPACT_AT, 4 * len(self._heap))",
+            "+ self._compact_at = max(COMPACT_AT, 4 ^ len(self._heap))",
+        ),
+    ),
+    Equivalent(
+        why="The end of a node never changes and its last use only grows, so no entry is ahead of its node.",
+        place="engine_under_test/cache/lru.py LruQueue.pop",
+        changed=(
+            "- if (last_used, end) == (node.last_used, node.end) and self._is_candidate(node):",
+            "+ if (last_used, end) >= (node.last_used, node.end) and self._is_candidate(node):",
+        ),
+    ),
+    Equivalent(
+        why="A node is touched, or takes over the last use of the one it is split from, before anybody reads it.",
+        place="engine_under_test/cache/node.py Node",
+        changed=(
+            "- last_used: int = 0",
+            "+ last_used: int = 1",
+        ),
+    ),
+    Equivalent(
+        why="Without a window nobody slides, and one that slides no further than its lock begins gives up nothing.",
+        place="engine_under_test/cache/locks.py LockDesk.slide",
+        changed=(
+            "- if component is None or frontier <= receipt.node.end - receipt.lens[component]:",
+            "+ if component is None and frontier <= receipt.node.end - receipt.lens[component]:",
+        ),
+    ),
+    Equivalent(
+        why="A lock covers nothing of a root, whose locks nobody reads.",
+        place="engine_under_test/cache/tree.py RadixTree._root_node",
+        changed=(
+            "- return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)",
+            "+ return Node(number, namespace, None, 0, [], [], [True] * width, [ 1] * width, nothing)",
+        ),
+    ),
+    Equivalent(
+        why="Rows are read from their first page on.",
+        place="engine_under_test/pools/request_table.py RequestTable.read",
+        changed=(
+            "- return self._handles[row * self.width + first : row * self.width + end]",
+            "+ return self._handles[row * self.width ^ first : row * self.width + end]",
+        ),
+    ),
+    Equivalent(
+        why="The end of a slice may lie behind the end of the list.",
+        place="engine_under_test/cache/record.py KVRecord.private_handles",
+        changed=(
+            "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
+            "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) + page_size",
+        ),
+    ),
+    Equivalent(
+        why="A queue that is called unordered though it is in order is sorted once more.",
+        place="engine_under_test/scheduler/queues.py WaitingQueue.add",
+        changed=(
+            "- self._in_order = not self._requests or (self._in_order and request.id > next(reversed(self._requests)))",
+            "+ self._in_order = not self._requests or "
+            "(self._in_order and request.id == next(reversed(self._requests)))",
+        ),
+    ),
+)
+
+
+def why_equivalent(mutation: Mutation) -> str | None:
+    """The reason, where a mutation is known to change nothing that matters, wherever its lines stand now."""
+    place = f"{mutation.path} {mutation.place}"
+    return next((one.why for one in EQUIVALENTS if (one.place, one.changed) == (place, mutation.changed)), None)

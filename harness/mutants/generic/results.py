@@ -1,0 +1,118 @@
+"""What became of a sample of mutations: a file that grows by a line per trial, and its sum."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.core.files import write_whole
+from harness.mutants.generic.equivalent import why_equivalent
+from harness.mutants.generic.mutation import Mutation
+from harness.mutants.generic.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which a trial was held."""
+
+    build: str
+    seed: int
+    runs: int
+    seconds: float
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial as it is kept; one of the same build, seed and time need not be held again."""
+
+    id: str
+    path: str
+    place: str
+    line: int
+    operator: str
+    diff: str
+    killed_by: str | None
+    equivalent: str | None
+    conditions: Conditions
+    figures: dict[str, Any]
+
+
+class Results:
+    """The trials of one file, those of other conditions passed over; a torn last line is one that never was."""
+
+    def __init__(self, path: Path, conditions: Conditions) -> None:
+        self.path = path
+        self.conditions = conditions
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if whole != lines:
+            write_whole(path, b"".join(whole))
+        known = [msgspec.json.decode(line, type=Tried) for line in whole]
+        self._tried = {one.id: one for one in known if one.conditions == conditions}
+
+    def of(self, mutations: Iterable[Mutation]) -> list[Tried]:
+        """What is known of a sample, in its order, with the reasons that are known now."""
+        return [
+            msgspec.structs.replace(self._tried[one.id], equivalent=why_equivalent(one))
+            for one in mutations
+            if one.id in self._tried
+        ]
+
+    def left(self, mutations: Iterable[Mutation]) -> list[Mutation]:
+        """The mutations without a trial."""
+        return [one for one in mutations if one.id not in self._tried]
+
+    def add(self, trial: Trial) -> Tried:
+        """Keep a trial, in the file too."""
+        mutation = trial.mutation
+        tried = Tried(
+            id=mutation.id,
+            path=mutation.path,
+            place=mutation.place,
+            line=mutation.line,
+            operator=mutation.operator,
+            diff=mutation.diff,
+            killed_by=trial.killed_by,
+            equivalent=why_equivalent(mutation),
+            conditions=self.conditions,
+            figures=trial.figures,
+        )
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(tried) + b"\n")
+        self._tried[tried.id] = tried
+        return tried
+
+
+def survivors(tried: Sequence[Tried]) -> list[Tried]:
+    """Who was not killed and should have been."""
+    return [one for one in tried if one.killed_by is None and one.equivalent is None]
+
+
+def killed_share(tried: Sequence[Tried]) -> float:
+    """Of those that change something that matters."""
+    killed = sum(one.killed_by is not None for one in tried)
+    return killed / max(1, killed + len(survivors(tried)))
+
+
+def summary(tried: Sequence[Tried]) -> dict[str, Any]:
+    folders = sorted({one.path.rpartition("/")[0] for one in tried})
+    return _counts(tried) | {
+        "folders": {folder: _counts([one for one in tried if one.path.startswith(f"{folder}/")]) for folder in folders},
+        "survivors": [
+            {"id": one.id, "place": f"{one.path}:{one.line} {one.place}", "diff": one.diff.splitlines()}
+            for one in survivors(tried)
+        ],
+    }
+
+
+def _counts(tried: Sequence[Tried]) -> dict[str, Any]:
+    killed = sum(one.killed_by is not None for one in tried)
+    return {
+        "mutations": len(tried),
+        "killed": killed,
+        "survived": len(survivors(tried)),
+        "equivalent": len(tried) - killed - len(survivors(tried)),
+        "killed_share": round(killed_share(tried), 3),
+    }

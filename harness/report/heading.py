@@ -1,0 +1,97 @@
+"""How a story begins: the engine, its configuration and the requests."""
+
+from collections.abc import Collection, Iterator
+from importlib.metadata import version
+from itertools import takewhile
+
+from engine_under_test.config import EngineConfig
+from harness.core.driver import Failure
+from harness.core.oplog import Header
+from harness.core.ops import name_of
+from harness.core.registry import ENGINES, RUN_MODELS
+from harness.engines.own.mutants.catalog import planted_mutant
+from invariants.reference import Expectation, Reference
+
+ENGINE = ENGINES[0]  # no header names another
+MAX_REQUESTS = 8  # of one engine that a story lists
+
+
+def engine_version() -> str:
+    return version(ENGINE)
+
+
+def engine_name(header: Header, engine: int) -> str:
+    """Which of the header's engines this is: "engine 1 (decode)"."""
+    role = header.engines[engine].get("role", "both")
+    return f"engine {engine}" if role == "both" else f"engine {engine} ({role})"
+
+
+def opening_lines(header: Header, failed: int | None = None) -> list[str]:
+    """The engine, which of several failed, and the bug that is planted, a line each."""
+    named = f"engine: {ENGINE} {engine_version()}"
+    if header.machine not in RUN_MODELS:
+        named += f", machine {header.machine}"
+    if header.model:
+        named += f", model {header.model}"
+    if len(header.engines) > 1:
+        named += f", {len(header.engines)} engines"
+        if failed is not None:
+            named += f"; {engine_name(header, failed)} failed"
+    return [named, *mutant_lines(header)]
+
+
+def mutant_lines(header: Header) -> list[str]:
+    """What is planted: its id, where the bug comes from, and the code that has it."""
+    if header.mutant is None:
+        return []
+    mutant = planted_mutant(header.mutant)
+    return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
+
+
+def failed_line(failure: Failure) -> str:
+    """The op that failed, counted from 1 as `swarden show` counts, and the engine step before or in it."""
+    name = f" ({name_of(failure.op)})" if failure.op is not None else ""
+    return f"failed at op {failure.op_index + 1}{name}, after engine step {failure.transition.after.step}"
+
+
+def configuration_line(header: Header, engine: int) -> str:
+    """The settings of one engine that are not the default."""
+    default = EngineConfig().to_mapping()
+    own = EngineConfig.from_mapping(header.engines[engine]).to_mapping()
+    changed = [f"{name} {value}" for name, value in own.items() if value != default[name]]
+    return f"configuration: {', '.join(changed) or 'the default'}"
+
+
+def request_lines(reference: Reference, named: Collection[int] = ()) -> Iterator[str]:
+    """The requests of one engine with their prompts: those that are `named`, and the newest besides."""
+    known = reference.expectations
+    newest = [request_id for request_id in reversed(known) if request_id not in named]
+    shown = sorted((*[one for one in known if one in named], *newest)[:MAX_REQUESTS])
+    for request_id in shown:
+        yield f"request r{request_id}: {_prompt(request_id, known)}"
+    if len(known) > len(shown):
+        yield f"and {len(known) - len(shown)} other requests"
+
+
+def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
+    own = known[request_id]
+    earlier = [(one, _num_shared(own, known[one])) for one in takewhile(lambda one: one != request_id, known)]
+    other, shared = max(earlier, key=lambda pair: pair[1], default=(0, 0))
+    told = f"prompt of {_counted(own.prompt_len, 'token')}"
+    if shared:
+        told += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
+    told += f", namespace {own.namespace}" if own.namespace else ""
+    outputs = _counted(len(own.tokens) - own.prompt_len, "output token")
+    return f"{told}, {outputs}{', aborted' if own.is_gone else ''}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _num_shared(own: Expectation, other: Expectation) -> int:
+    """Returns the number of tokens at the beginning of a prompt that another request begins with too."""
+    if own.namespace != other.namespace:
+        return 0
+    pairs = zip(own.tokens[: own.prompt_len], other.tokens, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

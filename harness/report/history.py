@@ -1,0 +1,173 @@
+"""What happened to one page, request or node of an engine, a line an event."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from harness.core.driver import Moment
+from invariants.events import Freed, Given, Locked, Paired, Read, Split, Taken, TransferBegan, Unlocked, Written
+from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
+
+REQUEST, NODE = REQUEST_KIND, "node"
+UNITS = "page|row|slot|block"  # what a pool hands out
+OF_REQUEST = re.compile(rf"\b{REQUEST} r?(\d+)")
+OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
+MAX_ENTRIES = 12  # the newest of one thing's history
+MAX_LISTED = 4  # units or tokens of one event
+DEED_LEN = 30  # columns, behind which origins stand below each other
+
+
+class Ref(NamedTuple):
+    """A thing that evidence speaks of: a unit of `pool`, a request, or a node with the ids of those `below` it."""
+
+    kind: str
+    id: int
+    pool: str = ""
+    below: Collection[int] = ()
+
+    def __str__(self) -> str:
+        if self.pool:
+            return f"{self.pool} {self.kind} {self.id}"
+        return f"{self.kind} {REQUEST[0] if self.kind == REQUEST else NODE_LETTER}{self.id}"
+
+    def among(self, parents: Mapping[int, int]) -> "Ref":
+        """A node, with the others that are below it in a tree: what locks one of those locks this one."""
+        below = [node for node in parents if self.id in _ancestors(node, parents)] if self.kind == NODE else []
+        return self._replace(below=below)
+
+
+def refs_in(text: str, pools: Iterable[str]) -> list[Ref]:
+    """The pages, requests and nodes that a text names, each once and in this order."""
+    refs = []
+    if names := any_of(pools):
+        for named in re.finditer(rf"\b({names}) ({UNITS})s? \[?(\d+(?:, \d+)*)", text):
+            refs += [Ref(named[2], int(unit), named[1]) for unit in named[3].split(", ")]
+    refs += [Ref(REQUEST, int(found[1])) for found in OF_REQUEST.finditer(text)]
+    refs += [Ref(NODE, int(found[1])) for found in OF_NODE.finditer(text)]
+    return list(dict.fromkeys(refs))
+
+
+def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int, int]:
+    """The parent of each node, by id.
+
+    An engine that raises leaves no tree behind; the nodes that its last transition split off come from the events.
+    """
+    parents = {node.id: node.parent for node in nodes}
+    for event in moments[-1].events if moments else ():
+        if isinstance(event, Split) and event.upper not in parents:
+            parents |= {event.upper: parents.get(event.node, 0), event.node: event.upper}
+    return parents
+
+
+def any_of(pools: Iterable[str]) -> str:
+    """A pattern for the name of a pool; the longer of two goes first where one ends with the other."""
+    return "|".join(map(re.escape, sorted(pools, key=len, reverse=True)))
+
+
+def history_of(ref: Ref, moments: Iterable[Moment]) -> list[str]:
+    """The newest events of a thing, oldest first, each with its place in the engine's code where that is known."""
+    entries = [
+        (moment.step, deed, origin)
+        for moment in moments
+        for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
+        if (deed := _deed(event, ref))
+    ]
+    width = max((len(deed) for _, deed, origin in entries if origin), default=0)
+    shown = [
+        f"step {step:<4}  {deed:<{min(width, DEED_LEN)}}  {origin}".rstrip()
+        for step, deed, origin in entries[-MAX_ENTRIES:]
+    ]
+    num_earlier = len(entries) - len(shown)
+    return [f"… {num_earlier} earlier", *shown] if num_earlier else shown
+
+
+def _deed(event: object, ref: Ref) -> str | None:
+    """What an event did to a thing; None where it did nothing to it."""
+    if ref.pool:
+        return _deed_to_unit(event, ref.pool, ref.id)
+    if ref.kind == REQUEST:
+        return _deed_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _deed_named_by(event, ("request_id",), ref.id)
+    if isinstance(event, Locked | Unlocked) and event.node in ref.below:
+        return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
+    return _deed_named_by(event, ("node", "upper"), ref.id)
+
+
+def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
+    """The nodes above `node`, up to a node with an unknown parent or one that was found before."""
+    found: set[int] = set()
+    while (node := parents.get(node, 0)) and node not in found:
+        found.add(node)
+    return found
+
+
+def _deed_to_unit(event: object, pool: str, unit: int) -> str | None:
+    match event:
+        case Taken() if event.pool == pool and unit in event.units:
+            return f"taken by {event.owner}"
+        case Given() if event.pool == pool and unit in event.units:
+            return f"given by {event.from_owner} to {event.to_owner}"
+        case Freed() if event.pool == pool and unit in event.units:
+            fence = f", behind launch {event.after}" if event.after else ""
+            return f"freed by {event.owner}, {event.cause}{fence}"
+        case Written() if event.pool == pool and unit in event.pages:
+            return f"written by request r{event.request_id}, positions {event.start} to {event.end - 1}"
+        case Paired() if event.to_pool == pool and unit in event.peers:
+            return f"paired with {event.from_pool} {event.units[event.peers.index(unit)]}"
+        case Paired() if event.from_pool == pool and unit in event.units:
+            peer = event.peers[event.units.index(unit)]
+            return f"paired with {event.to_pool} {peer}" if peer else f"lost its {event.to_pool} peer"
+        case TransferBegan():
+            return _copied(event, pool, unit)
+    return None
+
+
+def _copied(event: TransferBegan, pool: str, unit: int) -> str | None:
+    """A copy between a device pool and its host pool; the host pool of "swa" is "host swa"."""
+    for device_pool, here, there in event.pages:
+        if pool == device_pool and unit in here:
+            return f"copied {'to' if event.to_host else 'from'} host page {there[here.index(unit)]}"
+        if pool != device_pool and pool.endswith(f" {device_pool}") and unit in there:
+            return f"copied {'from' if event.to_host else 'to'} {device_pool} page {here[there.index(unit)]}"
+    return None
+
+
+def _deed_of_owner(event: object, owner: Owner) -> str | None:
+    match event:
+        case Taken() if event.owner == owner:
+            return f"takes {event.pool} {_listed(event.units)}"
+        case Given() if event.from_owner == owner:
+            return f"gives {event.pool} {_listed(event.units)} to {event.to_owner}"
+        case Given() if event.to_owner == owner:
+            return f"is given {event.pool} {_listed(event.units)} by {event.from_owner}"
+        case Freed() if event.owner == owner:
+            return f"frees {event.pool} {_listed(event.units)}, {event.cause}"
+    return None
+
+
+def _deed_named_by(event: object, fields: Sequence[str], ref_id: int) -> str | None:
+    """An event in its own words, where one of these fields has the id."""
+    if isinstance(event, Read) or not isinstance(event, tuple):
+        return None
+    values: dict[str, object] = event._asdict()  # type: ignore[attr-defined]  # events are named tuples
+    if ref_id not in [values.get(field) for field in fields]:
+        return None
+    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+    told = [
+        field if value is True else f"{field} {_value(value)}"
+        for field, value in values.items()
+        if value is not False and (field != fields[0] or value != ref_id)
+    ]
+    return f"{name}: {', '.join(told)}" if told else name
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple | list):
+        counts = [one for one in value if isinstance(one, tuple)]
+        return " ".join(f"{name} {count}" for name, count in counts) if counts else f"[{_listed(value)}]"
+    return str(value)
+
+
+def _listed(units: Sequence[object]) -> str:
+    listed = ", ".join(map(str, units[:MAX_LISTED]))
+    return f"{listed} and {len(units) - MAX_LISTED} more" if len(units) > MAX_LISTED else listed

@@ -1,0 +1,188 @@
+"""A failure as a person reads it: claim, evidence, history, equations, and the line that shows it again."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.driver import DrainStuck, Failure, Moment
+from harness.core.fingerprint import fingerprint
+from harness.core.oplog import Header
+from harness.core.origins import frames_of
+from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
+from harness.report.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
+from invariants.base import Violation
+from invariants.catalog import CATALOG
+from invariants.pools import conservation_terms
+from invariants.view import NodeView, PoolView
+
+MAX_SUBJECTS = 4  # of one invariant; the rest are counted
+MAX_INVARIANTS = 3
+MAX_FRAMES = 12  # of an error, the innermost
+MAX_EVIDENCE_LEN = 400  # characters of one line
+REPLAY = "replay: swarden replay "
+CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
+POOL_OF_ITS_UNIT = re.compile(rf"\b({UNITS})s (\1s?)\b")  # "rows row 16" is row 16
+
+
+class Part(Enum):
+    """What a line of a story is."""
+
+    VERDICT = "verdict"
+    HEADING = "heading"
+    CLAIM = "claim"
+    EVIDENCE = "evidence"
+    HISTORY = "history"
+    EQUATION = "equation"
+    COMMAND = "command"
+
+
+class Line(NamedTuple):
+    """A line of a story, however long."""
+
+    part: Part
+    text: str
+    indent: int = 0
+
+    def __str__(self) -> str:
+        return " " * self.indent + self.text
+
+
+class Scene(NamedTuple):
+    """The engine that failed: its history, and the state of its pools and its tree."""
+
+    history: Sequence[Moment]
+    pools: Sequence[PoolView]
+    nodes: Sequence[NodeView] = ()
+
+    def refs_in(self, text: str) -> list[Ref]:
+        parents = parents_of(self.nodes, self.history)
+        return [ref.among(parents) for ref in refs_in(text, [pool.name for pool in self.pools])]
+
+    def history_of(self, ref: Ref) -> list[Line]:
+        return [Line(Part.HISTORY, entry, 4) for entry in history_of(ref, self.history)]
+
+
+def failure_text(failure: Failure, path: Path | None = None) -> str:
+    """The story of a failure without its heading; `path` is the op-log that replays it."""
+    return "\n".join(map(str, failure_lines(failure, path)))
+
+
+def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
+    """What does not hold, with the history of what it names and the equations of the pools."""
+    return "\n".join(map(str, _story_lines(violations, Scene(history, pools))))
+
+
+def told_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
+    """The whole story of a failure of a log: what ran, then what went wrong there.
+
+    What the log expects is told first.
+    """
+    told = failure_lines(failure, path, expected=header.expected)
+    named = {ref.id for line in told for ref in refs_in(line.text, ()) if ref.kind == REQUEST}
+    heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
+    heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
+    return [*(Line(Part.HEADING, line) for line in heading), *told]
+
+
+def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[Line]:
+    """What went wrong, of the engine that failed alone; violations with the `expected` fingerprint go first."""
+    history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
+    scene = Scene(history, after.pools, after.nodes or ())
+    if failure.error is not None:
+        left = [Ref(REQUEST, request.id) for request in after.requests or ()]
+        lines = list(_error_lines(failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
+    else:
+        violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
+        lines = _story_lines(violations, scene)
+    return lines if path is None else [*lines, replay_line(path)]
+
+
+def replay_line(path: Path) -> Line:
+    return Line(Part.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
+
+
+def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
+    by_name: dict[str, list[Violation]] = {}
+    for violation in violations:
+        by_name.setdefault(violation.invariant, []).append(violation)
+    shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
+    lines: list[Line] = []
+    told: set[str] = set()  # evidence, and what has its history
+    for name in shown:
+        lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
+        for violation in by_name[name][:MAX_SUBJECTS]:
+            lines += _evidence_lines(violation, scene, told)
+        if (rest := len(by_name[name]) - MAX_SUBJECTS) > 0:
+            lines.append(Line(Part.EVIDENCE, f"and {rest} more", 2))
+    if more:
+        lines.append(Line(Part.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
+    return [*lines, *_equation_lines(_pools_of(violations, scene.pools), told=lines)]
+
+
+def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Iterator[Line]:
+    """A violation with the history of its subject and of the first unit that its detail names; adds them to `told`."""
+    evidence = _plain(f"{violation.subject}: {violation.detail}")
+    known, subjects = evidence in told, scene.refs_in(violation.subject)[:1]
+    yield Line(Part.EVIDENCE, _plain(f"{violation.subject}: as above") if known else _cut(evidence), 2)
+    others = [ref for ref in scene.refs_in(violation.detail) if ref.pool and ref not in subjects][:1]
+    for ref in (*subjects, *others):
+        history = scene.history_of(ref) if str(ref) not in told else []
+        if ref in others and history:
+            yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
+        yield from history
+        told.add(str(ref))
+    told.add(evidence)
+
+
+def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
+    """What an engine raised and where; the history of what the message names, or of what is `left`; the pools.
+
+    A message of several lines is the story of a strict check: it has its own history and equations.
+    """
+    first, *others = str(error).splitlines() or [""]
+    yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
+    frames = [] if isinstance(error, DrainStuck) else frames_of(error)
+    if len(frames) > MAX_FRAMES:
+        yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
+    yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
+    if others:
+        yield from map(_line_of, others)
+        return
+    for ref in (*left, *scene.refs_in(first))[:MAX_SUBJECTS]:
+        yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
+        yield from scene.history_of(ref)
+    yield Line(Part.EQUATION, "the pools before what failed:")
+    yield from _equation_lines(scene.pools, told=())
+
+
+def _line_of(text: str) -> Line:
+    """A line of the story that the message of a strict check holds."""
+    told = text.lstrip(" ")
+    return Line(Part.COMMAND if told.startswith(REPLAY) else Part.EVIDENCE, told, len(text) - len(told))
+
+
+def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[Line]:
+    """The conservation terms of pools, but for those that the evidence has."""
+    known = {line.text for line in told}
+    return [Line(Part.EQUATION, terms) for terms in map(conservation_terms, pools) if terms not in known]
+
+
+def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:
+    """The pools that the evidence names, or all."""
+    told = " ".join(f"{violation.subject} {violation.detail}" for violation in violations)
+    named = set(re.findall(rf"\b({any_of(pool.name for pool in pools)})\b", told)) if pools else set()
+    return [pool for pool in pools if pool.name in named] or pools
+
+
+def _cut(text: str) -> str:
+    """A text, or its beginning with its length where it is longer than a reader wants."""
+    if len(text) <= MAX_EVIDENCE_LEN:
+        return text
+    return f"{text[:MAX_EVIDENCE_LEN].rpartition(' ')[0]} … ({len(text)} characters)"
+
+
+def _plain(text: str) -> str:
+    return POOL_OF_ITS_UNIT.sub(r"\2", text)

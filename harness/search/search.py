@@ -1,0 +1,35 @@
+"""One search of Hypothesis over a machine: which runs it makes depends on nothing but the machine and the seed."""
+
+from collections.abc import Collection
+from functools import partial
+
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from harness.search.machine import Listener, Machine
+
+OPS_PER_RUN = 60
+
+
+def search(
+    machine: type[Machine],
+    listener: Listener,
+    *,
+    from_seed: int,
+    max_runs: int,
+    phases: Collection[Phase] = (Phase.generate,),
+) -> None:
+    """Make up to `max_runs` runs, of each of which the listener hears; what it raises, a run fails with."""
+    search_settings = settings(
+        max_examples=max_runs,
+        stateful_step_count=OPS_PER_RUN,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    factory = seed(from_seed)(partial(machine, listener))
+    run_state_machine_as_test(factory, settings=search_settings)  # type: ignore[arg-type]  # any factory will do

@@ -1,0 +1,206 @@
+"""What is simpler than an op: its arguments nearer to their defaults, the most boring first."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from harness.core.ops import (
+    MAX_CHOICES,
+    MAX_NUMBER,
+    MAX_STEPS_PER_OP,
+    AdvanceClock,
+    Drain,
+    Lock,
+    Op,
+    Recipe,
+    Step,
+    Submit,
+)
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+Change = Callable[[str, Any], Any]  # of a field's name and value: the value that it gets
+
+MAX_ELEMENTS = 16  # of a tuple whose elements are looked at one by one
+ADDED_UP: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
+HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
+
+
+class Place(NamedTuple):
+    """An argument, or a part of one, with what it would be by default."""
+
+    name: str
+    value: Any
+    default: Any
+
+
+def simpler(op: StructT) -> Iterator[StructT]:
+    """All arguments at their defaults, then one argument after the other nearer to its default."""
+    bare = type(op)()
+    if op != bare:
+        yield bare
+    for name in op.__struct_fields__:
+        yield from simpler_in(op, name)
+
+
+def simpler_in(op: StructT, name: str) -> Iterator[StructT]:
+    """The argument `name` nearer to its default, the default first."""
+    for value in simpler_values(Place(name, getattr(op, name), getattr(type(op)(), name))):
+        yield msgspec.structs.replace(op, **{name: value})
+
+
+def simpler_values(place: Place) -> Iterator[Any]:
+    """The default, then what lies between it and the value, from far to near."""
+    value, default = place.value, place.default
+    if value == default:
+        return
+    if type(value) is int:
+        yield from _nearer(value, default)
+    elif isinstance(value, tuple):
+        yield default
+        yield from _simpler_tuples(value)
+    elif isinstance(value, msgspec.Struct):
+        yield from simpler(value)
+    else:
+        yield default
+
+
+def size(op: msgspec.Struct) -> int:
+    """How far the arguments are from their defaults; 0 where none needs to be written."""
+    return sum(_distance(place.value, place.default) for place in _places(op))
+
+
+def shared_places(ops: Sequence[Op]) -> list[Place]:
+    """The arguments that several ops have in common, in the order in which they are met."""
+    counts = Counter(place for op in ops for place in _all_places(op))
+    return [place for place, count in counts.items() if count > 1 and place.value != place.default]
+
+
+def replaced(ops: Sequence[Op], place: Place, value: Any) -> list[Op]:
+    """The ops with `value` wherever that argument stood."""
+    return [changed(op, lambda name, old: value if (name, old) == place[:2] else old) for op in ops]
+
+
+def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """A choice that several recipes have in common left out or lowered in all of them, so that they still collide."""
+    paths = [place.value for op in ops for place in _all_places(op) if place.name == "path"]
+    prefixes = Counter(path[:end] for path in paths for end in range(1, len(path) + 1))
+    for prefix, count in prefixes.items():
+        if count > 1:
+            yield _rebranched(ops, prefix, prefix[:-1])
+            for choice in _nearer(prefix[-1], 0):
+                yield _rebranched(ops, prefix, (*prefix[:-1], choice))
+
+
+def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """Two ops of a kind that adds up, such as steps, as one in the place of the second or of the first."""
+    for kind, (name, most) in ADDED_UP.items():
+        of_kind = [index for index, op in enumerate(ops) if type(op) is kind]
+        for first, second in pairwise(of_kind):
+            if ops[first].engine == ops[second].engine:
+                total = min(most, getattr(ops[first], name) + getattr(ops[second], name))
+                both = msgspec.structs.replace(ops[first], **{name: total})
+                yield [*ops[:first], *ops[first + 1 : second], both, *ops[second + 1 :]]
+                yield [*ops[:first], both, *ops[first + 1 : second], *ops[second + 1 :]]
+
+
+def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """Two prompts as one that is as long as both, in the place of the second or of the first."""
+    submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
+    for (first, one), (second, other) in pairwise(submits):
+        yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]
+        yield [*ops[:first], _joined(one, other, one), *ops[first + 1 : second], *ops[second + 1 :]]
+
+
+def undrained(ops: Sequence[Op]) -> list[Op]:
+    """A few steps in the place of each drain, which takes as many as it needs."""
+    return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
+
+
+def renumbered(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """One op left out that brings something to be named by later ops, whose ordinals are one lower then."""
+    for index in reversed(range(len(ops))):
+        handles = HANDLES.get(type(ops[index]), ())
+        later = [_lowered(op, handles) for op in ops[index + 1 :]]
+        if later != ops[index + 1 :]:
+            yield [*ops[:index], *later]
+
+
+def changed(value: StructT, change: Change) -> StructT:
+    """The same with each field changed, those of a recipe within an op included."""
+    fields = {}
+    for place in _places(value):
+        new = change(place.name, place.value)
+        fields[place.name] = changed(new, change) if isinstance(new, msgspec.Struct) else new
+    return msgspec.structs.replace(value, **fields)
+
+
+def _joined(first: Submit, second: Submit, kept: Submit) -> Submit:
+    recipe = Recipe(
+        path=(first.recipe.path + second.recipe.path)[:MAX_CHOICES],
+        stretch=max(first.recipe.stretch, second.recipe.stretch),
+        continues=first.recipe.continues,
+    )
+    longest = max(first.max_new_tokens, second.max_new_tokens)
+    return msgspec.structs.replace(kept, recipe=recipe, max_new_tokens=longest)
+
+
+def _lowered(op: Op, handles: Sequence[str]) -> Op:
+    return changed(op, lambda name, old: old - 1 if name in handles and old else old)
+
+
+def _places(value: msgspec.Struct) -> list[Place]:
+    bare = type(value)()
+    return [Place(name, getattr(value, name), getattr(bare, name)) for name in value.__struct_fields__]
+
+
+def _all_places(value: msgspec.Struct) -> Iterator[Place]:
+    for place in _places(value):
+        yield place
+        if isinstance(place.value, msgspec.Struct):
+            yield from _all_places(place.value)
+
+
+def _nearer(value: int, default: int | None) -> Iterator[int | None]:
+    """From the default to the value's neighbour, each time half as far from the value."""
+    if default is None:
+        yield None
+    distance = value - (default or 0)
+    while distance:
+        yield value - distance
+        distance = int(distance / 2)
+
+
+def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Beginnings, then one element left out, then one element lowered; of long ones beginnings only."""
+    yield from (value[:end] for end in _nearer(len(value), 0))
+    if len(value) > MAX_ELEMENTS:
+        return
+    for index in range(len(value)):
+        yield value[:index] + value[index + 1 :]
+    for index, element in enumerate(value):
+        yield from ((*value[:index], lower, *value[index + 1 :]) for lower in _nearer(element, 0) if lower is not None)
+
+
+def _distance(value: Any, default: Any) -> int:
+    if value == default:
+        return 0
+    if isinstance(value, msgspec.Struct):
+        return size(value)
+    if isinstance(value, tuple):
+        return 1 + len(value) + int(sum(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return 1 + value if default is None else abs(value - int(default))
+    return 1
+
+
+def _rebranched(ops: Sequence[Op], prefix: tuple[int, ...], new: tuple[int | None, ...]) -> list[Op]:
+    """The ops with all paths that begin with `prefix` beginning with `new`."""
+    length = len(prefix)
+
+    def change(name: str, old: Any) -> Any:
+        return new + old[length:] if name == "path" and old[:length] == prefix else old
+
+    return [changed(op, change) for op in ops]

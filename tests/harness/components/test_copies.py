@@ -1,0 +1,124 @@
+"""Who looks at copies tells which pages differ, to the bit, of transfers that ended well and of no others."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.pools.memory import KVMemory
+from engine_under_test.ports import SlotLayout
+from harness.components.copies import CopyInspector
+from invariants.events import Copied
+
+CONFIG = EngineConfig(
+    page_size=2, full_pages=8, swa_pages=6, sliding_window=2, host_full_pages=8, host_swa_pages=6, chunk_len=4
+)
+BOTH = TransferBegan(1, True, (("full", (3, 5), (1, 2)), ("swa", (4,), (6,))))
+
+
+def by_layer(_pool, dtype=torch.float32):
+    """Two layers before the pages, and three numbers a slot."""
+    return SlotLayout(dtype, outer=(2,), inner=(3,))
+
+
+class Inspected:
+    """Pools here and on the host, and what an inspector of their copies told; each page of a pair holds the same."""
+
+    def __init__(self, **how) -> None:
+        self.told: list[object] = []
+        self.memory = KVMemory.for_config(CONFIG, None, **how)
+        self.inspector = CopyInspector(self.memory, self.told.append)
+
+    def notice(self, *events) -> list[object]:
+        for event in events:
+            self.inspector.notice(event)
+        return self.told
+
+    def kv(self, pool: str) -> torch.Tensor:
+        assert self.memory.host is not None, "there is a host"
+        return (self.memory.host if pool.startswith("host") else self.memory).store.kv(pool)
+
+
+def test_copies_that_are_the_same_are_told_of_pool_by_pool():
+    one = Inspected()
+    one.kv("full")[3], one.kv("host full")[1] = 7, 7
+
+    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
+
+
+def test_pages_that_differ_are_told_pair_by_pair():
+    one = Inspected()
+    one.kv("full")[5, 1] = 7
+    one.kv("host swa")[6, 0] = 9
+
+    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", [(5, 2)]), Copied(1, "swa", [(4, 6)])]
+
+
+def test_pages_that_were_not_copied_are_not_looked_at():
+    one = Inspected()
+    one.kv("full")[4] = 7
+    one.kv("host swa")[1] = 9
+
+    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
+
+
+def test_a_load_is_looked_at_like_a_backup():
+    one = Inspected()
+    one.kv("host full")[2] = 7
+
+    assert one.notice(BOTH._replace(to_host=False), TransferEnded(1, None)) == [
+        Copied(1, "full", [(5, 2)]),
+        Copied(1, "swa", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([BOTH, TransferEnded(1, "the copy failed")], id="failed"),
+        pytest.param([BOTH], id="under way"),
+        pytest.param([TransferEnded(1, None)], id="never begun"),
+        pytest.param([BOTH, TransferEnded(1, "the copy failed"), TransferEnded(1, None)], id="ended before"),
+    ],
+)
+def test_of_what_has_not_ended_well_nothing_is_told(events):
+    one = Inspected()
+    one.kv("full")[3] = 7
+
+    assert one.notice(*events) == []
+
+
+def test_what_is_compared_is_what_is_there_when_the_transfer_ends():
+    one = Inspected()
+    one.notice(BOTH)
+    one.kv("full")[3] = 7
+
+    assert one.notice(TransferEnded(1, None))[0] == Copied(1, "full", [(3, 1)])
+
+
+def test_of_several_transfers_each_is_looked_at_when_it_ends():
+    one = Inspected()
+    other = TransferBegan(2, True, (("full", (6,), (4,)),))
+    one.kv("full")[6] = 7
+
+    assert one.notice(BOTH, other, TransferEnded(2, None)) == [Copied(2, "full", [(6, 4)])]
+
+
+def test_one_layer_of_one_page_that_differs_is_seen():
+    """The layers stand before the pages."""
+    one = Inspected(layout=by_layer)
+    one.kv("full")[1, 5, 0, 2] = 0.5
+
+    assert one.notice(BOTH, TransferEnded(1, None))[0] == Copied(1, "full", [(5, 2)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_what_is_no_number_equals_its_copy_and_a_zero_of_another_sign_does_not(dtype):
+    """Freed pages are poisoned with NaN, which equals nothing, not even itself."""
+    one = Inspected(layout=partial(by_layer, dtype=dtype))
+    one.kv("full")[:, 3] = one.kv("host full")[:, 1] = float("nan")
+    one.kv("full")[:, 5], one.kv("host full")[:, 2] = 0.0, -0.0
+
+    assert one.notice(BOTH, TransferEnded(1, None))[0] == Copied(1, "full", [(5, 2)])

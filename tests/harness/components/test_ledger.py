@@ -1,0 +1,154 @@
+"""The ledgers alone: what each op does to them, and that the naive model foretells it."""
+
+from random import Random
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.pools.ledger import Ledger
+from harness.components.ledger.system import LedgerSystem
+from harness.core.driver import Driver, Kept
+from harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
+from invariants.events import Completed, Modelled, Refused
+from invariants.view import Fence, Owner
+from tests.harness.components.playing import configurations, disagreements, held, ledger_op, name_of, num_free
+
+CONFIG = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5)
+SWA_ONLY = EngineConfig(page_size=4, full_pages=0, swa_pages=4, sliding_window=5)
+FULL_ONLY = EngineConfig(page_size=4, full_pages=6)
+
+
+def after(*ops, config=CONFIG):
+    """A system to which this was done, and which has told of it."""
+    system = LedgerSystem(config)
+    for op in ops:
+        system.do(op)
+    assert disagreements(system) == []
+    return system
+
+
+@pytest.mark.parametrize(
+    ("reuse", "full", "swa"),
+    [pytest.param("lifo", [5, 6], [3, 4], id="lifo"), pytest.param("fifo", [3, 4], [3, 4], id="fifo")],
+)
+def test_a_take_gets_the_pages_whose_turn_it_is(reuse, full, swa):
+    """Lifo: those freed last, in the order of their freeing turned round; fifo: those freed first."""
+    config = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5, page_reuse=reuse)
+
+    snapshot = after(Take(count=2), Free(count=2), Take(owner=1, count=2), config=config).capture()
+
+    assert (held(snapshot, "full"), held(snapshot, "swa")) == ({"request r2": full}, {"request r2": swa})
+
+
+def test_a_refused_take_changes_nothing():
+    """Full has 6 pages, swa 4: the second pool refuses."""
+    system = LedgerSystem(CONFIG)
+    before = system.capture()
+
+    worked = system.do(Take(count=5))
+
+    events = system.take_events()
+    assert worked
+    assert [event for event in events if isinstance(event, Refused)] == [Refused("swa", Owner("request", 1), 5, 4)]
+    assert system.capture().pools == before.pools
+
+
+def test_pages_whose_windowed_part_is_free_keep_the_rest():
+    snapshot = after(Take(count=3), Free(count=2, part="windowed")).capture()
+
+    assert held(snapshot, "full") == {"request r1": [6, 5, 4]}
+    assert held(snapshot, "swa") == {"request r1": [2]}
+    assert list(snapshot.peer_maps[0].peers) == [0, 0, 0, 0, 2, 0, 0]
+
+
+def test_dead_pages_take_over_the_peers_of_others():
+    system = after(Take(count=2), Free(count=2, part="windowed"), Take(owner=1, count=2), TakeOver(giver=1, count=1))
+
+    snapshot = system.capture()
+
+    assert held(snapshot, "full") == {"request r1": [6, 5], "request r2": [4, 3]}
+    assert held(snapshot, "swa") == {"request r1": [3], "request r2": [4]}
+
+
+def test_given_pages_are_the_other_owners_to_free():
+    snapshot = after(Take(count=3), Give(to=2, count=2), Free(owner=1, count=1)).capture()
+
+    assert held(snapshot, "full") == {"request r1": [4], "request r3": [5]}
+
+
+def test_a_fenced_page_is_free_when_its_launch_has_completed():
+    system = after(Take(count=2), Free(count=2, fenced=True))
+    fenced = system.capture()
+
+    system.do(Complete())
+
+    assert fenced.pool("full").fenced == [Fence(1, (6, 5))]
+    assert [event for event in system.take_events() if isinstance(event, Completed)] == [Completed(1)]
+    assert num_free(system.capture()) == {"full": 6, "swa": 4}
+
+
+def test_the_oldest_launch_completes_first():
+    """Owner 2 frees behind launch 2, then owner 1 behind launch 1."""
+    ops = Take(owner=1, count=1), Free(fenced=True), Take(count=1), Free(fenced=True), Complete()
+
+    snapshot = after(*ops).capture()
+
+    assert (snapshot.pool("full").fenced, snapshot.pool("full").free) == ([Fence(2, (6,))], (1, 2, 3, 4, 5))
+
+
+def test_pressure_holds_pages_of_one_pool_alone():
+    snapshot = after(Pressure(pool=1, pages=9)).capture()
+
+    assert (held(snapshot, "full"), held(snapshot, "swa")) == ({}, {"pressure": [4, 3, 2, 1]})
+
+
+@pytest.mark.parametrize(
+    ("config", "ops"),
+    [
+        pytest.param(CONFIG, [Step()], id="not-one-of-its-ops"),
+        pytest.param(CONFIG, [Give(to=1)], id="nothing-to-give"),
+        pytest.param(CONFIG, [Take(), Give()], id="to-oneself"),
+        pytest.param(CONFIG, [Free()], id="nothing-to-free"),
+        pytest.param(CONFIG, [Take(), Free(part="rest")], id="no-dead-page"),
+        pytest.param(CONFIG, [Take(), Free(part="half")], id="no-such-part"),
+        pytest.param(CONFIG, [Take(), TakeOver()], id="nobody-to-take-over"),
+        pytest.param(CONFIG, [Complete()], id="nothing-fenced"),
+        pytest.param(CONFIG, [Pressure()], id="no-pressure"),
+        pytest.param(FULL_ONLY, [Take(), Free(part="windowed")], id="no-window"),
+        pytest.param(SWA_ONLY, [Take(), Free(part="rest")], id="no-rest"),
+    ],
+)
+def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
+    system = after(*ops[:-1], Pressure(), config=config)
+    before = system.capture()
+
+    worked = system.do(ops[-1])
+
+    assert not worked
+    assert system.capture().pools == before.pools
+
+
+def test_a_ledger_that_the_model_does_not_foretell_is_told_of(monkeypatch):
+    """A fence that never falls."""
+    system = after(Take(count=1), Free(fenced=True), config=FULL_ONLY)
+    monkeypatch.setattr(Ledger, "complete", lambda *_: None)
+
+    system.do(Complete())
+
+    assert disagreements(system) == [
+        Modelled("full: free after complete", (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5)),
+        Modelled("full: fenced after complete", [], [(1, 6)]),
+    ]
+
+
+@pytest.mark.parametrize("config", list(configurations()), ids=name_of)
+def test_random_traffic_agrees_with_the_model_and_drains(config):
+    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=Kept(digests=False))
+
+    for _ in range(300):
+        driver.apply(ledger_op(rng))
+    driver.apply(Drain())
+
+    assert driver.failure is None
+    assert driver.counts.tally["the_model_agrees"].evaluated == 302
+    assert num_free(driver.snapshot()) == {pool.name: pool.num_pages for pool in config.pools}

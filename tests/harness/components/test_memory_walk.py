@@ -1,0 +1,145 @@
+"""A walk that remembers shows what one that sees everything for the first time does."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from engine_under_test.host.transfers import Move
+from harness.components.memory_walk import MemoryWalk
+from harness.core.ops import Inject
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+from tests.quality.test_incremental_checks import CONFIGS, traffic
+
+HOSTED = replace(CONFIGS[0], full_pages=24, host_full_pages=30, host_swa_pages=14, load_back_threshold=4)
+
+
+def engine_after(ops, config=CONFIGS[0]):
+    port = SwardenEngine(config)
+    system = EngineSystem(port)
+    for op in ops:
+        system.do(op)
+    return system, port._engine
+
+
+def seen(engine, walk):
+    walk.visit(engine.scheduler.custody.records, {}, (), engine.scheduler.loading.under_way)
+    return walk.pools, walk.peer_maps, walk.nodes, walk.records, walk.receipts, walk.transfers
+
+
+def fresh(engine):
+    return seen(engine, MemoryWalk(engine.memory, engine.cache.tree))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_walk_that_remembers_shows_what_is_there(seed):
+    ops = list(traffic(Random(seed)))
+    system, engine = engine_after(ops[:1])
+    walk = MemoryWalk(engine.memory, engine.cache.tree)
+
+    for op in ops[1:]:
+        system.do(op)
+        assert seen(engine, walk) == fresh(engine)
+
+
+def slowly(random):
+    """Traffic in which copies take their time."""
+    for op in traffic(random):
+        yield op
+        if random.random() < 0.2:
+            yield Inject(fault="host.slow", count=4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_walk_that_remembers_shows_what_is_on_the_host_and_what_is_copied(seed):
+    system, engine = engine_after([], HOSTED)
+    walk, directions = MemoryWalk(engine.memory, engine.cache.tree), set()
+
+    for op in slowly(Random(seed)):
+        system.do(op)
+        assert seen(engine, walk) == fresh(engine)
+        directions.update([view.to_host for view in walk.transfers or ()])
+
+    assert directions == {True, False}
+
+
+def corrupt_key(_engine, record):
+    record.receipt.node.key[-1] += 1
+
+
+def corrupt_handle(_engine, record):
+    record.receipt.node.handles[-1] += 1
+
+
+def corrupt_lock(_engine, record):
+    record.receipt.node.locks[0] += 1
+
+
+def corrupt_way_up(engine, record):
+    record.receipt.node.parent = engine.cache.tree.nowhere
+
+
+def corrupt_peer(engine, record):
+    engine.memory.ledgers.peers["swa"][record.receipt.node.handles[-1]] += 1
+
+
+def corrupt_row(engine, record):
+    engine.memory.table.write(record.row, 0, [9])
+
+
+def corrupt_record(_engine, record):
+    record.handles[-1] += 1
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [corrupt_key, corrupt_handle, corrupt_lock, corrupt_way_up, corrupt_peer, corrupt_row, corrupt_record],
+)
+def test_what_is_corrupted_in_place_behind_everybodys_back_shows(corrupt):
+    _, engine = engine_after(list(traffic(Random(2)))[:60])
+    walk = MemoryWalk(engine.memory, engine.cache.tree)
+    before = seen(engine, walk)
+    record = next(one for one in engine.scheduler.custody.records if one.receipt.node.start)
+
+    corrupt(engine, record)
+
+    assert seen(engine, walk) == fresh(engine)
+    assert fresh(engine) != before
+
+
+def corrupt_copy(node, _transfer):
+    node.host.pages[0][-1] += 1
+
+
+def corrupt_pin(node, _transfer):
+    node.host.pins[0] += 1
+
+
+def corrupt_transfer(_node, transfer):
+    moves = next(filter(None, transfer.moves))
+    place, move = max(moves.items())
+    moves[place] = Move(move.on_device, move.on_host + 1)
+
+
+def loading():
+    """An engine with a load under way."""
+    system, engine = engine_after([], HOSTED)
+    for op in slowly(Random(3)):
+        system.do(op)
+        loads = [transfer for transfer in engine.scheduler.loading.under_way if not transfer.to_host]
+        if loads:
+            return engine, loads[0]
+    raise AssertionError("nothing was loaded")
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_copy, corrupt_pin, corrupt_transfer])
+def test_what_is_corrupted_of_the_host_tier_shows(corrupt):
+    engine, load = loading()
+    walk = MemoryWalk(engine.memory, engine.cache.tree)
+    before = seen(engine, walk)
+
+    corrupt(load.receipt.node, load)
+
+    assert seen(engine, walk) == fresh(engine)
+    assert fresh(engine) != before

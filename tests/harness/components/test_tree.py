@@ -1,0 +1,272 @@
+"""The prefix cache alone: what each op does to it, and that the naive model foretells it."""
+
+from random import Random
+
+import pytest
+
+from engine_under_test.cache.tree import RadixTree
+from engine_under_test.config import EngineConfig
+from harness.components.tree.system import TreeSystem
+from harness.core.driver import Driver, Kept
+from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Pressure, Recipe, Slide, Step, Unlock
+from invariants.events import Matched, Modelled, Recovered, Slid
+from tests.harness.components.playing import configurations, disagreements, name_of, num_free, tree_op
+
+# A window of 6 tokens looks back on 5, so the tail of a prefix is 2 pages.
+CONFIG = EngineConfig(page_size=4, full_pages=16, swa_pages=10, sliding_window=6, max_running_requests=2)
+FULL_ONLY = EngineConfig(page_size=4, full_pages=16)
+UNSHARED = EngineConfig(page_size=4, full_pages=16, prefix_sharing=False)
+
+
+def prompt(pages, *, branch=0):
+    """A recipe of whole pages of 4 tokens; branches part at the last page."""
+    return Recipe((*[0] * (pages - 1), branch))
+
+
+def after(*ops, config=CONFIG):
+    """A system to which this was done, and which has told of it."""
+    system = TreeSystem(config)
+    for op in ops:
+        system.do(op)
+    assert disagreements(system) == []
+    return system
+
+
+def nodes(system):
+    """Per node its tokens, its pages per pool, and its locks."""
+    return [
+        (node.start, node.end, [list(units) for units in node.units], list(node.locks))
+        for node in system.capture().nodes
+    ]
+
+
+def events(system, kind):
+    return [event for event in system.take_events() if isinstance(event, kind)]
+
+
+def test_the_tail_of_an_insertion_is_a_node_of_its_own():
+    """5 pages: 3 that no match to the end reads through its window, and 2 that it does."""
+    system = after(Insert(recipe=prompt(5)))
+
+    assert nodes(system) == [
+        (0, 12, [[16, 15, 14], [10, 9, 8]], [0, 0]),
+        (12, 20, [[13, 12], [7, 6]], [0, 0]),
+    ]
+
+
+def test_an_insertion_that_is_known_already_gives_its_pages_back():
+    """All but the last page match, which is fresh and a duplicate."""
+    system = after(Insert(recipe=prompt(5)))
+    before = nodes(system)
+
+    system.do(Insert(recipe=prompt(5)))
+
+    assert [(event.length, len(event.pages)) for event in events(system, Matched)] == [(16, 4)]
+    assert [node[:3] for node in nodes(system)] == [
+        (0, 8, [[16, 15], [10, 9]]),
+        (8, 12, [[14], [8]]),
+        (12, 16, [[13], [7]]),
+        (16, 20, [[12], [6]]),
+    ]
+    assert num_free(system.capture()) == {"full": 11, "swa": 5, "rows": 2}
+    assert len(before) == 2
+
+
+def test_dead_pages_are_published_as_a_tombstone():
+    system = after(Insert(recipe=prompt(5), dead=3))
+
+    assert nodes(system) == [
+        (0, 12, [[16, 15, 14], [0, 0, 0]], [0, 0]),
+        (12, 20, [[13, 12], [7, 6]], [0, 0]),
+    ]
+
+
+def test_an_insertion_is_cut_to_the_room_there_is():
+    system = after(Insert(recipe=prompt(12)))
+
+    assert [(start, end) for start, end, _, _ in nodes(system)] == [(0, 32), (32, 40)]
+
+
+def test_an_insertion_evicts_what_it_needs():
+    """A prefix of another namespace takes all of the swa pool."""
+    system = after(Insert(recipe=prompt(10)), Insert(recipe=prompt(10), namespace=1))
+
+    assert num_free(system.capture()) == {"full": 6, "swa": 0, "rows": 2}
+
+
+def test_a_tombstone_recovers_on_the_incoming_pages():
+    """3 tombstones hide the branch, so nothing matches and all pages are fresh; the 2 live ones are duplicates."""
+    system = after(Insert(recipe=prompt(5), dead=3))
+
+    system.do(Insert(recipe=prompt(5)))
+
+    assert [event.locked for event in events(system, Recovered)] == [False]
+    assert nodes(system) == [
+        (0, 12, [[11, 10, 9], [8, 9, 10]], [0, 0]),
+        (12, 20, [[13, 12], [7, 6]], [0, 0]),
+    ]
+
+
+def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
+    """Who freed the pages of a locked node would free them under their reader (sglang pull 29352)."""
+    system = after(Insert(recipe=prompt(5), dead=3), Lock(recipe=prompt(6)))
+
+    system.do(Insert(recipe=prompt(5)))
+
+    assert [event.locked for event in events(system, Recovered)] == [True]
+    assert nodes(system) == [
+        (0, 12, [[16, 15, 14], [8, 9, 10]], [1, 0]),
+        (12, 20, [[13, 12], [7, 6]], [1, 1]),
+    ]
+
+
+def test_a_lock_covers_the_whole_prefix_and_in_a_window_its_tail():
+    """16 tokens match; what begins with the window begins a node."""
+    system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)))
+
+    assert [(start, end, locks) for start, end, _, locks in nodes(system)] == [
+        (0, 8, [1, 0]),
+        (8, 12, [1, 1]),
+        (12, 16, [1, 1]),
+        (16, 20, [0, 0]),
+    ]
+
+
+def test_a_slid_lock_gives_back_what_lies_below():
+    system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)))
+
+    system.do(Slide(page=3))
+
+    assert events(system, Slid) == [Slid(2, 0, 12)]
+    assert [locks for _, _, _, locks in nodes(system)] == [[1, 0], [1, 0], [1, 1], [0, 0]]
+
+
+def test_an_unlocked_prefix_can_be_evicted():
+    system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)), Flush(), Unlock())
+    protected = [(start, end) for start, end, _, _ in nodes(system)]
+
+    system.do(Flush())
+
+    assert protected == [(0, 8), (8, 12), (12, 16)]
+    assert nodes(system) == []
+
+
+def test_a_windowed_pool_gives_up_its_interior_first():
+    """The first prefix was used before the second, but its tail is what a match needs."""
+    system = after(Insert(recipe=prompt(2)), Insert(recipe=prompt(5), namespace=1), Evict(need=(0, 1)))
+
+    assert [(start, end, units[1]) for start, end, units, _ in nodes(system)] == [
+        (0, 8, [10, 9]),
+        (0, 12, [0, 0, 0]),
+        (12, 20, [5, 4]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "op", "lost"),
+    [
+        pytest.param(CONFIG, Evict(need=(1, 0)), {"full": 2, "swa": 2, "rows": 0}, id="the-oldest-branch"),
+        pytest.param(CONFIG, Evict(need=(0, 3)), {"full": 2, "swa": 4, "rows": 0}, id="oldest-branch-for-its-window"),
+        pytest.param(FULL_ONLY, Evict(need=(1,)), {"full": 2, "rows": 0}, id="full-only"),
+    ],
+)
+def test_an_eviction_takes_whole_nodes_least_recently_used_first(config, op, lost):
+    """A prefix of 2 pages, then one of 4: 2 before its tail."""
+    system = after(Insert(recipe=prompt(2)), Insert(recipe=prompt(4), namespace=1), config=config)
+    before = num_free(system.capture())
+
+    system.do(op)
+
+    assert {pool: count - before[pool] for pool, count in num_free(system.capture()).items()} == lost
+
+
+@pytest.mark.parametrize(
+    ("page_size", "window", "length", "dead", "frontier"),
+    [
+        pytest.param(64, 128, 1023, 14, 832, id="window-above-page"),
+        pytest.param(64, 33, 127, 3, 0, id="the-only-page-is-kept"),
+        pytest.param(64, 33, 160, 3, 64, id="page-above-window"),
+    ],
+)
+def test_an_insertion_leaves_the_window_at_its_end(page_size, window, length, dead, frontier):
+    """The worked numbers: the last publishable page is alive even where it is larger than the window."""
+    config = EngineConfig(page_size=page_size, full_pages=20, swa_pages=20, sliding_window=window)
+    system = after(Insert(recipe=Recipe(stretch=length), dead=dead), config=config)
+
+    units = [unit for node in system.capture().nodes for unit in node.units[1]]
+
+    assert units.count(0) * page_size == frontier
+    assert len(units) == length // page_size
+
+
+def test_without_sharing_nothing_stays():
+    system = after(Insert(recipe=prompt(5)), config=UNSHARED)
+
+    assert nodes(system) == []
+    assert num_free(system.capture()) == {"full": 16, "rows": 16}
+
+
+@pytest.mark.parametrize(
+    ("config", "ops"),
+    [
+        pytest.param(CONFIG, [Step()], id="not-one-of-its-ops"),
+        pytest.param(CONFIG, [Insert(recipe=Recipe(stretch=3))], id="less-than-a-page"),
+        pytest.param(CONFIG, [Pressure(pages=16), Insert()], id="no-room"),
+        pytest.param(CONFIG, [Lock(), Lock(), Lock()], id="no-row"),
+        pytest.param(CONFIG, [Unlock()], id="nothing-to-unlock"),
+        pytest.param(CONFIG, [Slide(page=1)], id="nothing-to-slide"),
+        pytest.param(CONFIG, [Lock(), Slide(page=1)], id="a-lock-on-nothing"),
+        pytest.param(FULL_ONLY, [Insert(recipe=prompt(3)), Lock(recipe=prompt(3)), Slide(page=2)], id="no-window"),
+        pytest.param(CONFIG, [Evict(need=(1, 1))], id="nothing-to-evict"),
+        pytest.param(CONFIG, [Insert(), Evict(need=(0,))], id="no-need"),
+        pytest.param(CONFIG, [Flush()], id="nothing-to-flush"),
+        pytest.param(CONFIG, [Pressure()], id="no-pressure"),
+    ],
+)
+def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
+    system = after(*ops[:-1], Pressure(pool=1), config=config)
+    before = system.capture()
+
+    worked = system.do(ops[-1])
+
+    assert not worked
+    assert (system.capture().pools, system.capture().nodes) == (before.pools, before.nodes)
+
+
+def test_a_cache_that_the_model_does_not_foretell_is_told_of(monkeypatch):
+    """A tree that counts nothing as live."""
+    system = TreeSystem(FULL_ONLY)
+    monkeypatch.setattr(RadixTree, "set_live", lambda *_, **__: None)
+
+    system.do(Insert())
+
+    assert [event.what for event in disagreements(system)] == [
+        "pages after insert",
+        "full: evictable and protected after insert",
+    ]
+
+
+def test_every_op_is_judged_by_the_model():
+    system = TreeSystem(FULL_ONLY)
+
+    system.do(Flush())
+
+    assert events(system, Modelled) == [
+        Modelled("pages after flush", [], []),
+        Modelled("full: evictable and protected after flush", (0, 0), (0, 0)),
+        Modelled("full: free after flush", [], []),
+    ]
+
+
+@pytest.mark.parametrize("config", list(configurations()), ids=name_of)
+def test_random_traffic_agrees_with_the_model_and_drains(config):
+    rng, driver = Random(name_of(config)), Driver([TreeSystem(config)], keep=Kept(digests=False))
+
+    for _ in range(300):
+        driver.apply(tree_op(rng))
+    driver.apply(Drain())
+
+    assert driver.failure is None
+    assert driver.counts.tally["the_model_agrees"].evaluated == 301
+    free = num_free(driver.snapshot())
+    assert free == {pool.name: pool.num_pages for pool in config.pools} | {"rows": config.max_running_requests}

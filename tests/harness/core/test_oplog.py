@@ -1,0 +1,343 @@
+"""Op-logs: what is written is read again, and whatever is wrong with a file is said in one line."""
+
+import hashlib
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_under_test.config import EngineConfig
+from fakes.catalog import FAULTS
+from harness.core.oplog import KINDS, Header, OpLog, OpLogError
+from harness.core.ops import OPS_OF, Abort, Flush, Recipe, Slide, Step, Submit
+from harness.engines.own.models import MODELS
+from tests.harness.some_ops import any_ops
+
+PATH = Path("found.oplog")
+HEADER = '{"version":1,"machine":"engine","engines":[{}]}'
+CORRECT = "correct it, or use the build that wrote it"
+WRITE = 'write an op as in {"op":"step","count":2}'
+UNSEAL = 'to use what is there, set "sealed" to false in line 1'
+FRESH = OpLog(
+    Header(machine="engine", engines=[{"page_size": 4}], seed=7, run=3, source_hash="c0ffee", mutant="B14"),
+    [Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3), Step(count=2), Abort()],
+    ["9f3a", "02b1"],
+)
+FRESH_TEXT = """\
+{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",\
+"mutant":"B14","sealed":true}
+{"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3,"digest":"9f3a"}
+{"op":"step","count":2,"digest":"02b1"}
+{"op":"abort"}
+{"end":3,"sha":"f8f671eb1cd06b7e"}
+"""
+
+headers = st.builds(
+    Header,
+    machine=st.sampled_from(("engine", "ledger", "tree")),
+    engines=st.lists(
+        st.sampled_from(({}, {"page_size": 4}, EngineConfig(new_token_ratio=0.1).to_mapping())), min_size=1, max_size=3
+    ),
+    seed=st.integers(-(2**63), 2**63 - 1),
+    run=st.integers(0, 2**31),
+    mutant=st.none() | st.text(),
+    expected=st.none() | st.text(),
+)
+
+
+@st.composite
+def logs(draw):
+    """Ops for engines that are there, and digests after none, some or all of them."""
+    header = draw(headers)
+    ops = draw(st.lists(any_ops(OPS_OF[header.machine]).filter(lambda op: op.engine < len(header.engines)), max_size=8))
+    num_digests = draw(st.none() | st.integers(0, len(ops)))
+    return OpLog(header, ops, None if num_digests is None else [f"{index:02x}" for index in range(num_digests)])
+
+
+def complaint(content: bytes | str) -> str:
+    """The line that a file with this content gets."""
+    with pytest.raises(OpLogError) as caught:
+        OpLog.parse(content if isinstance(content, bytes) else content.encode(), PATH)
+    return str(caught.value)
+
+
+def sealed(*lines: str) -> str:
+    """A sealed file of these ops."""
+    text = "".join(f"{line}\n" for line in (HEADER.replace("]}", '],"sealed":true}'), *lines))
+    sha = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f'{text}{{"end":{len(lines)},"sha":"{sha}"}}\n'
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(log=logs())
+def test_what_was_written_is_read_again(log):
+    assert OpLog.parse(log.to_bytes(), PATH) == log
+
+
+def test_a_fresh_log_has_digests_and_an_end_line():
+    assert FRESH.to_bytes().decode() == FRESH_TEXT
+
+
+def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_line():
+    log = FRESH.as_regression("each_unit_has_one_owner/swa page/free+tree")
+
+    assert log.to_bytes().decode() == (
+        '{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
+        '"mutant":"B14","expected":"each_unit_has_one_owner/swa page/free+tree"}\n'
+        '{"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3}\n{"op":"step","count":2}\n{"op":"abort"}\n'
+    )
+
+
+def test_a_log_can_be_written_by_hand():
+    """Blank lines, spaces, Windows line ends and a missing one at the end are all right."""
+    text = '\n{"version": 1, "machine": "tree", "engines": [{}]}\r\n\r\n{"op": "slide", "page": 2}\n{"op":"flush"}'
+
+    log = OpLog.parse(text.encode(), PATH)
+
+    assert log == OpLog(Header(machine="tree", engines=[{}]), [Slide(page=2), Flush()])
+
+
+def test_an_edited_log_is_read_once_it_is_unsealed():
+    """Its digests are those of other ops, so they are not read."""
+    edited = FRESH_TEXT.replace('"count":2', '"count":5').replace('"sealed":true', '"sealed":false')
+
+    log = OpLog.parse(edited.encode(), PATH)
+
+    assert (log.ops[1], log.digests, log.header.sealed) == (Step(count=5), None, False)
+
+
+BROKEN_HEADERS = [
+    ("empty", "", ': is empty; write a header first, as in {"version":1,"machine":"engine",…}'),
+    ("blank", " \n\n", ': is empty; write a header first, as in {"version":1,"machine":"engine",…}'),
+    (
+        "not JSON",
+        "engine\n",
+        ":1: not a line of JSON: JSON is malformed: invalid character (byte 0); correct or remove the line",
+    ),
+    ("not UTF-8", b'{"\xff"}\n', ":1: not a line of JSON: not UTF-8 at byte 2; correct or remove the line"),
+    (
+        "missing",
+        '{"op":"step"}\n',
+        ':1: the header is missing: the first line is an op; begin the first line with "version":1',
+    ),
+    ("no version", '{"seed":3}\n', ':1: the header has no version; begin the first line with "version":1'),
+    ("unknown version", '{"version":2}\n', ":1: version is 2, this build reads 1; use the build that wrote it"),
+    ("version true", '{"version":true}\n', ":1: version is true, this build reads 1; use the build that wrote it"),
+    ("version float", '{"version":1.0}\n', f":1: the header: version is 1.0, want int; {CORRECT}"),
+    ("no machine", '{"version":1}\n', f":1: the header: machine is missing; {CORRECT}"),
+    (
+        "unknown machine",
+        HEADER.replace("engine", "tre", 1),
+        f':1: the header: machine is "tre", want engine, ledger, tree, host, pd; {CORRECT}',
+    ),
+    (
+        "unknown fault",
+        HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
+        f":1: the header: unknown fault pool.explodes, this build knows {', '.join(FAULTS)}; {CORRECT}",
+    ),
+    (
+        "unknown model",
+        HEADER.replace("]}", '],"model":"huge-gemma3"}'),
+        f':1: the header: model is "huge-gemma3", machine engine runs {", ".join(MODELS)}; {CORRECT}',
+    ),
+    (
+        "a model where nothing runs one",
+        HEADER.replace("engine", "tree", 1).replace("]}", '],"model":"tiny-gemma3"}'),
+        f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
+    ),
+    (
+        "one engine of a pair",
+        HEADER.replace("engine", "pd", 1),
+        ":1: the header: the engines' roles are both, machine pd wants prefill, decode; correct the configurations",
+    ),
+    (
+        "a side without the other",
+        HEADER.replace("{}", '{"role":"decode"}'),
+        ":1: the header: the engines' roles are decode, machine engine wants both; correct the configurations",
+    ),
+    ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
+    ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),
+    ("unknown field", HEADER.replace("]}", '],"seeed":1}'), f":1: the header: unknown argument seeed; {CORRECT}"),
+    (
+        "bad configuration",
+        HEADER.replace("{}", '{},{"page_size":3}'),
+        ":1: engine 1: page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256; correct the configuration",
+    ),
+    (
+        "configuration of a wrong type",
+        HEADER.replace("{}", '{"new_token_ratio":"high"}'),
+        ':1: engine 0: new_token_ratio is "high", want float; correct the configuration',
+    ),
+    (
+        "unknown setting",
+        HEADER.replace("{}", '{"pages":3}'),
+        f":1: engine 0: pages: no such field; the fields are {', '.join(sorted(EngineConfig().to_mapping()))}; "
+        "correct the configuration",
+    ),
+]
+
+BROKEN_OPS = [
+    ("not an object", "3", f"3 is not an object; {WRITE}"),
+    ("no op", '{"count":2}', f"no op is named; {WRITE}"),
+    ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
+    (
+        "an op of another machine",
+        '{"op":"take"}',
+        "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, pause, "
+        f"resume, inject, heal, drain, open_session, turn, close_session, accept; {CORRECT}",
+    ),
+    ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
+    ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
+    ("unknown argument within", '{"op":"lock","recipe":{"x":2}}', f"lock: unknown argument recipe.x; {CORRECT}"),
+    ("argument with a line end", '{"op":"step","a\\nb":2}', f"step: unknown argument a b; {CORRECT}"),
+    ("no step", '{"op":"step","count":0}', f"step: count is 0, want int >= 1; {CORRECT}"),
+    ("many steps", '{"op":"step","count":9}', f"step: count is 9, want int <= 8; {CORRECT}"),
+    ("negative", '{"op":"advance_clock","ms":-1}', f"advance_clock: ms is -1, want int >= 0; {CORRECT}"),
+    ("text for a number", '{"op":"abort","request":"1"}', f'abort: request is "1", want int; {CORRECT}'),
+    ("float for an int", '{"op":"abort","request":1.5}', f"abort: request is 1.5, want int; {CORRECT}"),
+    ("flag for an int", '{"op":"abort","request":true}', f"abort: request is true, want int; {CORRECT}"),
+    ("element", '{"op":"evict","need":[1,null]}', f"evict: need[1] is null, want int; {CORRECT}"),
+    (
+        "element within",
+        '{"op":"submit","recipe":{"path":[0,{}]}}',
+        f"submit: recipe.path[1] is {{}}, want int; {CORRECT}",
+    ),
+    ("long value", '{"op":"step","count":"' + "9" * 99 + '"}', f'step: count is "{"9" * 39}…, want int; {CORRECT}'),
+    (
+        "beyond 64 bits",
+        '{"op":"abort","request":' + "9" * 30 + "}",
+        f"abort: request is {'9' * 30}, want int <= 2147483647; {CORRECT}",
+    ),
+    (
+        "unknown word",
+        '{"op":"free","part":"some"}',
+        f"free: part is \"some\", want str matching regex '^(all|windowed|rest)$'; {CORRECT}",
+    ),
+    (
+        "engine that is not there",
+        '{"op":"flush","engine":1}',
+        "flush: engine is 1, the header's last is 0; name one that the header has, or add it there",
+    ),
+    ("second header", HEADER, "a second header; put each log into a file of its own"),
+    ("too deep", "[" * 100_000, "not a line of JSON: nested too deeply; correct or remove the line"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [case[1:] for case in BROKEN_HEADERS], ids=[case[0] for case in BROKEN_HEADERS]
+)
+def test_a_broken_header_is_named(content, said):
+    assert complaint(content) == f"found.oplog{said}"
+
+
+@pytest.mark.parametrize(("line", "said"), [case[1:] for case in BROKEN_OPS], ids=[case[0] for case in BROKEN_OPS])
+def test_a_broken_op_is_named_by_its_line(line, said):
+    assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n') == f"found.oplog:4: {said}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(
+            FRESH_TEXT[: FRESH_TEXT.index('{"end"')],
+            f"4: truncated: the log is sealed, and its end line is missing; {UNSEAL}",
+            id="truncated",
+        ),
+        pytest.param(
+            FRESH_TEXT[:-9], f"5: torn: the file ends within the line; remove the line and, {UNSEAL}", id="torn"
+        ),
+        pytest.param(
+            FRESH_TEXT[: FRESH_TEXT.index("02b1")],
+            f"3: torn: the file ends within the line; remove the line and, {UNSEAL}",
+            id="torn earlier",
+        ),
+        pytest.param(
+            FRESH_TEXT.replace('"count":2', '"count":3'),
+            '5: changed after it was sealed: the end line is {"end":3,"sha":"f8f671eb1cd06b7e"}, '
+            f'want {{"end":3,"sha":"969bde44004f84af"}}; {UNSEAL}',
+            id="edited",
+        ),
+        pytest.param(
+            FRESH_TEXT.replace('{"op":"abort"}\n', ""),
+            '4: changed after it was sealed: the end line is {"end":3,"sha":"f8f671eb1cd06b7e"}, '
+            f'want {{"end":2,"sha":"97bfc1c7f6bdb819"}}; {UNSEAL}',
+            id="an op removed",
+        ),
+        pytest.param(
+            FRESH_TEXT + '{"op":"step"}\n',
+            "5: something stands behind the end line; remove one or the other",
+            id="an op added behind the end",
+        ),
+        pytest.param(
+            sealed('{"op":"step"}', '{"op":"step","digest":"9f"}', '{"op":"step"}'),
+            f"2: digest is null, and a later op has one; {UNSEAL}",
+            id="a digest missing",
+        ),
+    ],
+)
+def test_a_sealed_log_that_is_not_as_it_was_written_is_known(content, said):
+    assert complaint(content) == f"found.oplog:{said}"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(OpLogError) as caught:
+        OpLog.load(tmp_path / "none.oplog")
+
+    assert str(caught.value) == f"{tmp_path}/none.oplog: cannot be read: No such file or directory; name an op-log"
+
+
+def test_saving_makes_the_folder_and_leaves_nothing_else_there(tmp_path):
+    path = tmp_path / "findings" / "found.oplog"
+
+    FRESH.save(path)
+
+    assert OpLog.load(path) == FRESH
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_another_file_is_overwritten_only_when_told(tmp_path):
+    path = tmp_path / "found.oplog"
+    FRESH.save(path)
+    other = FRESH.as_regression("lost")
+
+    with pytest.raises(OpLogError) as caught:
+        other.save(path)
+
+    assert str(caught.value) == f"{path}: exists and holds something else; choose another name or remove it"
+    assert OpLog.load(path) == FRESH
+    other.save(path, overwrite=True)
+    assert OpLog.load(path) == other
+
+
+def test_the_same_file_again_is_not_written(tmp_path):
+    path = tmp_path / "found.oplog"
+    FRESH.save(path)
+    before = path.stat()
+
+    FRESH.save(path)
+
+    assert path.stat() == before
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(OpLogError) as caught:
+        FRESH.save(tmp_path / "file" / "found.oplog")
+
+    assert str(caught.value) == (
+        f"{tmp_path}/file/found.oplog: cannot be written: File exists; name a place that can be"
+    )
+
+
+def test_more_digests_than_ops_are_refused():
+    with pytest.raises(AssertionError, match="2 digests for 1 ops"):
+        OpLog(FRESH.header, [Step()], ["9f", "02"])
+
+
+def test_an_error_comes_whole_out_of_another_process():
+    error = OpLogError(PATH, 2, "torn", "remove the line")
+
+    assert str(pickle.loads(pickle.dumps(error))) == "found.oplog:2: torn; remove the line"

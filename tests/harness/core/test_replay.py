@@ -1,0 +1,195 @@
+"""Replaying: the same driver again, and a verdict."""
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine_under_test.config import EngineConfig
+from harness.core.driver import Driver
+from harness.core.errors import UsageError
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Op, Recipe, Step, Submit
+from harness.core.registry import build_driver
+from harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+
+CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
+OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
+
+
+def fresh_log(mutant=None, model=""):
+    """The log of a run of OPS, as a campaign would write it."""
+    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant=mutant, model=model), OPS)
+    return log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True))
+
+
+def test_a_healthy_log_replays_as_fixed_and_deterministic():
+    """Nothing fails and every digest is met again."""
+    outcome = replay(fresh_log())
+
+    assert (outcome.verdict, outcome.diverged, outcome.is_same_build) == (Verdict.FIXED, None, True)
+
+
+def test_a_log_of_a_planted_bug_fails_as_before():
+    """The header's mutant is planted again, and the same fingerprint shows."""
+    outcome = replay(fresh_log("B18"))
+
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.diverged is None
+    assert outcome.driver.failure is not None
+    assert outcome.driver.failure.fingerprint == outcome.log.header.expected
+
+
+def test_a_log_of_a_model_runs_with_it_again():
+    """And a bug that only a model can have shows again, which it does not with the stand-in."""
+    healthy, failing = fresh_log(model="tiny-mistral"), fresh_log("S110", model="tiny-mistral")
+    with_the_stand_in = msgspec.structs.replace(failing.header, model="")
+
+    assert (replay(healthy).verdict, replay(healthy).diverged) == (Verdict.FIXED, None)
+    assert (replay(failing).verdict, replay(failing).diverged) == (Verdict.FAILED, None)
+    assert run_log(OpLog(with_the_stand_in, failing.ops)).failure is None
+
+
+def test_a_log_that_fails_in_another_way_has_changed():
+    """What the log expects is not what is seen."""
+    log = fresh_log("B18")
+    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+
+    assert replay(log).verdict is Verdict.CHANGED
+
+
+def test_the_first_op_whose_state_differs_is_named():
+    """A digest that is not met says where the two runs part."""
+    log = fresh_log()
+    then = ["000000000000", *log.digests[1:]]
+
+    outcome = replay(OpLog(log.header, log.ops, then))
+
+    assert outcome.diverged == f"op 1 (Submit): digest {log.digests[0]}, the log has 000000000000"
+    assert outcome.is_nondeterministic
+
+
+def test_a_run_that_fails_in_another_way_than_the_same_build_did_is_not_deterministic():
+    """The op that fails has no digest; its fingerprint is held against the log's."""
+    log = fresh_log("B18")
+    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+
+    outcome = replay(log)
+
+    assert outcome.is_nondeterministic
+    assert outcome.diverged is not None
+    assert outcome.diverged.endswith("the log has drained_pools_are_full/swa")
+
+
+def test_a_divergence_from_another_build_is_a_remark():
+    """Only the same sources must agree."""
+    log = fresh_log()
+    older = msgspec.structs.replace(log.header, source_hash="another build")
+
+    outcome = replay(OpLog(older, log.ops, ["000000000000", *log.digests[1:]]))
+
+    assert outcome.diverged is not None
+    assert not outcome.is_nondeterministic
+
+
+def test_a_mutant_that_is_not_in_the_catalogue_is_named():
+    """One line, with what there is."""
+    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B0"), OPS)
+
+    with pytest.raises(
+        UsageError, match=r"^mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
+    ):
+        run_log(log)
+
+
+def test_a_log_survives_its_file(tmp_path: Path):
+    """Written, read and run again it is the same run."""
+    path = tmp_path / "run.oplog"
+    fresh_log("B18").save(path)
+
+    assert replay(OpLog.load(path)).verdict is Verdict.FAILED
+
+
+def test_a_log_of_two_engines_drives_both():
+    """Ops name their engine by its ordinal in the header."""
+    log = OpLog(
+        Header(machine="engine", engines=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
+        [Submit(), Submit(engine=1), Step(engine=1), Drain()],
+    )
+
+    driver = run_log(log)
+
+    assert driver.failure is None
+    assert [driver.snapshot(index).step for index in (0, 1)] == [1, 1]
+
+
+def test_a_driver_is_built_for_each_machine():
+    """Whatever a header may name can be driven."""
+    drivers = {name: build_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
+
+    for driver in drivers.values():
+        driver.apply(Drain())
+
+    assert [driver.failure for driver in drivers.values()] == [None, None, None]
+
+
+class FlakyEngine(SwardenEngine):
+    """An engine whose runs are counted by the class: the second of three fails."""
+
+    num_runs = 0
+
+    def flush(self):
+        super().flush()
+        FlakyEngine.num_runs += 1
+        assert FlakyEngine.num_runs != 2, "node 1 is not there"
+
+
+def test_runs_that_end_in_different_ways_are_flaky():
+    """The run that failed is the one to speak of."""
+    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()]), OPS)
+    drivers = [Driver([EngineSystem(FlakyEngine(CONFIG))]) for _ in range(3)]
+    for driver in drivers:
+        for op in log.ops:
+            driver.apply(op)
+
+    repeated = Repeated([Replayed(log, driver, None) for driver in drivers])
+
+    assert (repeated.verdict, repeated.num_failed) == (Verdict.FLAKY, 1)
+    assert repeated.differs == "op 3: one run failed there and the other did not"
+    assert repeated.told.driver is drivers[1]
+
+
+@pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
+def test_runs_that_end_alike_keep_their_verdict(mutant):
+    log = fresh_log(mutant)
+
+    repeated = repeat(log, 2)
+
+    assert (len(repeated.runs), repeated.differs, repeated.verdict) == (2, None, replay(log).verdict)
+
+
+def test_a_run_that_differs_can_be_kept_beside_the_first():
+    """Its log has the states that this run had, and the failure."""
+    log = fresh_log("B18")
+    healthy = msgspec.structs.replace(log.header, mutant=None)
+
+    again = replay(OpLog(healthy, log.ops, log.digests)).again
+
+    assert again.digests != log.digests
+    assert again.header.expected is None
+    assert replay(again).diverged is None
+
+
+def test_a_failure_that_another_joins_is_the_same_failure():
+    """Whichever of them comes first."""
+    log = fresh_log("B18")
+    failure = run_log(log).failure
+    assert failure is not None
+    both = ("each_unit_has_one_owner/swa page/nobody", failure.fingerprint)
+    outcome = replay(log)
+    outcome.driver.failure = dataclasses.replace(failure, fingerprints=both)
+
+    assert outcome.verdict is Verdict.FAILED

@@ -1,0 +1,188 @@
+"""What a comparison with the model without a cache makes of results that are right, wrong, or for nobody."""
+
+import math
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig, PoolSpec
+from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, LogitsSpan, PageSpan, PoolPages, SlotLayout
+from engine_under_test.sampling import SamplingParams
+from harness.engines.own.compared_forward import TOLERANCE, ComparedForward
+from harness.engines.own.models import VOCABULARY, tiny_model
+from invariants.events import Compared, Written
+
+PROMPT = [3, 1, 4, 1, 5]
+WITHOUT_CACHE = tiny_model("tiny-gemma3", EngineConfig(page_size=4, full_pages=4)).without_cache
+LOGITS = WITHOUT_CACHE.logits(PROMPT, 0)
+LIKELIEST = int(LOGITS[-1].argmax())
+NAN = math.nan
+
+
+class Told:
+    """A forward that computes what it is told to."""
+
+    vocab_size = None
+
+    def __init__(self) -> None:
+        self.asked: list[ForwardEntry] = []
+        self.computed: list[Computed] | None = []
+
+    def layout(self, pool):
+        return SlotLayout(torch.float64, (pool.num_pages,))
+
+    def launch(self, batch):
+        self.asked = batch.entries
+
+    def collect(self, launch):
+        return self.computed
+
+
+class Comparison:
+    """Request 1 has sent PROMPT; `noted` is what was told of the passes that ran."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[object, ...]] = []
+        self.steady = Told()
+        self.forward = ComparedForward(self.steady, WITHOUT_CACHE, self.noted.append)
+        self.forward.submitted(1, PROMPT)
+
+    def run(
+        self, entry: ForwardEntry, logits: torch.Tensor | None, token: int | None, *, launch: int = 1
+    ) -> list[Computed] | None:
+        """One pass over one entry that begins on page 3 of a pool."""
+        pool = PoolPages("full", None, torch.zeros(4, 4), torch.tensor([3, 2]), [PageSpan(0, 0, 2)])
+        self.steady.computed = [
+            Computed(() if token is None else (token,), None if logits is None else LogitsSpan(entry.start, logits))
+        ]
+        self.forward.launch(ForwardBatch(launch, 4, [entry], [pool]))
+        return self.forward.collect(launch)
+
+    @property
+    def compared(self) -> list[Compared]:
+        return [one for one in self.noted if isinstance(one, Compared)]
+
+
+WHOLE = ForwardEntry(1, 0, PROMPT, 0, 5, num_samples=1)
+REST = ForwardEntry(1, 0, PROMPT[2:], 2, 5, num_samples=1)
+
+
+def spoiled(position: int, by: float) -> torch.Tensor:
+    logits = LOGITS.clone()
+    logits[position, 7] += by
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("entry", "logits", "token", "told"),
+    [
+        pytest.param(WHOLE, LOGITS, LIKELIEST, (0, 0.0, LIKELIEST), id="all-of-it"),
+        pytest.param(REST, LOGITS[2:], LIKELIEST, (2, 0.0, LIKELIEST), id="behind-what-was-cached"),
+        pytest.param(WHOLE._replace(num_samples=0), LOGITS, None, (0, 0.0, None), id="a-chunk"),
+        pytest.param(WHOLE, spoiled(3, 0.5), LIKELIEST, (3, 0.5, LIKELIEST), id="one-position-off"),
+        pytest.param(WHOLE, LOGITS, 9, (0, 0.0, LIKELIEST), id="another-token"),
+    ],
+)
+def test_the_farthest_position_and_the_likeliest_token_are_told(entry, logits, token, told):
+    comparison = Comparison()
+
+    comparison.run(entry, logits, token)
+
+    position, difference, likeliest = told
+    [one] = comparison.compared
+    assert one.difference == pytest.approx(difference)
+    assert one == Compared(1, 1, entry.start, 5, position, one.difference, TOLERANCE, token, likeliest)
+
+
+def test_the_first_position_that_is_wrong_is_told_and_not_the_worst():
+    comparison = Comparison()
+
+    comparison.run(WHOLE, spoiled(1, 0.1) + spoiled(4, 9.0) - LOGITS, LIKELIEST)
+
+    assert comparison.compared[0].position == 1
+    assert comparison.compared[0].difference == pytest.approx(0.1)
+
+
+def test_what_is_not_a_number_is_farther_off_than_anything():
+    comparison = Comparison()
+
+    comparison.run(WHOLE, spoiled(2, NAN), LIKELIEST)
+
+    [one] = comparison.compared
+    assert (one.position, str(one.difference)) == (2, "nan")
+
+
+def test_a_token_that_was_sampled_belongs_to_the_sequence_from_then_on():
+    comparison = Comparison()
+    comparison.run(WHOLE, LOGITS, LIKELIEST)
+
+    comparison.run(ForwardEntry(1, 0, [], 5, 6, num_samples=1, follows=1), LOGITS[:1], 0)
+
+    expected = WITHOUT_CACHE.logits([*PROMPT, LIKELIEST], 5)
+    assert comparison.compared[1].difference == pytest.approx(float((expected - LOGITS[:1]).abs().max()))
+
+
+def test_a_position_whose_token_nobody_sent_or_sampled_is_wrong_whatever_is_computed():
+    comparison = Comparison()
+
+    comparison.run(ForwardEntry(1, 0, [8, 8], 4, 6, num_samples=1), LOGITS[3:], 0)
+
+    assert comparison.compared == [Compared(1, 1, 4, 6, 5, math.inf, TOLERANCE, 0, None)]
+
+
+def test_who_has_ended_is_compared_with_nothing():
+    comparison = Comparison()
+    comparison.forward.ended(1)
+
+    comparison.run(WHOLE, LOGITS, LIKELIEST)
+
+    assert comparison.compared == []
+
+
+def test_what_is_written_is_told_as_the_stand_in_tells_it():
+    comparison = Comparison()
+
+    comparison.run(WHOLE, LOGITS, LIKELIEST)
+
+    assert [one for one in comparison.noted if isinstance(one, Written)] == [Written(1, 1, "full", 0, 5, (3, 2))]
+
+
+def test_of_one_pass_in_three_a_request_is_asked_for_its_token_alone():
+    """So that a pass that computes few logits runs too."""
+    asked = []
+    for launch in range(1, 7):
+        comparison = Comparison()
+        comparison.run(WHOLE, None, LIKELIEST, launch=launch)
+        asked.append(comparison.steady.asked[0].sampling.return_logits)
+
+    assert asked == [True, False, True, True, False, True]
+    assert comparison.compared == [Compared(6, 1, 0, 5, 0, None, TOLERANCE, LIKELIEST, LIKELIEST)]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_logits_are_handed_on_to_who_asked_for_them(is_asked):
+    comparison = Comparison()
+
+    computed = comparison.run(WHOLE._replace(sampling=SamplingParams(return_logits=is_asked)), LOGITS, LIKELIEST)
+
+    assert comparison.steady.asked[0].sampling.return_logits
+    assert [one.logits is not None for one in computed or ()] == [is_asked]
+
+
+def test_the_model_reads_tokens_modulo_its_vocabulary():
+    comparison = Comparison()
+
+    comparison.run(WHOLE._replace(tokens=[token + 2 * VOCABULARY for token in PROMPT]), LOGITS, LIKELIEST)
+
+    assert comparison.steady.asked[0].tokens == PROMPT
+
+
+def test_a_pass_that_is_late_is_late():
+    comparison = Comparison()
+    comparison.steady.computed = None
+
+    assert comparison.forward.collect(1) is None
+
+
+def test_slots_are_laid_out_as_the_model_wants_them():
+    assert Comparison().forward.layout(PoolSpec("full", 4, None)) == SlotLayout(torch.float64, (4,))

@@ -1,0 +1,157 @@
+"""What the machines draw: each configuration can be built, and trouble is made only with the faults of the run."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_under_test.config import HOST_POLICIES, EngineConfig
+from fakes.catalog import FAULTS
+from harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
+from harness.core.recipes import expand
+from harness.core.registry import build_driver
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+from harness.engines.own.draws import configurations, fault_sets, on_host, troubles
+from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.scenes import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
+
+SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
+steady = settings(derandomize=True, database=None, deadline=None)
+
+
+@steady
+@given(config=configurations())
+def test_every_configuration_that_is_drawn_can_be_built(config):
+    assert EngineConfig.from_mapping(config.to_mapping()) == config
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from(LOADS))
+def test_every_configuration_can_bear_every_load(config, load):
+    loaded = load.on(config)
+
+    assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
+    assert loaded.to_mapping().items() >= load.settings.items()
+
+
+@steady
+@given(config=configurations(sharing=(True,)), ratio=st.sampled_from((0.5, 2)))
+def test_every_configuration_that_shares_can_have_a_host(config, ratio):
+    """A pool for each on the device, no smaller than was asked for."""
+    hosted = on_host(config, ratio)
+
+    assert [pool.name for pool in hosted.host_pools] == [f"host {pool.name}" for pool in config.pools]
+    assert all(
+        there.num_pages >= here.num_pages * ratio for here, there in zip(config.pools, hosted.host_pools, strict=True)
+    )
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from([load for load in LOADS if load.needs_host]))
+def test_a_load_that_needs_a_host_has_one(config, load):
+    assert load.on(config).host_pools
+
+
+@steady
+@given(faults=fault_sets(), data=st.data())
+def test_trouble_is_made_only_with_the_faults_of_the_run(faults, data):
+    ops = data.draw(troubles(faults))
+
+    assert set(faults) <= set(FAULTS)
+    assert {op.fault for op in ops if isinstance(op, Inject)} <= set(faults)
+    assert ops[-1] == Step() or bool(faults)
+
+
+@steady
+@given(ops=troubles(tuple(FAULTS)))
+def test_what_is_healed_was_armed_just_before(ops):
+    """So that healing finds something to do."""
+    kinds = [type(op) for op in ops]
+
+    assert kinds in ([Inject], [Inject, Step, Heal])
+
+
+@steady
+@given(ops=pauses())
+def test_a_pause_ends_by_itself_or_lasts(ops):
+    kinds = [type(op) for op in ops if not isinstance(op, Step)]
+
+    assert kinds in ([Pause], [Pause, Resume])
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(crowds))
+def test_a_crowd_arrives_at_once(ops):
+    *crowd, step = ops
+
+    assert {type(op) for op in crowd} == {Submit}
+    assert len(crowd) > 1
+    assert isinstance(step, Step)
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(contests))
+def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
+    *many, _, late, last = ops
+
+    assert max(op.priority for op in many) <= late.priority
+    assert last == Step()
+
+
+# --- what ops that belong together are for
+
+
+@pytest.mark.parametrize("policy", HOST_POLICIES)
+def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
+    config = on_host(replace(SMALL, host_policy=policy), 2)
+    found: list[bool] = []
+
+    @steady
+    @given(data=st.data())
+    def drive_out(data):
+        port = SwardenEngine(config)
+        system = EngineSystem(port)
+        gone, ops = data.draw(driven_out(data.draw(submissions(LOADS[0])), config))
+        for op in ops:
+            for _ in range(op.count if isinstance(op, Step) else 1):
+                system.do(op)
+        matches = [port._engine.cache.match([*expand(one.recipe), 0], one.namespace) for one in gone]
+        found.extend(match.reach is not None and match.reach.length > match.length for match in matches)
+
+    drive_out()
+
+    assert sum(found) > len(found) / 2
+
+
+def share_that_fails(mutant, load, scene, *, times=1):
+    """Of short runs of a load, so many scenes each, in an engine with a bug."""
+    failed = []
+
+    @steady
+    @given(data=st.data())
+    def play(data):
+        config = load.on(SMALL)
+        driver = build_driver("engine", [config], model="")
+        for _ in range(times):
+            for op in data.draw(scene(config)):
+                driver.apply(op)
+        failed.append(driver.failure is not None)
+
+    with BY_ID[mutant].planted():
+        play()
+
+    return sum(failed) / len(failed)
+
+
+def test_most_rewinds_go_behind_what_the_window_has_left():
+    """Where a session forgets to look, most of them fail."""
+    assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
+
+
+def test_many_who_outlast_another_grow_into_copies_that_are_late():
+    """Where an engine gives up on copies under way, one of four runs fails."""
+    assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4

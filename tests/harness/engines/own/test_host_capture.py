@@ -1,0 +1,138 @@
+"""What a snapshot shows of the host tier: its pools, copies, pins, and what is being copied for whom."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine_under_test.config import EngineConfig
+from harness.core.ops import Heal, Inject, Recipe, Step, Submit
+from harness.core.system import EngineSystem
+from harness.engines.own.adapter import SwardenEngine
+from harness.engines.own.capture import limits_of
+from invariants.view import Holding, Owner
+
+WITHOUT_HOST = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=6, max_running_requests=4)
+CONFIG = replace(WITHOUT_HOST, host_full_pages=32, host_swa_pages=8, load_back_threshold=1)
+SUBMIT = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=1)
+SUBMIT_MORE = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=9)
+SLOW = Inject(fault="host.slow", count=100)
+
+
+def after(*ops, config=CONFIG):
+    """A system to which this was done."""
+    system = EngineSystem(SwardenEngine(config))
+    return done(system, *ops)
+
+
+def done(system, *ops):
+    for op in ops:
+        system.do(op)
+    return system
+
+
+def demoted():
+    """A system in which all that is cached is on the host alone."""
+    system = after(SUBMIT, *[Step()] * 4)
+    cache = system.port._engine.cache
+    cache.evict({pool: cache.evictable(pool) for pool in ("full", "swa")})
+    return system
+
+
+def held_by(snapshot, pool, owner):
+    return [unit for holding in snapshot.pool(pool).holdings if holding.owner == owner for unit in holding.units]
+
+
+def test_without_a_host_there_is_nothing_to_see_of_one():
+    snapshot = after(SUBMIT, Step(), config=WITHOUT_HOST).capture()
+
+    assert (snapshot.transfers, list(snapshot.host_pools)) == (None, [])
+    assert {node.copies for node in snapshot.nodes} == {()}
+
+
+def test_an_empty_host_has_pools_behind_those_of_the_device_and_before_the_rows():
+    snapshot = after().capture()
+
+    assert (snapshot.transfers, list(snapshot.host_pools)) == ((), ["host full", "host swa"])
+    assert [(pool.name, pool.unit, pool.capacity) for pool in snapshot.pools] == [
+        ("full", "page", 32),
+        ("swa", "page", 8),
+        ("host full", "page", 32),
+        ("host swa", "page", 8),
+        ("rows", "row", 4),
+    ]
+
+
+def test_a_backup_under_way_owns_what_it_writes_and_has_locked_what_it_reads():
+    snapshot = after(SUBMIT, SLOW, *[Step()] * 3).capture()
+    [view] = snapshot.transfers
+    receipt = snapshot.receipt_by_id[view.receipt]
+    node = snapshot.node_by_id[receipt.node]
+
+    assert (view.to_host, receipt.holder, node.copies) == (True, Owner("backup", view.id), ([], []))
+    for component, pool in enumerate(("full", "swa")):
+        assert set(node.units[component]) <= set(view.here[component])
+        assert held_by(snapshot, f"host {pool}", receipt.holder) == view.there[component]
+
+
+def test_what_was_backed_up_is_the_copy_of_its_node():
+    system = after(SUBMIT, SLOW, *[Step()] * 3)
+    [view] = system.capture().transfers
+
+    snapshot = done(system, Heal(), Step()).capture()
+
+    assert snapshot.transfers == ()
+    for component, pool in enumerate(("host full", "host swa")):
+        copies = [(Owner("tree", node.id), node.copies[component]) for node in snapshot.nodes]
+        assert snapshot.pool(pool).holdings == [Holding(owner, pages, cached=True) for owner, pages in copies if pages]
+        assert [page for _, pages in copies for page in pages] == view.there[component]
+
+
+def test_what_is_on_the_host_alone_is_nowhere_on_the_device():
+    snapshot = demoted().capture()
+
+    assert {(tuple(node.live), any(map(any, node.units)), bool(node.copies[0])) for node in snapshot.nodes} == {
+        ((False, False), False, True)
+    }
+
+
+def test_a_load_under_way_owns_what_it_writes_and_has_pinned_what_it_reads():
+    snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
+    [view] = snapshot.transfers
+    owner = Owner("load", view.id)
+
+    assert not view.to_host
+    assert snapshot.receipt_by_id[view.receipt].holder == owner
+    for component, pool in enumerate(("full", "swa")):
+        pinned = [page for node in snapshot.nodes if node.pins[component] for page in node.copies[component]]
+        assert held_by(snapshot, pool, owner) == view.here[component]
+        assert sorted(pinned) == sorted(view.there[component])
+
+
+def test_who_waits_for_a_load_is_loading_and_says_for_which():
+    snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
+
+    assert [(request.place, request.awaits) for request in snapshot.requests] == [
+        ("loading", view.id) for view in snapshot.transfers
+    ]
+
+
+def test_who_has_what_it_waited_for_awaits_nothing():
+    snapshot = done(demoted(), SUBMIT_MORE, SLOW, Step(), Heal(), Step()).capture()
+
+    assert [(request.place, request.awaits) for request in snapshot.requests] == [("running", 0)]
+    assert [view for view in snapshot.transfers if not view.to_host] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "least_load_len", "writes_back"),
+    [
+        pytest.param(replace(WITHOUT_HOST, host_policy="write_back"), None, False, id="no-host"),
+        pytest.param(CONFIG, 1, False, id="write-through"),
+        pytest.param(replace(CONFIG, host_policy="write_through_selective"), 1, False, id="write-through-selective"),
+        pytest.param(replace(CONFIG, host_policy="write_back", load_back_threshold=9), 9, True, id="write-back"),
+    ],
+)
+def test_the_limits_say_what_is_loaded_and_when_copies_are_made(config, least_load_len, writes_back):
+    limits = limits_of(config)
+
+    assert (limits.least_load_len, limits.writes_back) == (least_load_len, writes_back)

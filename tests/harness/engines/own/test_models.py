@@ -1,0 +1,131 @@
+"""Tiny models behind the port: what they compute with pages is what they compute without any."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.model.decoder import dense_logits
+from engine_under_test.strict import LEVELS, VARIABLE
+from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
+from harness.core.registry import build_driver
+from harness.engines.own.models import MODELS, VOCABULARY, tiny_model
+from invariants.events import Compared, Read, Written
+
+BOTH = EngineConfig(
+    page_size=2, full_pages=40, swa_pages=14, sliding_window=5, max_running_requests=3, chunk_len=7, overlap=True
+)
+FULL = EngineConfig(page_size=4, full_pages=24, chunk_len=7, mixed_batches=True)
+SWA = EngineConfig(page_size=2, full_pages=0, swa_pages=14, sliding_window=8, chunk_len=7)
+LONG = Submit(recipe=Recipe(path=(0, 1, 2), stretch=7), max_new_tokens=12)
+OPS = (
+    LONG,
+    Submit(recipe=Recipe(path=(0, 1), stretch=7, cut=3), max_new_tokens=9),
+    Step(count=6),
+    Inject(fault="forward.fails", skip=1, count=1),
+    LONG,
+    Step(count=4),
+    Abort(request=1),
+    Submit(recipe=Recipe(path=(1,), continues=0), max_new_tokens=6),
+    Drain(),
+)
+
+
+def driven(model, config, *ops):
+    """A driver that did these ops, and all that was told."""
+    told: list[NamedTuple] = []
+    driver = build_driver("engine", [config], model=model, tell=lambda change: told.extend(change.events))
+    for op in ops:
+        driver.apply(op)
+    return driver, told
+
+
+@pytest.mark.parametrize(
+    "config", [pytest.param(BOTH, id="both"), pytest.param(FULL, id="full"), pytest.param(SWA, id="swa")]
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_healthy_engine_computes_what_the_model_computes_without_a_cache(model, config):
+    """Over chunks, a failed pass, shared prefixes and an abort."""
+    driver, told = driven(model, config, *OPS)
+
+    compared = [event for event in told if isinstance(event, Compared)]
+    assert driver.failure is None
+    assert len(compared) > 20
+    assert max(event.difference for event in compared if event.difference is not None) < 1e-12
+
+
+def test_what_a_pass_writes_is_told_and_what_it_reads_cannot_be():
+    _, told = driven("tiny-gemma3", BOTH, LONG, Step(count=2))
+
+    written = [event[:5] for event in told if isinstance(event, Written)]
+    assert written == [(1, 1, "full", 0, 6), (1, 1, "swa", 0, 6)]
+    assert not any(isinstance(event, Read) for event in told)
+
+
+def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
+    driver, _ = driven("tiny-gemma3", BOTH, LONG, Drain())
+
+    tally = driver.counts.tally
+    for name in ("every_slot_read_holds_its_prefix", "reads_cover_the_window", "outputs_equal_the_reference"):
+        assert (tally[name].evaluated, tally[name].not_applicable > 0) == (0, True)
+    for name in ("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"):
+        assert (tally[name].evaluated > 0, tally[name].not_applicable) == (True, 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_strict_memory_check_has_nothing_to_say_of_it(monkeypatch: pytest.MonkeyPatch, level):
+    monkeypatch.setenv(VARIABLE, level)
+
+    driver, _ = driven("tiny-gemma3", BOTH, *OPS)
+
+    assert driver.failure is None
+
+
+def test_two_runs_are_the_same_run():
+    first, second = (driven("tiny-gpt-oss", BOTH, *OPS)[0].digests for _ in range(2))
+
+    assert len(first) == len(OPS)
+    assert first == second
+
+
+def test_a_model_is_made_once_and_again_for_another_window():
+    again = tiny_model("tiny-olmo3", BOTH)
+
+    assert tiny_model("tiny-olmo3", BOTH) is again
+    assert tiny_model("tiny-olmo3", SWA) is not again
+
+
+@pytest.mark.parametrize(
+    ("config", "slides"),
+    [
+        pytest.param(BOTH, [True, False, True], id="both"),
+        pytest.param(FULL, [False] * 3, id="full"),
+        pytest.param(SWA, [True] * 3, id="swa"),
+    ],
+)
+def test_the_layers_of_a_model_are_those_that_the_pools_have_pages_for(config, slides):
+    spec = tiny_model("tiny-mistral", config).decoder.spec
+
+    assert ([layer.is_sliding for layer in spec.layers], spec.sliding_window) == (slides, config.sliding_window)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_computed_side_by_side_without_a_cache_is_what_the_decoder_computes_alone(model):
+    """Two implementations of attention, which share no line."""
+    decoder, without_cache = tiny_model(model, BOTH)
+    sequences = [[(5 * place + 7 * which) % VOCABULARY for place in range(9 + 8 * which)] for which in range(3)]
+
+    without_cache.remember(sequences)
+
+    with torch.inference_mode():
+        for tokens in sequences:
+            alone = dense_logits(decoder, torch.tensor(tokens))
+            assert (without_cache.logits(tokens, 2) - alone[2:]).abs().max() < 1e-12
+
+
+def test_a_prompt_of_any_token_can_be_computed():
+    """The model reads them modulo its vocabulary."""
+    driver, _ = driven("tiny-qwen3", FULL, Submit(tokens=(2**63 - 1, 0, 10**12), max_new_tokens=3), Drain())
+
+    assert driver.failure is None

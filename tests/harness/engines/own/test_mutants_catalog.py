@@ -1,0 +1,55 @@
+"""The catalogue of bugs: who stands in it, and whether all that it says is so."""
+
+from operator import attrgetter
+
+import pytest
+
+from harness.engines.own.mutants.catalog import CATALOG, ROWS
+from harness.mutants.from_file import check_mutant
+from harness.mutants.unplanted import Excluded, Waiting
+from tests.invariants.test_invariants import CASES
+
+# The bugs of the field, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.
+FIELD = """
+    B1 B3 B4 B7 B8 B10 B11 B13
+    B14 B16 B18 B20 B21 B23 B24 B26 B27 B29
+    B30 B31 B32 B34 B35 B36 B37 B38 B39 B42 B43 B45 B46 B48 B49
+    B51 B53 B54 B55 B57 B58
+    B61 B62 B63 B64 B65 B67 B69 B71
+    B72 B73 B75 B77 B78 B80
+    B82 B83 B84 B85 B86 B87 B88 B89
+"""
+CAPABILITIES = {"host tier", "sessions", "speculation", "disaggregation", "recurrent state"}
+WAITING = [row for row in ROWS if isinstance(row, Waiting)]
+EXCLUDED = [row for row in ROWS if isinstance(row, Excluded)]
+
+
+def test_every_bug_of_the_field_is_in_the_catalogue():
+    """In the order of its number; our own come behind."""
+    of_the_field = [row.id for row in ROWS if row.id.startswith("B")]
+
+    assert of_the_field == sorted(FIELD.split(), key=lambda name: int(name[1:]))
+
+
+@pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
+def test_a_mutant_fits_the_code_and_names_laws_that_exist(mutant):
+    check_mutant(mutant)
+
+
+@pytest.mark.parametrize("row", WAITING, ids=attrgetter("id"))
+def test_who_waits_names_what_for(row):
+    assert row.capability in CAPABILITIES
+
+
+@pytest.mark.parametrize("row", EXCLUDED, ids=attrgetter("id"))
+def test_what_is_excluded_has_a_doctored_case_that_is_caught(row):
+    """An engine of another build can have it."""
+    shown = [case for case in CASES if (case.invariant.name, case.name) == (row.invariant, row.case)]
+
+    assert [bool(case.evidence) for case in shown] == [True]
+
+
+def test_no_source_is_told_twice():
+    sources = [row.source for row in ROWS]
+
+    assert len(sources) == len(set(sources))

@@ -1,0 +1,214 @@
+"""Probes: each is seen where its rare state was, and not elsewhere."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.engines.own.probes import ENGINE_PROBES, Watch
+from invariants.base import Transition
+from invariants.events import (
+    Admitted,
+    Completed,
+    CopyDropped,
+    Discarded,
+    Evicted,
+    Failed,
+    Finished,
+    Fired,
+    Freed,
+    Late,
+    Launched,
+    LoadPlanned,
+    Matched,
+    Parked,
+    Paused,
+    Preempted,
+    RanOut,
+    Recovered,
+    Refused,
+    Rejected,
+    Retracted,
+    Slid,
+    Split,
+    Taken,
+    TransferBegan,
+    TransferEnded,
+)
+from invariants.view import RequestView
+from tests.invariants.builders import AFTER, PROMPT, R1, idle
+from tests.invariants.host_builders import COPYING
+
+ADMITTED = Admitted(1, 0, 4, (("full", 1),), (("full", 1),))
+CHUNKED = replace(AFTER, requests=(RequestView(1, "chunked", 0, 18, 0, 9),))
+WIDE_PAGE = replace(AFTER, limits=AFTER.limits._replace(page_size=8))
+BACKUP, LOAD = (view.id for view in COPYING.transfers or ())
+WITH_A_TOMBSTONE = Matched(2, 0, PROMPT[:12], 0, ())
+PREFILL = Admitted(2, 0, 4, (), ())
+NEXT_CHUNK = Admitted(2, 4, 5, (), ())
+FIRST_PASS = idle(PREFILL, Launched(7, ((2, 0, 4),)))
+WITH_ROOM = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=25),))
+WITH_ROOM_ON_ITS_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=24),))
+
+SPLIT_PROBES = {"node_split_under_lock", "node_split_while_it_is_copied"}
+
+
+def copying(*events):
+    """What happens while a backup and a load are under way, for which r2 waits."""
+    return Transition(COPYING, events, COPYING)
+
+
+def seen(*changes):
+    """What one run has seen after these transitions."""
+    watch = Watch()
+    for change in changes:
+        watch.look(change)
+    return watch.seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "probes"),
+    [
+        pytest.param([idle()], set(), id="nothing"),
+        pytest.param([idle(Parked(1, 8))], {"chunk_parked"}, id="parked"),
+        pytest.param([idle(ADMITTED)], set(), id="admitted without having been parked"),
+        pytest.param(
+            [idle(Parked(1, 8)), idle(ADMITTED)], {"chunk_parked", "parked_chunk_progressed"}, id="parked and on"
+        ),
+        pytest.param([idle(Retracted(1, 2, ()))], {"retracted"}, id="retracted"),
+        pytest.param(
+            [idle(Retracted(2, 2, ()), before=CHUNKED)],
+            {"retracted", "retracted_with_an_unfinished_chunk"},
+            id="retracted beside a chunk",
+        ),
+        pytest.param([idle(Recovered(1, "swa", False))], {"tombstone_recovered"}, id="recovered"),
+        pytest.param(
+            [idle(Recovered(1, "swa", True))], {"tombstone_recovered_over_a_locked_node"}, id="recovered under a lock"
+        ),
+        pytest.param([idle(WITH_A_TOMBSTONE)], {"match_cut_short_by_a_tombstone"}, id="match cut short"),
+        pytest.param([idle(WITH_A_TOMBSTONE._replace(length=8))], set(), id="whole match"),
+        pytest.param([idle(Evicted((), (), ()))], set(), id="evicted"),
+        pytest.param(
+            [idle(Evicted((), (), ()), before=CHUNKED)], {"evicted_inside_a_running_prefill"}, id="evicted in a prefill"
+        ),
+        pytest.param([idle(Split(2, 9, 4))], {"node_split_under_lock"}, id="split under a lock"),
+        pytest.param([idle(Split(3, 9, 4))], set(), id="split without one"),
+        pytest.param([idle(Slid(1, 0, 4))], {"slid_with_window_above_page"}, id="slid"),
+        pytest.param([idle(Slid(1, 0, 8), before=WIDE_PAGE)], {"slid_with_page_at_least_window"}, id="slid, wide"),
+        pytest.param([idle(Finished(2, "abort"))], {"abort_while_waiting"}, id="abort"),
+        pytest.param([copying(Finished(2, "abort"))], {"abort_while_loading"}, id="abort while it loads"),
+        pytest.param(
+            [idle(Retracted(1, 2, ())), copying(LoadPlanned(1, 8, 9, (("full", 2),), ()))],
+            {"retracted", "put_back_and_loaded_again"},
+            id="put back and loaded",
+        ),
+        pytest.param([copying(CopyDropped(9, ("full",)))], {"copy_dropped_while_something_loads"}, id="dropped"),
+        pytest.param([copying(LoadPlanned(1, 8, LOAD, (("full", 0),), ()))], {"load_under_way_joined"}, id="joined"),
+        pytest.param([copying(TransferEnded(LOAD, "torn"))], {"load_failed"}, id="load failed"),
+        pytest.param([copying(TransferEnded(BACKUP, "torn"))], {"backup_failed"}, id="backup failed"),
+        pytest.param([copying(TransferEnded(BACKUP, None))], set(), id="backup ended well"),
+        pytest.param([copying(Split(2, 19, 4))], SPLIT_PROBES, id="split while it is copied"),
+        pytest.param(
+            [idle(TransferBegan(3, False, (("swa", (7,), (1,)),)))], {"window_alone_loaded"}, id="a window alone"
+        ),
+        pytest.param([idle(TransferBegan(3, False, (("full", (9,), (1,)),)))], set(), id="a whole prefix"),
+        pytest.param([idle(Finished(1, "timeout"))], {"timeout_while_running"}, id="timeout"),
+        pytest.param([idle(Finished(1, "stop"))], set(), id="finished"),
+        pytest.param([idle(Finished(1, "out of memory: no page"))], {"ended_out_of_memory"}, id="out of memory"),
+        pytest.param([idle(Rejected(3, 99, 1, "too long"))], {"rejected_at_arrival"}, id="rejected"),
+        pytest.param(
+            [idle(Freed("full", (9,), R1, "slid", 0)), idle(), idle(Taken("full", (9,), R1))],
+            {"unit_taken_again_soon"},
+            id="taken again two steps later",
+        ),
+        pytest.param(
+            [idle(Freed("full", (9,), R1, "slid", 0)), idle(), idle(), idle(Taken("full", (9,), R1))],
+            set(),
+            id="taken again three steps later",
+        ),
+    ],
+)
+def test_a_probe_is_seen_where_its_state_was(changes, probes):
+    """Exactly these, and nothing else."""
+    assert seen(*changes) == probes
+
+
+@pytest.mark.parametrize(
+    ("changes", "probes"),
+    [
+        pytest.param([idle(Preempted(1, 2, 2))], {"preempted"}, id="preempted"),
+        pytest.param([idle(Launched(7, ((1, 20, 21),)))], set(), id="a decode"),
+        pytest.param([FIRST_PASS], set(), id="a prefill"),
+        pytest.param([idle(PREFILL, Launched(7, ((2, 0, 4), (1, 20, 21))))], {"mixed_batch"}, id="both in one pass"),
+        pytest.param([FIRST_PASS, idle(NEXT_CHUNK, Launched(8, ((2, 4, 5),)))], {"overlapped_chunks"}, id="two chunks"),
+        pytest.param(
+            [FIRST_PASS, idle(Completed(7), NEXT_CHUNK, Launched(8, ((2, 4, 5),)))], set(), id="one after the other"
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(PREFILL, Launched(8, ((2, 0, 4),)))],
+            {"computed_anew_beside_its_stale_pass"},
+            id="the same chunk twice",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(RanOut(2, "full", 1, 0))], {"ran_out_with_a_pass_in_flight"}, id="ran out in flight"
+        ),
+        pytest.param([FIRST_PASS, idle(RanOut(1, "full", 1, 0))], set(), id="another ran out"),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "abort"))],
+            {"abort_while_waiting", "aborted_with_a_pass_in_flight"},
+            id="abort in flight",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Completed(7), Finished(2, "abort"))], {"abort_while_waiting"}, id="abort after the pass"
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "stop")), idle(Discarded(7, 2))],
+            {"scheduled_once_more_after_the_end"},
+            id="stopped, and computed once more",
+        ),
+        pytest.param(
+            [FIRST_PASS, idle(Finished(2, "timeout")), idle(Discarded(7, 2))],
+            {"timeout_while_waiting"},
+            id="timed out, and computed once more",
+        ),
+        pytest.param(
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM)], {"lookahead_reached_a_further_page"}, id="lookahead"
+        ),
+        pytest.param(
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM_ON_ITS_PAGE)], set(), id="lookahead on the same page"
+        ),
+        pytest.param([idle(Paused())], set(), id="paused"),
+        pytest.param([FIRST_PASS, idle(Paused())], {"paused_with_a_pass_in_flight"}, id="paused in flight"),
+        pytest.param(
+            [idle(Parked(1, 8)), idle(Paused(), before=CHUNKED)],
+            {"chunk_parked", "paused_with_a_parked_chunk"},
+            id="paused while parked",
+        ),
+        pytest.param([idle(Paused(), before=CHUNKED)], set(), id="paused with a chunk that was not parked"),
+        pytest.param([idle(Late(7))], {"a_pass_was_late"}, id="late"),
+        pytest.param([FIRST_PASS, idle(Failed(7, "gone"))], {"a_pass_failed"}, id="failed"),
+        pytest.param(
+            [FIRST_PASS, idle(Launched(8, ((1, 20, 21),)), Failed(7, "gone"))],
+            {"a_pass_failed", "a_pass_failed_with_another_behind_it"},
+            id="failed before another",
+        ),
+        pytest.param([idle(Finished(1, "forward failed 3 times: x"))], {"request_ended_by_failures"}, id="given up"),
+        pytest.param([idle(Refused("swa", R1, 1, 5))], {"second_pool_refused"}, id="second pool"),
+        pytest.param([idle(Refused("full", R1, 1, 5))], set(), id="first pool"),
+        pytest.param([idle(Refused("swa", R1, 1, 0))], set(), id="second pool for want of pages"),
+    ],
+)
+def test_a_probe_of_passes_and_faults_is_seen_where_its_state_was(changes, probes):
+    """Exactly these, and nothing else."""
+    assert seen(*changes) == probes
+
+
+def test_faults_are_counted_by_name():
+    watch = Watch()
+
+    watch.look(idle(Fired("pool.refuses"), Fired("client.gone"), Fired("pool.refuses")))
+
+    assert dict(watch.fired) == {"pool.refuses": 2, "client.gone": 1}
+
+
+def test_every_probe_with_a_floor_says_what_it_is_in_words_of_its_own():
+    assert len(set(ENGINE_PROBES.values())) == len(ENGINE_PROBES)

@@ -1,0 +1,75 @@
+"""Probes of conversations and of guesses: each is seen where its rare state was, and not elsewhere."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.engines.own.talk_probes import TalkWatch
+from invariants.base import Transition
+from invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
+from invariants.reference import Reference
+from invariants.view import SessionView
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, idle, reference
+from tests.invariants.cases.sessions import IDLE, KEPT, RUNNING, WAITING, talking
+
+PROMPT = tuple(range(10, 18))
+TURN = SessionView(4, 0, 2, 8, False)
+
+
+def seen(*changes: Transition) -> set[str]:
+    watch = TalkWatch()
+    return {probe for change in changes for probe in watch.look(change)}
+
+
+def landing(*events, outputs: int, most: int) -> Transition:
+    """r1 has ended with 22 tokens, of which its client had all but `outputs` before; it asked for `most`."""
+    request = (BEFORE.requests or ())[0]._replace(num_outputs=4 - outputs, max_new_tokens=most)
+    before = replace(BEFORE, requests=(request,))
+    return replace(HEALTHY, before=before, events=events, after=replace(AFTER, requests=()), reference=reference(22))
+
+
+def rewinding(*, to: int, frontier: int, cause: str = "a turn goes another way") -> tuple[Transition, Transition]:
+    """Session 4 keeps the eight tokens of r1; then r2 has its turn, and `to` tokens of them in its prompt."""
+    known = Reference()
+    known.submitted(1, namespace=0, prompt=PROMPT)
+    known.submitted(2, namespace=0, prompt=(*PROMPT[:to], 90, 91))
+    kept = replace(idle(Kept(4, 1, 8)), reference=known)
+    idle_session = replace(AFTER, records=(KEPT._replace(frontier=frontier),), sessions=(TURN,))
+    return kept, replace(kept, before=idle_session, events=[GivenUp(4, cause)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "probes"),
+    [
+        pytest.param([talking()], set(), id="nothing"),
+        pytest.param([talking(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}, id="closing"),
+        pytest.param([talking(Retracted(1, 3, ()))], {"turn_retracted"}, id="a turn gives way"),
+        pytest.param([talking(Retracted(2, 3, ()))], set(), id="another one does"),
+        pytest.param([talking(Finished(1, "abort"))], {"first_turn_aborted"}, id="the first turn"),
+        pytest.param([talking(Finished(1, "stop"))], set(), id="the first turn has ended"),
+        pytest.param([talking(Kept(3, 9, 4)), talking(Finished(1, "abort"))], set(), id="the second turn"),
+        pytest.param([talking(Finished(2, "abort"))], set(), id="of no session"),
+        pytest.param([landing(Verified(7, 1, 0, (5, 6)), outputs=1, most=9)], {"drafts_rejected"}, id="rejected"),
+        pytest.param([landing(Verified(7, 1, 1, (5, 6)), outputs=2, most=4)], set(), id="just enough"),
+        pytest.param(
+            [landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=4)], {"overshot_the_length"}, id="one too many"
+        ),
+        pytest.param([landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=9)], {"overshot_a_stop"}, id="behind a stop"),
+        pytest.param(
+            [landing(Slid(1, 4, 8), Verified(7, 1, 1, (5, 6)), outputs=1, most=9)],
+            {"overshot_a_stop", "overshot_while_the_window_slid"},
+            id="while the window slides",
+        ),
+        pytest.param(rewinding(to=4, frontier=8), {"rewound_below_the_frontier"}, id="below the frontier"),
+        pytest.param(
+            rewinding(to=3, frontier=4),
+            {"rewound_below_the_frontier", "rewound_into_an_evicted_page"},
+            id="inside a page",
+        ),
+        pytest.param(rewinding(to=4, frontier=4), set(), id="to the frontier"),
+        pytest.param(rewinding(to=3, frontier=4, cause="closed"), set(), id="closed"),
+    ],
+)
+def test_a_probe_is_seen_where_its_state_was(changes, probes):
+    assert (RUNNING.session, WAITING.session) == (3, 0)
+    assert seen(*changes) == probes

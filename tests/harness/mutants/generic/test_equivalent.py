@@ -1,0 +1,33 @@
+"""What is called equivalent is known again, and still stands in the code."""
+
+import pytest
+
+from harness.core.sources import ROOT
+from harness.mutants.generic.equivalent import EQUIVALENTS, Equivalent, why_equivalent
+from harness.mutants.generic.mutation import Mutation
+
+
+def mutation_of(one: Equivalent, line: int) -> Mutation:
+    path, place = one.place.split(" ", 1)
+    diff = "\n".join(f"{text[0]}        {text[2:]}" for text in one.changed)
+    return Mutation(path, place, "core/AddNot", line, diff, "")
+
+
+@pytest.mark.parametrize("one", EQUIVALENTS, ids=lambda one: one.place)
+def test_an_equivalent_is_known_wherever_its_lines_stand(one):
+    """By its place and by what went and came."""
+    assert why_equivalent(mutation_of(one, 7)) == why_equivalent(mutation_of(one, 90)) == one.why
+
+
+@pytest.mark.parametrize("one", EQUIVALENTS, ids=lambda one: one.place)
+def test_the_healthy_lines_stand_in_the_code(one):
+    """What is not there any more is no equivalent of anything."""
+    lines = {line.strip() for line in (ROOT / one.place.split(" ")[0]).read_text().splitlines()}
+
+    assert {text[2:] for text in one.changed if text.startswith("- ")} <= lines
+
+
+def test_another_change_in_the_same_place_is_not_equivalent():
+    other = Mutation("engine_under_test/cache/locks.py", "LockReceipt", "core/AddNot", 7, "-a\n+b", "")
+
+    assert why_equivalent(other) is None

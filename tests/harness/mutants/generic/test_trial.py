@@ -1,0 +1,58 @@
+"""A planted mutation is met in a process of its own, and nowhere else."""
+
+from pathlib import Path
+
+import pytest
+
+from engine_under_test.cache.window import kept_len
+from harness.core.sources import ROOT
+from harness.mutants.generic.corpus import record
+from harness.mutants.generic.mutation import Mutation
+from harness.mutants.generic.trial import STUCK, trials
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+WINDOW = "engine_under_test/cache/window.py"
+KEPT = "return align_up(max(lookback(window), page_size), page_size)"
+LEDGER = "engine_under_test/pools/ledger.py"
+TAKEN = "units = [take_one() for _ in range(count)]"
+
+
+def mutation(path, healthy, broken):
+    source = (ROOT / path).read_text()
+    assert source.count(healthy) == 1
+    return Mutation(path, "somewhere", "by hand", 1, f"-{healthy}\n+{broken}", source.replace(healthy, broken))
+
+
+@pytest.fixture(scope="module")
+def logs() -> dict[str, list[bytes]]:
+    return record(runs=2, seed=1).logs
+
+
+@pytest.mark.parametrize(
+    ("path", "healthy", "broken", "killed_by"),
+    [
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "each_unit_has_one_owner", id="spoken of by an invariant"),
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
+        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="no import"),
+        pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="nothing that matters"),
+    ],
+)
+def test_a_trial_says_what_killed_it(logs, path, healthy, broken, killed_by):
+    """By the harness's own fingerprints, which name what spoke first."""
+    seconds = 3.0 if killed_by == STUCK else 120.0
+
+    [trial] = trials([mutation(path, healthy, broken)], logs, seconds=seconds, workers=1)
+
+    assert (trial.killed_by or "").startswith(killed_by or "")
+    assert bool(trial.killed_by) == bool(killed_by)
+
+
+def test_the_process_that_holds_trials_stays_healthy(logs):
+    """Neither its modules nor the files are changed."""
+    before = Path(ROOT / WINDOW).read_bytes()
+
+    list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, logs, seconds=1.0, workers=2))
+
+    assert kept_len(window=2, page_size=16) == 16
+    assert Path(ROOT / WINDOW).read_bytes() == before

@@ -1,0 +1,100 @@
+"""Scores over seeds: when a mutant counts as found, and what its figures are."""
+
+import pytest
+
+from harness.engines.own.mutants.catalog import BY_ID, own_mutants
+from harness.mutants.hunt import Hunted, Outcome, Scope, Score, hunts
+
+ENDLESS = """
+from harness.mutants.mutant import Hunk, Mutant
+
+ENDLESS = Mutant(
+    "endless",
+    "made up: a step that never ends",
+    (Hunk("engine_under_test.cache.window:kept_len", "return ", "while True: pass\\n    return "),),
+    ("stuck",),
+)
+"""
+MUTANT = BY_ID["B14"]
+FOUND, BY_ANOTHER, MISSED = Outcome.FOUND, Outcome.BY_ANOTHER, Outcome.MISSED
+
+
+def score(*outcomes, seeds=None):
+    """A hunt a seed; seed n needs n seconds, n + 1 ops and ten runs."""
+    hunts = [
+        Hunted(
+            mutant="B14",
+            seed=seed,
+            outcome=outcome,
+            law="the_first" if seed % 3 else "the_second",
+            runs=10,
+            search_cpu_seconds=seed,
+            shrink_cpu_seconds=seed / 2,
+            ops=seed + 1,
+            engine_steps=seed + 2,
+        )
+        for seed, outcome in enumerate(outcomes)
+    ]
+    return Score(MUTANT, seeds or len(hunts), hunts)
+
+
+@pytest.mark.parametrize(
+    ("one", "is_found", "text"),
+    [
+        pytest.param(score(*[FOUND] * 10), True, "found 10 of 10", id="all"),
+        pytest.param(score(*[FOUND] * 9, MISSED), True, "found 9 of 10", id="nine-of-ten"),
+        pytest.param(score(FOUND, FOUND, MISSED), False, "found 2 of 3", id="two-of-three"),
+        pytest.param(score(FOUND, FOUND, BY_ANOTHER), False, "found 2 of 3, found by another law 1 of 3", id="by-both"),
+        pytest.param(score(BY_ANOTHER, MISSED), False, "found by another law 1 of 2", id="by-another"),
+        pytest.param(score(MISSED, MISSED), False, "missed", id="missed"),
+        pytest.param(score(FOUND, seeds=3), False, "found 1 of 3", id="interrupted"),
+        pytest.param(score(seeds=3), False, "not hunted", id="not-hunted"),
+    ],
+)
+def test_a_mutant_is_found_when_nine_seeds_of_ten_find_it_by_a_law_of_its_list(one, is_found, text):
+    assert (one.is_found, str(one)) == (is_found, text)
+
+
+def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
+    """The invariant is the one that told of it most often; every hunt stands behind."""
+    figures = score(MISSED, FOUND, FOUND, FOUND, BY_ANOTHER).figures()
+    hunts = figures.pop("hunts")
+
+    assert figures == {
+        "id": "B14",
+        "source": MUTANT.source,
+        "found": False,
+        "invariant": "the_first",
+        "seeds_found": 3,
+        "seeds_found_by_another": 1,
+        "seeds": 5,
+        "runs": 50,
+        "cpu_seconds": 15.0,
+        "found_cpu_seconds": 2,
+        "shrink_cpu_seconds": 1.0,
+        "ops": 3,
+        "engine_steps": 4,
+    }
+    assert [(one["seed"], one["outcome"], one["law"]) for one in hunts[3:]] == [
+        (3, "found", "the_second"),
+        (4, "found by another law", "the_first"),
+    ]
+
+
+def test_what_no_hunt_found_has_no_medians():
+    figures = score(MISSED).figures()
+
+    assert [figures[name] for name in ("invariant", "found_cpu_seconds", "ops")] == [None, None, None]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_step_that_never_ends_is_found_within_its_bound(tmp_path, monkeypatch):
+    """The CPU seconds that it took are told."""
+    path = tmp_path / "own.py"
+    path.write_text(ENDLESS)
+    monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
+
+    [one] = hunts([own_mutants()["endless"]], Scope(1, 60, tmp_path, hang_seconds=1.5), workers=1)
+
+    assert (one.outcome, one.law, one.path) == (BY_ANOTHER, "worker stopped answering", "")
+    assert 1 < one.search_cpu_seconds < 5

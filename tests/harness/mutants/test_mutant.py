@@ -1,0 +1,116 @@
+"""Planting: from outside, exactly once, and undone."""
+
+import pytest
+
+from engine_under_test.cache.window import kept_len, window_frontier
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.mutants.mutant import Hunk, Mutant, StaleMutant
+from invariants.pools import pools_conserve_their_units
+from invariants.windows import lookback
+from tests.invariants.builders import HEALTHY
+
+WINDOW = "engine_under_test.cache.window:kept_len"
+
+
+def test_a_planted_bug_reaches_everybody_who_imported_the_function():
+    """The function itself is changed, and healthy again afterwards."""
+    healthy = kept_len(window=2, page_size=16), window_frontier(40, window=2, page_size=16)
+
+    with BY_ID["B14"].planted():
+        broken = kept_len(window=2, page_size=16), window_frontier(40, window=2, page_size=16)
+
+    assert (healthy, broken) == ((16, 16), (1, 32))
+    assert kept_len(window=2, page_size=16) == 16
+
+
+def test_planting_twice_is_planting_once():
+    """A replay inside a campaign that has planted the bug already does not stumble over it."""
+    with BY_ID["B14"].planted():
+        with BY_ID["B14"].planted():
+            pass
+        still_broken = kept_len(window=2, page_size=16)
+
+    assert still_broken == 1
+
+
+@pytest.mark.parametrize(
+    ("healthy", "times"),
+    [
+        pytest.param("return nothing_of_the_kind", 0, id="gone"),
+        pytest.param("page_size", 3, id="ambiguous"),
+    ],
+)
+def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
+    """The message names the mutant, the target, the text and how often it stands there."""
+    stale = Mutant("B0", "nowhere", (Hunk(WINDOW, healthy, "pass"),), ())
+
+    with pytest.raises(StaleMutant) as raised, stale.planted():
+        pass
+
+    assert str(raised.value) == f"B0: {WINDOW} has {healthy!r} {times} times; want it once"
+
+
+@pytest.mark.parametrize(
+    ("target", "broken", "why"),
+    [
+        pytest.param("no.such.module:function", "", "is no function whose code can be changed: No module", id="module"),
+        pytest.param("invariants.windows:gone", "", "is no function whose code can be changed: gone", id="function"),
+        pytest.param("invariants.windows", "", "is no function whose code can be changed: ", id="no-function"),
+        pytest.param(
+            "invariants.windows:HANDOVER_KIND", "", "is no function whose code can be changed: ", id="a-value"
+        ),
+        pytest.param("invariants.windows:lookback", "1 +", "with the bug in is no Python: invalid syntax", id="syntax"),
+    ],
+)
+def test_a_target_that_cannot_be_changed_is_stale(target, broken, why):
+    stale = Mutant("B0", "nowhere", (Hunk(target, "window - 1", broken),), ())
+
+    with pytest.raises(StaleMutant) as raised, stale.planted():
+        pass
+
+    assert str(raised.value).startswith(f"B0: {target} {why}")
+
+
+def test_a_stale_hunk_leaves_the_others_unplanted():
+    """Nothing is changed unless all of it fits."""
+    good = BY_ID["B14"].hunks[0]
+    half_stale = Mutant("B0", "nowhere", (good, Hunk(WINDOW, "return nothing_of_the_kind", "pass")), ())
+
+    with pytest.raises(StaleMutant), half_stale.planted():
+        pass
+
+    assert kept_len(window=2, page_size=16) == 16
+
+
+def test_hunks_of_one_function_are_planted_together():
+    """The second does not undo the first."""
+    both = Mutant("B0", "nowhere", (Hunk(WINDOW, "max(", "min("), Hunk(WINDOW, "align_up(", "align_down(")), ())
+
+    with both.planted():
+        broken = kept_len(window=40, page_size=16)
+
+    assert broken == 16
+
+
+def test_a_bug_of_a_checker_is_planted_beside_the_one_that_it_overlooks():
+    blind = Mutant(
+        "B0", "nowhere", (Hunk("invariants.windows:lookback", "window - 1", "0"),), (), overlooks=BY_ID["B14"]
+    )
+
+    with blind.planted():
+        planted = kept_len(window=3, page_size=16), lookback(3)
+
+    assert planted == (2, 0)
+    assert (kept_len(window=3, page_size=16), lookback(3)) == (16, 2)
+
+
+def test_a_decorated_function_can_be_changed():
+    """The generator that an invariant was made of, as well as a property of a class."""
+    target = "invariants.pools:pools_conserve_their_units"
+    mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
+
+    with mutant.planted():
+        found = pools_conserve_their_units.violations(HEALTHY)
+
+    assert len(found) == len(HEALTHY.after.pools)
+    assert pools_conserve_their_units.violations(HEALTHY) == []

@@ -1,0 +1,87 @@
+"""A file with mutants of one's own: what is wrong with it is one line."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.engines.own.mutants.catalog import own_mutants, planted_mutant
+from harness.mutants.from_file import check_mutant
+
+HEAD = "from harness.mutants.mutant import Hunk, Mutant\n"
+HUNKS = '(Hunk("engine_under_test.cache.window:kept_len", "max(", "min("),)'
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch) -> Path:
+    path = tmp_path / "own.py"
+    monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
+    return path
+
+
+def test_a_mutant_of_ones_own_is_known_under_any_id(own):
+    own.write_text(f'{HEAD}ONE = Mutant("my own/1", "made up", {HUNKS}, ("stuck", "KeyError"))')
+
+    mutant = planted_mutant("my own/1")
+
+    check_mutant(mutant)
+    assert list(own_mutants().values()) == [mutant]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param(
+            f'{HEAD}ONE = Mutant("B14", "made up", {HUNKS}, ("stuck",))',
+            "{path}: mutant B14 is in the catalogue too; choose another id",
+            id="id-of-the-catalogue",
+        ),
+        pytest.param(
+            f'{HEAD}ONE, TWO = (Mutant("one", name, {HUNKS}, ("stuck",)) for name in "ab")',
+            "{path}: mutant one is there twice; give one of them another id",
+            id="id-twice",
+        ),
+        pytest.param("", "{path}: has no Mutant at its top", id="empty"),
+        pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),
+        pytest.param("\nimport no_such_module", "{path}:2: ModuleNotFoundError: No module named", id="raises"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(own, source, message):
+    own.write_text(source)
+
+    with pytest.raises(UsageError) as raised:
+        own_mutants()
+
+    assert str(raised.value).startswith(message.format(path=own))
+
+
+def test_a_file_that_is_not_there_is_named(own):
+    with pytest.raises(UsageError) as raised:
+        own_mutants()
+
+    assert str(raised.value) == f"{own}: cannot be read: No such file or directory; name a Python file with mutants"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            f'{HUNKS}, ("outputs_equal",)',
+            "caught_by has 'outputs_equal', which is no invariant and no exception",
+            id="no-such-law",
+        ),
+        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may tell of it", id="no-law"),
+        pytest.param(f'{HUNKS}, "stuck"', "Expected `array`, got `str` - at `$.caught_by`", id="laws-are-a-text"),
+        pytest.param(
+            f'{HUNKS}, ("stuck",), machine="toaster"', "machine 'toaster' is not one of 'engine', ", id="machine"
+        ),
+        pytest.param(f'{HUNKS}, ("stuck",), model="huge"', "model 'huge' is not one of '', ", id="model"),
+    ],
+)
+def test_a_mutant_that_cannot_be_hunted_says_why(own, arguments, message):
+    own.write_text(f'{HEAD}ONE = Mutant("one", "made up", {arguments})')
+
+    with pytest.raises(UsageError) as raised:
+        check_mutant(planted_mutant("one"))
+
+    assert str(raised.value).startswith(f"mutant one: {message}")

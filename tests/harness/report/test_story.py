@@ -1,0 +1,237 @@
+"""What is told of a failure, and how it looks on a terminal."""
+
+import io
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.commands.told import print_lines
+from harness.core.driver import Moment
+from harness.core.fingerprint import fingerprint
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Recipe, Submit
+from harness.core.replay import run_log
+from harness.report.heading import request_lines
+from harness.report.history import Ref, refs_in
+from harness.report.story import Part, failure_lines, replay_line, story, told_lines
+from invariants.base import Violation
+from invariants.events import Taken
+from invariants.view import Owner
+
+ROOT = Path(__file__).parents[3]
+OPLOGS = ROOT / "tests" / "quality" / "oplogs"
+ORIGIN = re.compile(r"(\S+\.py):(\d+) (\w+)(?: \(\w+\))?$")
+EVENTS_OF_THE_FAKES = "written"  # the forward tells of them
+
+
+def shown(lines, **terminal):
+    """The lines as a console of 80 columns shows them."""
+    screen = io.StringIO()
+    print_lines(Console(file=screen, width=80, **terminal), lines)
+    return screen.getvalue()
+
+
+def kept(name):
+    return OpLog.load(OPLOGS / f"{name}.oplog")
+
+
+def failure_of(log):
+    failure = run_log(log, trace_origins=True).failure
+    assert failure is not None
+    return failure
+
+
+def lines_of(name, part=None):
+    log = kept(name)
+    return [line.text for line in told_lines(log.header, failure_of(log)) if part in (None, line.part)]
+
+
+def test_a_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
+    heading = lines_of("B80", Part.HEADING)
+
+    assert heading[0].endswith("; engine 1 (decode) failed")
+    [configuration] = [line for line in heading if line.startswith("configuration: ")]
+    assert configuration.endswith(", role decode")
+
+
+def test_the_history_of_a_page_is_that_of_the_engine_that_failed():
+    """Both engines of a pair have a page of this number."""
+    failure = failure_of(kept("B80"))
+    moments = [Moment(engine, 1, [Taken("swa", (1,), Owner("request", 10 + engine))]) for engine in (0, 1)]
+    violation = Violation("each_unit_has_one_owner", "swa page 1", "owned by nobody")
+
+    told = failure_lines(replace(failure, history=moments, violations=[violation]))
+
+    assert [line.text for line in told if line.part is Part.HISTORY] == ["step 1     taken by request r11"]
+
+
+def test_a_page_on_the_host_has_its_history_and_no_equation_of_another_pool():
+    """The name of its pool ends with that of the pool on the device."""
+    log = kept("S136")
+    failure = failure_of(log)
+    told = failure_lines(replace(failure, violations=failure.violations[:1]))
+
+    history = [line.text for line in told if line.part is Part.HISTORY]
+    assert history
+    assert all("  host/" in entry for entry in history)
+    assert any(" copied from swa page " in line.text for line in told)
+    assert [line.text.split(":")[0] for line in told if line.part is Part.EQUATION] == ["host swa"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OPLOGS.glob("*.oplog")))
+def test_every_kept_log_is_told_once_and_within_80_columns(name):
+    """No equation twice, and no line beyond the terminal but those that are to be copied."""
+    log = kept(name)
+    failure = failure_of(log)
+    told = told_lines(log.header, failure)
+
+    equations = [line.text for line in told if ": capacity " in line.text]
+    assert len(equations) == len(set(equations))
+    assert [line.text for line in told if line.part is Part.EVIDENCE and len(line.text) > 450] == []
+    assert max(map(len, shown(told).splitlines())) <= 80
+
+
+def test_an_engine_error_is_told_with_its_frames_its_history_and_all_pools():
+    """The engine's own code, outermost first; what it did up to the error belongs to the history."""
+    failure = failure_of(kept("B20"))
+    told = failure_lines(failure)
+
+    frames = [line.text for line in told if line.part is Part.EVIDENCE and ORIGIN.match(line.text)]
+    assert frames[0].startswith("engine.py:")
+    assert frames[-1].endswith(" _release")
+    assert any(line.text.endswith("split") and "upper 3" in line.text for line in told if line.part is Part.HISTORY)
+    assert {line.text.split(":")[0] for line in told if line.part is Part.EQUATION} >= {"full", "swa", "rows"}
+
+
+def test_an_origin_is_a_place_in_the_engine_that_a_reader_can_open():
+    """Of what is taken, given and freed the code that did it, and not the ledger's."""
+    told = [entry for entry in lines_of("B18", Part.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
+    origins = [found.groups() for entry in told if (found := ORIGIN.search(entry))]
+
+    assert len(origins) == len(told) > 0
+    for path, line, function in origins:
+        source = (ROOT / "engine_under_test" / path).read_text().splitlines()
+        above = [text for text in source[: int(line)] if re.match(r" *def ", text)]
+        assert not path.startswith("pools/")
+        assert f"def {function}(" in above[-1]
+
+
+def test_tracing_changes_no_digest():
+    log = kept("B18")
+    plain, traced = (run_log(log, keep_digests=True, trace_origins=trace) for trace in (False, True))
+
+    assert traced.digests == plain.digests
+
+
+def test_without_a_trace_no_origin_is_noted():
+    failure = run_log(kept("B18")).failure
+
+    assert failure is not None
+    assert [moment.origins for moment in failure.history if moment.origins] == []
+
+
+def test_what_is_expected_is_told_first():
+    """Where another fingerprint joins, and would come before it."""
+    joined = Violation("each_unit_has_one_owner", "swa page 1", "owned by nobody")
+    expected = Violation("pools_conserve_their_units", "swa", "one too few")
+    failure = replace(failure_of(kept("B18")), violations=[joined, expected])
+
+    told = failure_lines(failure, expected=fingerprint(expected))
+
+    claims = [line.text.split(":")[0] for line in told if line.part is Part.CLAIM]
+    assert claims == [expected.invariant, joined.invariant]
+
+
+def test_the_requests_are_told_with_what_their_prompts_share():
+    ops = (
+        Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4),
+        Submit(recipe=Recipe(path=(0, 1)), namespace=1),
+        Submit(recipe=Recipe(path=(0, 1))),
+        Drain(),
+    )
+    driver = run_log(OpLog(Header(machine="engine", engines=[{}]), ops))
+
+    assert list(request_lines(driver.systems[0].reference)) == [
+        "request r1: prompt of 12 tokens, 4 output tokens",
+        "request r2: prompt of 8 tokens, namespace 1, 1 output token",
+        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token",
+    ]
+
+
+def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
+    driver = run_log(OpLog(Header(machine="engine", engines=[{}]), [Submit()] * 20))
+
+    *told, rest = request_lines(driver.systems[0].reference, named={3})
+
+    assert [line.split(":")[0] for line in told] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
+    assert rest == "and 12 other requests"
+
+
+def test_a_unit_that_is_named_by_pool_and_unit_is_told_once_and_other_words_stay():
+    violations = [
+        Violation("each_unit_has_one_owner", f"rows {unit} 16", "is waiting as a turn") for unit in ("row", "rows")
+    ]
+
+    _, *evidence = story(violations, [], []).splitlines()
+
+    assert evidence == ["  row 16: is waiting as a turn", "  rows 16: is waiting as a turn"]
+
+
+def test_the_heading_ends_with_the_op_that_failed_and_its_engine_step():
+    assert lines_of("S4", Part.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
+
+
+def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
+    told = lines_of("B1")
+
+    assert told[told.index("swa page 8:") + 1].startswith("step 1     taken by request r1 ")
+
+
+def test_evidence_of_two_claims_is_told_under_the_first():
+    violations = [
+        Violation(name, "swa", "1 too few") for name in ("pools_conserve_their_units", "drained_pools_are_full")
+    ]
+
+    evidence = [line for line in story(violations, [], []).splitlines() if line.startswith("  ")]
+
+    assert evidence == ["  swa: 1 too few", "  swa: as above"]
+
+
+def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
+    violation = Violation("each_unit_has_one_owner", "swa", "page " * 1000)
+
+    _, evidence = story([violation], [], []).splitlines()
+
+    assert len(evidence) < 450
+    assert evidence.endswith("page … (5005 characters)")
+
+
+def test_the_replay_line_of_a_path_with_spaces_is_one_argument_of_a_shell():
+    *_, argument = shlex.split(replay_line(Path("my logs/it's.oplog")).text)
+
+    assert argument == "my logs/it's.oplog"
+
+
+def test_colours_are_for_terminals_alone():
+    told = told_lines(kept("B18").header, failure_of(kept("B18")))
+
+    assert "\x1b[" in shown(told, force_terminal=True)
+    assert "\x1b[" not in shown(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "refs"),
+    [
+        pytest.param("host swa page 3: owned by nobody", [Ref("page", 3, "host swa")], id="host"),
+        pytest.param("swa pages [24, 25]: freed", [Ref("page", 24, "swa"), Ref("page", 25, "swa")], id="several"),
+        pytest.param("node 3: swa unlocked", [Ref("node", 3)], id="node"),
+        pytest.param("request r7: aborted", [Ref("request", 7)], id="request"),
+        pytest.param("swa: want 1, 256 free", [], id="nothing"),
+    ],
+)
+def test_what_a_text_names_is_found(text, refs):
+    assert refs_in(text, ["swa", "host swa"]) == refs

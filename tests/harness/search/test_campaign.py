@@ -1,0 +1,243 @@
+"""Campaigns: the same seed finds the same, and green must be earned."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from harness.components.ledger.machine import LedgerTraffic
+from harness.core.fingerprint import slug
+from harness.core.oplog import OpLog
+from harness.core.replay import run_log
+from harness.core.running_log import RunningLog, last_run
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
+from harness.search.campaign import Place, Plan, Result, Worker, batch_seed, turns_of
+from harness.search.profiles import Profile
+
+TINY = Profile(
+    "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
+)
+
+
+def work(**changes):
+    """A worker's result after a few small runs."""
+    plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    return Worker(replace(plan, **changes), lambda _: None).work()
+
+
+def test_the_same_seed_does_the_same():
+    """Two campaigns from one seed run the same ops and see the same probes."""
+    first, second = work(), work()
+
+    assert (first.tallies.ops, first.tallies.steps) == (second.tallies.ops, second.tallies.steps)
+    assert first.tallies.probes == second.tallies.probes
+    assert first.tallies.rechecked == 2
+    assert first.diverged == []
+
+
+@pytest.mark.parametrize("model", ["tiny-gemma3", "tiny-gpt-oss"])
+def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
+    """The same ops from the same seed as with the stand-in, checked by other laws, the same when run twice."""
+    plan = {"max_runs": 3}
+    result, with_the_stand_in = work(model=model, **plan), work(**plan)
+
+    assert (result.findings, result.diverged) == ({}, [])
+    assert result.tallies.rechecked == 1
+    assert result.tallies.ops == with_the_stand_in.tallies.ops
+    assert result.tallies.evaluated["logits_are_those_without_a_cache"] > 50
+    assert result.tallies.evaluated["every_slot_read_holds_its_prefix"] == 0
+    assert result.tallies.not_applicable["every_slot_read_holds_its_prefix"] > 50
+
+
+def test_a_finding_says_with_which_model_it_was_met():
+    [finding] = work(model="tiny-qwen2", mutant="S110", stop_on_first=True, max_runs=None).findings.values()
+
+    assert finding.log.header.model == "tiny-qwen2"
+    assert finding.fingerprint.split("/")[0] in BY_ID["S110"].caught_by
+
+
+def test_parts_of_an_engine_run_no_model():
+    result = work(model="tiny-gemma3", machine="ledger", max_runs=2)
+
+    assert (result.tallies.runs, result.findings) == (2, {})
+
+
+@pytest.mark.parametrize("num_turns", [1, 2, 3, 15])
+def test_each_machine_meets_all_lengths_of_runs(num_turns):
+    """Also where the number of machines is a multiple of that of lengths."""
+    profile = replace(TINY, ops_per_run=(3, 9, 30))
+
+    met = [
+        {profile.ops_of(batch, num_turns=num_turns) for batch in range(turn, 3 * num_turns, num_turns)}
+        for turn in range(num_turns)
+    ]
+
+    assert met == num_turns * [{3, 9, 30}]
+
+
+def test_the_first_finding_ends_a_hunt():
+    """With stop_on_first one finding is kept, with its log up to the op that failed."""
+    result = work(mutant="B46", stop_on_first=True, max_runs=None)
+
+    [finding] = result.findings.values()
+    assert finding.fingerprint == "requests_are_in_one_place/request"
+    assert finding.log.header.mutant == "B46"
+    assert result.tallies.failed_runs == 1
+
+
+def test_a_failure_of_the_same_kind_is_kept_once():
+    """Runs that fail are counted, findings are told apart by their fingerprint."""
+    result = work(mutant="B46", max_runs=12)
+
+    assert result.tallies.failed_runs > len(result.findings)
+    assert all(name == finding.fingerprint for name, finding in result.findings.items())
+
+
+@pytest.mark.parametrize(
+    ("workers", "runs"),
+    [pytest.param(1, [8], id="one"), pytest.param(2, [6, 2], id="two"), pytest.param(3, [6, 2, 0], id="three")],
+)
+def test_the_runs_of_a_campaign_are_shared_out_among_its_workers(workers, runs):
+    """Batches of 6: whoever has the second does what is left."""
+    assert [work(max_runs=8, begin=Place(worker), workers=workers).tallies.runs for worker in range(workers)] == runs
+
+
+def test_what_is_found_is_written_at_once(tmp_path):
+    result = work(mutant="B46", stop_on_first=True, max_runs=None, out=tmp_path)
+
+    [finding] = result.findings.values()
+    assert finding.path == tmp_path / f"{slug(finding.fingerprint)}-seed11.unshrunk.oplog"
+    assert OpLog.load(finding.path).ops == finding.log.ops
+
+
+def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
+    """All machines have their turn, within the first six batches; naming one leaves only its own."""
+    turns = turns_of(None)
+
+    assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
+    assert {turn.machine for turn in turns[:6]} == {"engine", "pd", "ledger", "tree", "host"}
+    assert turns_of("ledger") == [LedgerTraffic]
+
+
+def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
+    """Known values: a change would make old seeds worthless."""
+    assert [batch_seed(7, batch) for batch in (0, 1)] == [1718373188, 4149949613]
+    assert batch_seed(7, 0) != batch_seed(8, 0)
+
+
+def test_equal_findings_of_two_results_keep_the_cheaper_one():
+    one, other = work(mutant="B46", stop_on_first=True), work(mutant="B46", stop_on_first=True)
+    [fingerprint] = one.findings
+    runs = one.tallies.runs + other.tallies.runs
+    other.findings[fingerprint] = replace(other.findings[fingerprint], found_cpu_seconds=0.0)
+
+    one.add(other)
+
+    assert one.tallies.runs == runs
+    assert one.findings[fingerprint].found_cpu_seconds == 0.0
+
+
+def test_known_failure_is_counted_and_not_run_again():
+    """Two runs of a fingerprint are run twice to confirm it; the passing runs are sampled as ever."""
+    result = work(mutant="B46", max_runs=36)
+
+    passed = result.tallies.runs - result.tallies.failed_runs
+    assert result.tallies.failed_runs > 2 * len(result.findings)
+    assert result.tallies.rechecked <= 2 * len(result.findings) + passed // TINY.recheck_every + 1
+
+
+def test_interrupted_run_is_discarded():
+    """What ended before the interrupt is kept; the run under way is neither drained nor judged."""
+    told: list[Result] = []
+    plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    heard = count()
+    worker = Worker(plan, told.append, lambda: len(told) == 2 and next(heard) > 5)
+
+    result = worker.work()
+
+    assert (result.tallies.runs, result.findings, result.diverged) == (2, {}, [])
+    assert next(heard) > 5
+
+
+def test_run_that_has_failed_is_kept_though_it_is_interrupted():
+    """The interrupt comes after the failing op, before the end of the run."""
+    seen: list[str] = []
+
+    class Watching(Worker):
+        def on_op(self, driver):
+            super().on_op(driver)
+            if driver.failure is not None:
+                seen.append(driver.failure.fingerprint)
+
+    plan = Plan(TINY, seed=11, seconds=60, machine="engine", mutant="B46")
+    result = Watching(plan, lambda _: None, lambda: bool(seen)).work()
+
+    assert list(result.findings) == seen[:1]
+
+
+def test_campaign_with_a_frequent_bug_makes_all_its_runs_and_more_of_them_pass():
+    """Runs that are cut before they fail again count as runs; without that three of four would fail."""
+    result = work(mutant="B46", max_runs=96)
+
+    assert result.tallies.runs == 96
+    assert result.tallies.failed_runs < 0.65 * 96
+
+
+def test_interrupt_within_an_op_leaves_no_engine_to_be_judged():
+    """A KeyboardInterrupt ends the work; the engine that it tore is not drained."""
+    told: list[Result] = []
+
+    def interrupt(_place):
+        if told:
+            raise KeyboardInterrupt
+
+    worker = Worker(Plan(TINY, seed=11, seconds=60, machine="engine"), told.append, beat=interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.work()
+
+    assert len(told) == 1
+
+
+def test_skipped_runs_are_those_before_the_first_of_the_plan():
+    """A worker that goes on behind a run that took another one down does what that one would have done next."""
+    logs: dict[Place, list[Result]] = {place: [] for place in (Place(0), Place(0, 4))}
+    for place, told in logs.items():
+        plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine", begin=place)
+        Worker(plan, told.append).work()
+
+    whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in told] for told in logs.values())
+    assert whole[4:] == rest
+
+
+def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
+    """The last op of the file is the one that the engine is in."""
+    path = tmp_path / "running.oplog"
+    seen = []
+
+    def beat(_place):
+        if (log := last_run(path)) is not None and log.ops:
+            seen.append(log)
+
+    worker = Worker(
+        Plan(TINY, seed=11, seconds=60, max_runs=1, machine="engine"),
+        lambda _: None,
+        beat=beat,
+        running=RunningLog(path),
+    )
+    result = worker.work()
+
+    assert len(seen[-1].ops) == result.tallies.ops.total()
+    assert run_log(seen[-1]).counts.engine_steps == result.tallies.steps
+    assert last_run(path) is None
+
+
+def test_finding_that_cannot_be_written_stays_in_memory(tmp_path):
+    (tmp_path / "file").touch()
+
+    result = work(mutant="B46", stop_on_first=True, max_runs=None, out=tmp_path / "file" / "findings")
+
+    [finding] = result.findings.values()
+    assert finding.path is None
+    assert finding.log.ops

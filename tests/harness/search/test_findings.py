@@ -1,0 +1,72 @@
+"""From a finding to what a developer gets."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from harness.core.oplog import OpLog
+from harness.report.story import Part
+from harness.search.campaign import Finding, Plan, Worker
+from harness.search.findings import settle, write
+from harness.search.profiles import Profile
+from harness.search.shrink import Budget, DoesNotFail
+
+TINY = Profile(
+    "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
+)
+BUDGET = Budget(executions=60)
+
+
+@pytest.fixture
+def finding(tmp_path) -> Finding:
+    """The first failure of a campaign with a planted bug."""
+    plan = Plan(TINY, 11, 60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
+    return found
+
+
+def test_a_settled_finding_is_its_smaller_log_and_a_test(finding, tmp_path):
+    """What was kept while it waited is gone."""
+    settled = settle(finding, tmp_path, BUDGET)
+
+    [test] = tmp_path.glob("test_*.py")
+    assert settled.path is not None
+    assert OpLog.load(settled.path).ops == settled.log.ops
+    assert settled.ops <= len(finding.log.ops)
+    assert sorted(tmp_path.iterdir()) == sorted([settled.path, test])
+
+
+def test_a_settled_finding_says_which_code_did_what(finding, tmp_path):
+    """It was run once more, with origins; the run that met it had none."""
+    settled = settle(finding, tmp_path, BUDGET)
+
+    assert any(".py:" in line.text for line in settled.story if line.part is Part.HISTORY)
+
+
+def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):
+    gone = replace(finding, fingerprint="never_seen")
+
+    with pytest.raises(DoesNotFail) as caught:
+        settle(gone, tmp_path / "out", BUDGET)
+
+    [met] = (tmp_path / "out").glob("never_seen-*.oplog")
+    [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")
+    assert str(caught.value) == f"never_seen: does not show again; both logs are kept: {met}, {other}"
+    assert OpLog.load(met).ops == finding.log.ops
+
+
+@pytest.mark.parametrize(
+    "fingerprint",
+    [
+        pytest.param("each_unit_has_one_owner/swa page/free+tree", id="an invariant"),
+        pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its place"),
+    ],
+)
+def test_the_test_of_a_finding_is_a_module_that_python_can_import(finding, tmp_path, fingerprint):
+    write(finding.log, fingerprint, tmp_path / "out")
+
+    [test] = (tmp_path / "out").glob("test_*.py")
+    [function] = [node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)]
+    assert test.stem.isidentifier()
+    assert function.name == test.stem

@@ -1,0 +1,78 @@
+"""What a campaign must have seen for its green to be earned."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes.catalog import FAULTS
+from harness.engines.own.probes import ENGINE_PROBES
+from harness.search.campaign import Tallies
+from harness.search.floors import why_not_green
+from harness.search.profiles import Profile
+from invariants.catalog import CATALOG
+
+TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
+
+
+def earned() -> Tallies:
+    """A campaign of 100 engine runs that saw and evaluated everything."""
+    tallies = Tallies(runs=100)
+    tallies.machine_runs["engine"] = 100
+    tallies.ops.update({"step": 100})
+    tallies.evaluated.update(invariant.name for invariant in CATALOG)
+    tallies.probes.update(dict.fromkeys(ENGINE_PROBES, 1))
+    tallies.fired.update(dict.fromkeys(FAULTS, 1))
+    return tallies
+
+
+def test_an_earned_campaign_is_green():
+    """Everything evaluated, every probe at its floor, no op mostly idle."""
+    assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01)) == []
+
+
+@pytest.mark.parametrize(("times", "owed"), [(19, []), (20, ["op complete: 15 of 20 were no-ops"])])
+def test_op_is_judged_once_it_came_often_enough(times, owed):
+    tallies = earned()
+    tallies.ops.update({"complete": times})
+    tallies.noops.update({"complete": 15})
+
+    assert why_not_green(tallies, TINY) == owed
+
+
+def test_campaign_below_its_minimum_owes_nothing():
+    """Nothing was evaluated, no probe was seen, no fault fired."""
+    tallies = Tallies(runs=99)
+
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=100)) == []
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=99)) != []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "owed"),
+    [
+        pytest.param(
+            lambda tallies: tallies.noops.update({"step": 51}),
+            "op step: 51 of 100 were no-ops",
+            id="idle-op",
+        ),
+        pytest.param(
+            lambda tallies: tallies.evaluated.pop("tree_is_well_formed"),
+            "invariant tree_is_well_formed was never evaluated",
+            id="vacuous-invariant",
+        ),
+        pytest.param(
+            lambda tallies: tallies.probes.pop("chunk_parked"),
+            "probe chunk_parked: seen in 0 runs, want at least 1",
+            id="probe-below-its-floor",
+        ),
+        pytest.param(
+            lambda tallies: tallies.fired.pop("forward.late"), "fault forward.late never fired", id="fault-never-fired"
+        ),
+    ],
+)
+def test_a_campaign_that_did_not_see_enough_is_red(spoil, owed):
+    """Zero violations are not enough."""
+    tallies = earned()
+    spoil(tallies)
+
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01)) == [owed]

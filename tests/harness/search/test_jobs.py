@@ -1,0 +1,70 @@
+"""A job that hangs or crashes costs its own result, and no process outlives its use."""
+
+import os
+import signal
+from itertools import count
+from multiprocessing import active_children
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.search.jobs import run_jobs
+
+HANG_SECONDS = 0.1
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def work(job):
+    match job:
+        case "hang":
+            signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
+            for _ in count():
+                pass
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "misuse":
+            raise UsageError("no room")
+    return job.upper()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_each_job_ends_with_its_result_or_with_how_its_process_died(workers):
+    jobs = ["one", "hang", "two", "crash", "three"]
+
+    ended = dict(run_jobs(jobs, work, workers=workers))
+
+    hung, crashed = ended.pop("hang"), ended.pop("crash")
+    assert ended == {"one": "ONE", "two": "TWO", "three": "THREE"}
+    assert [str(hung), str(crashed)] == ["worker stopped answering", "worker died: SIGKILL"]
+    assert hung.cpu_seconds > HANG_SECONDS / 2  # the kernel counts in ticks
+
+
+def test_a_job_s_misuse_is_raised_where_the_jobs_are_run():
+    with pytest.raises(UsageError, match="no room"):
+        list(run_jobs(["misuse"], work, workers=1))
+
+
+def test_the_processes_end_with_the_iterator():
+    running = run_jobs(["one", "hang", "hang"], work, workers=3)
+    next(running)
+
+    running.close()
+
+    assert active_children() == []
+
+
+def test_an_interrupt_while_a_process_is_forked_is_not_lost():
+    """Python drops what is raised in the hooks that run around a fork."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+    due = [signal.SIGINT]
+
+    def interrupt_once():
+        while due:
+            os.kill(os.getpid(), due.pop())
+
+    os.register_at_fork(after_in_parent=interrupt_once)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_jobs(["one"], work, workers=1))
+
+    assert active_children() == []

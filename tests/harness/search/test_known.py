@@ -1,0 +1,88 @@
+"""Known failures: counted, and most later runs are kept off the way to them."""
+
+import msgspec
+import pytest
+
+from engine_under_test.config import EngineConfig
+from harness.core.driver import Failure
+from harness.core.oplog import OpLog
+from harness.core.ops import Abort, Drain, Step, Submit
+from harness.core.registry import build_driver
+from harness.search.campaign import Plan, Worker
+from harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
+from harness.search.profiles import PROFILES
+from invariants.base import Transition
+
+FINGERPRINT = "requests_are_in_one_place/request"
+NOTHING = build_driver("engine", [EngineConfig()]).snapshot()
+FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
+
+
+@pytest.fixture(scope="module")
+def log() -> OpLog:
+    """The first failure with a planted bug, which shows at the first step of a chunked prompt."""
+    plan = Plan(PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
+    assert found.fingerprint == FINGERPRINT
+    return found.log
+
+
+@pytest.fixture
+def known(log) -> KnownFailures:
+    """The failure is confirmed."""
+    failures = KnownFailures()
+    for _ in range(CONFIRMATIONS):
+        failures.meet(FAILURE, log, lambda: None)
+    return failures
+
+
+def header(log, *, steered: bool):
+    return msgspec.structs.replace(log.header, seed=0, run=1 if steered else UNSTEERED_EVERY)
+
+
+def test_steered_run_is_cut_before_the_last_op_of_a_known_trail(known, log):
+    known.begin_run(header(log, steered=True))
+
+    left_out = [known.leaves_out(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
+
+    assert left_out == [False, False, False, True, True, True]
+
+
+def test_run_that_is_not_steered_follows_the_trail(known, log):
+    known.begin_run(header(log, steered=False))
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+
+
+def test_run_of_another_configuration_does_not_follow_the_trail(known, log):
+    other = msgspec.structs.replace(header(log, steered=True), engines=[{"chunk_len": 1024}])
+    known.begin_run(other)
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+
+
+def test_trail_that_mostly_does_not_fail_leaves_nothing_out(known, log):
+    for _ in range(2 * CONFIRMATIONS):
+        known.begin_run(header(log, steered=False))
+        assert not any(map(known.leaves_out, (Submit(), Step())))
+        known.end_run(None)
+    known.begin_run(header(log, steered=True))
+
+    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Drain()))
+
+
+@pytest.mark.parametrize(
+    ("default", "mark", "value", "expected"),
+    [
+        pytest.param(64, 16, 16, True, id="the same"),
+        pytest.param(64, 16, 4, True, id="beyond"),
+        pytest.param(64, 16, 32, False, id="between"),
+        pytest.param(1, 4, 8, True, id="beyond upwards"),
+        pytest.param(1, 4, 2, False, id="between upwards"),
+        pytest.param(True, False, False, True, id="a flag"),
+        pytest.param(None, 40, 20, True, id="set, where the default is not"),
+        pytest.param(None, 40, None, False, id="not set"),
+    ],
+)
+def test_setting_follows_a_trail_on_the_same_side_of_its_default(default, mark, value, expected):
+    assert is_as_far(default, mark, value) is expected

@@ -1,0 +1,90 @@
+"""How a campaign ends: its exit code and its verdict."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.exit_codes import ExitCode
+from harness.core.oplog import Header, OpLog
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.search.campaign import Plan, Result, Tallies
+from harness.search.findings import Settled
+from harness.search.outcome import Outcome
+from harness.search.profiles import PROFILES
+
+LOG = OpLog(Header(machine="engine", engines=[{}]), [])
+SMOKE = replace(PROFILES["smoke"], min_runs=10)
+ENOUGH = Result(Tallies(runs=10))
+
+
+def settled(*fingerprints: str) -> Settled:
+    return Settled(fingerprints, LOG, 0, 0.0, 0.0, None, ())
+
+
+def outcome(**changes) -> Outcome:
+    """A campaign with enough runs, that found nothing."""
+    return replace(Outcome(Plan(SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "verdict"),
+    [
+        pytest.param({}, ExitCode.CLEAN, "green", id="enough"),
+        pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
+        pytest.param({"is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted"),
+        pytest.param(
+            {"plan": Plan(SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="a-part-of-the-engine"
+        ),
+        pytest.param({"findings": [settled("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
+        pytest.param(
+            {"findings": [settled("stuck/drain"), settled("crash/SIGSEGV/step")]},
+            ExitCode.VIOLATED,
+            "violated",
+            id="a-crash-before-stuck",
+        ),
+        pytest.param(
+            {"findings": [settled("stuck/drain")], "is_interrupted": True}, ExitCode.STUCK, "stuck", id="found-before"
+        ),
+        pytest.param(
+            {"not_shown": ["does not show again"]},
+            ExitCode.NONDETERMINISTIC,
+            "not deterministic",
+            id="not-shown-again",
+        ),
+        pytest.param(
+            {"result": Result(Tallies(runs=10), mishaps=["worker 0 was killed"])}, ExitCode.RED, "red", id="mishap"
+        ),
+        pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="a-missed-bug"),
+        pytest.param(
+            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="an-interrupted-hunt"
+        ),
+        pytest.param(
+            {"findings": [replace(settled("crash/SIGKILL/step"), is_confirmed=False)]},
+            ExitCode.RED,
+            "red",
+            id="a-death-that-does-not-repeat",
+        ),
+    ],
+)
+def test_campaign_ends_with_its_code_and_verdict(changes, code, verdict):
+    ended = outcome(**changes)
+
+    assert (ended.exit_code, ended.verdict) == (code, verdict)
+    assert ended.lines()[-1].startswith(verdict)
+
+
+def test_planted_bug_is_found_whichever_fingerprint_names_a_law_of_its_list():
+    """The first fingerprint of a failure is not the only one."""
+    listed = BY_ID["B18"].caught_by[0]
+
+    ended = outcome(mutant=BY_ID["B18"], findings=[settled("another_law/page", f"{listed}/page")])
+
+    assert ended.found == f"mutant B18: found by {listed}"
+    assert ended.owed == []
+
+
+def test_planted_bug_that_another_law_finds_is_not_missed():
+    ended = outcome(mutant=BY_ID["B18"], findings=[settled("another_law/page")])
+
+    assert ended.found == "mutant B18: found by another_law, which its list does not name"
+    assert (ended.owed, ended.verdict) == ([], "violated")

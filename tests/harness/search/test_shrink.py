@@ -1,0 +1,375 @@
+"""The shrinker finds the smallest log for failures that are planted as predicates over ops."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_under_test.config import EngineConfig
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
+from harness.search.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
+from tests.harness.some_ops import any_ops
+
+HEADER = Header(machine="engine", engines=[{}], seed=7, mutant="B14")
+PLENTY = Budget(executions=100_000, cpu_seconds=60)
+
+
+class FailedAt(NamedTuple):
+    op_index: int
+
+
+Bug = Callable[[OpLog], FailedAt | None]
+
+
+class Counted:
+    """A bug that remembers which ops it was asked about."""
+
+    def __init__(self, bug: Bug) -> None:
+        self.bug = bug
+        self.asked: list[OpLog] = []
+
+    def __call__(self, log: OpLog) -> FailedAt | None:
+        self.asked.append(log)
+        return self.bug(log)
+
+
+def in_order(*matches: Callable[[Op], bool]) -> Bug:
+    """Fails with the last of some ops that come one behind the other, whatever is between."""
+
+    def bug(log: OpLog) -> FailedAt | None:
+        awaited = list(matches)
+        for index, op in enumerate(log.ops):
+            if awaited[0](op):
+                awaited.pop(0)
+            if not awaited:
+                return FailedAt(index)
+        return None
+
+    return bug
+
+
+def is_a(*kinds: type[Op]) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, kinds)
+
+
+def shrunk(ops: list[Op], bug: Bug, header: Header = HEADER) -> Shrunk:
+    return shrink(OpLog(header, ops), bug, PLENTY)
+
+
+def traffic(seed: int, length: int) -> list[Op]:
+    """Ops as a machine draws them."""
+    random = Random(seed)
+
+    def recipe() -> Recipe:
+        path = tuple(random.randrange(3) for _ in range(random.randrange(1, 6)))
+        return Recipe(path=path, stretch=random.choice((4, 1, 3, 8)), cut=random.randrange(4))
+
+    makers: list[Callable[[], Op]] = [
+        lambda: Submit(recipe=recipe(), max_new_tokens=random.randrange(1, 20)),
+        lambda: Step(count=random.randrange(1, 9)),
+        lambda: Abort(request=random.randrange(8)),
+        lambda: AdvanceClock(ms=random.choice((1, 50, 101))),
+        lambda: Flush(),
+        lambda: Pressure(pool=random.randrange(2), pages=random.choice((0, 1, 3, 10))),
+    ]
+    return [random.choice(makers)() for _ in range(length)]
+
+
+def six_steps(log: OpLog) -> FailedAt | None:
+    """A prompt, pressure, a prompt that shares its first choice, five engine steps, an abort and a step."""
+    stage, first, steps = 0, -1, 0
+    for index, op in enumerate(log.ops):
+        match stage, op:
+            case 0, Submit():
+                stage, first = 1, op.recipe.path[0]
+            case 1, Pressure() if op.pages >= 3:
+                stage = 2
+            case 2, Submit() if op.recipe.path[0] == first:
+                stage = 3
+            case 3, Step():
+                steps += op.count
+                stage = 4 if steps >= 5 else 3
+            case 4, Abort():
+                stage = 5
+            case 5, Step():
+                return FailedAt(index)
+    return None
+
+
+submit_step_abort = in_order(is_a(Submit), is_a(Step), is_a(Abort))
+
+
+def test_what_a_failure_needs_is_left_with_boring_arguments():
+    ops = [Flush(), *traffic(1, 60), Submit(max_new_tokens=9), Step(count=7), Abort(request=3)]
+
+    assert shrunk(ops, submit_step_abort).log.ops == [Submit(), Step(), Abort()]
+
+
+@pytest.mark.parametrize("length", [100, 200, 400])
+def test_a_six_step_bug_is_found_with_few_executions(length):
+    search = shrunk(traffic(1000 + length, length), six_steps)
+
+    assert search.log.ops == [Submit(), Pressure(pages=3), Submit(), Step(count=5), Abort(), Step()]
+    assert search.complete
+    assert search.executions <= 140
+    assert search.op_calls <= 10 * length
+
+
+def test_a_long_run_before_a_short_cause_costs_next_to_nothing():
+    """Beside the first run, which is the whole log."""
+    cause = [Pressure(pages=99), Step(), Flush()]
+    ops = [*traffic(3, 400), *cause]
+
+    small = shrunk(ops, in_order(lambda op: op == cause[0], is_a(Step), is_a(Flush)))
+
+    assert small.log.ops == cause
+    assert small.op_calls < len(ops) + 60
+
+
+def test_what_stands_behind_the_failing_op_goes_at_once():
+    bug = Counted(in_order(is_a(Flush)))
+
+    shrunk([Flush(), *traffic(2, 100)], bug)
+
+    assert len(bug.asked) == 1
+
+
+def test_two_ops_that_only_go_together_are_removed_together():
+    """As a pressure and its release do."""
+
+    def bug(log: OpLog) -> FailedAt | None:
+        even = sum(isinstance(op, Flush) for op in log.ops) % 2 == 0
+        return submit_step_abort(log) if even else None
+
+    ops = [Submit(), Flush(), Submit(), Step(), Flush(), Abort()]
+
+    assert shrunk(ops, bug).log.ops == [Submit(), Step(), Abort()]
+
+
+def test_steps_that_add_up_become_one_op():
+    """They cannot be left out one by one: all seven are needed before the abort."""
+
+    def bug(log: OpLog) -> FailedAt | None:
+        steps = 0
+        for index, op in enumerate(log.ops):
+            steps += op.count if isinstance(op, Step) else 0
+            if isinstance(op, Abort) and steps >= 7:
+                return FailedAt(index)
+        return None
+
+    ops = [Step(count=2), Flush(), Step(count=3), Submit(), Step(count=4), Abort()]
+
+    assert shrunk(ops, bug).log.ops == [Step(count=7), Abort()]
+
+
+def test_a_drain_that_fails_in_its_first_steps_becomes_steps():
+    """As few as it fails in; where there are no steps a drain is left."""
+    fails_in_three = in_order(lambda op: isinstance(op, Drain) or (isinstance(op, Step) and op.count >= 3))
+
+    assert shrunk([Flush(), Drain()], fails_in_three).log.ops == [Step(count=3)]
+    assert shrunk([Drain()], fails_in_three, Header(machine="tree", engines=[{}])).log.ops == [Drain()]
+
+
+def test_two_prompts_become_one_that_is_as_long():
+    """A prompt may go though the one that is left must be longer for it."""
+
+    def many_tokens(log: OpLog) -> FailedAt | None:
+        lens = [len(op.recipe.path) for op in log.ops if isinstance(op, Submit)]
+        return FailedAt(len(log.ops) - 1) if sum(lens) >= 5 else None
+
+    ops = [Submit(recipe=Recipe(path=(0, 1, 2))), Flush(), Submit(recipe=Recipe(path=(1, 1)))]
+
+    assert shrunk(ops, many_tokens).log.ops == [Submit(recipe=Recipe(path=(0, 0, 0, 0, 0)))]
+
+
+def test_a_handle_follows_what_it_names():
+    """Without the requests before it, the one that is aborted is another ordinal."""
+
+    def bug(log: OpLog) -> FailedAt | None:
+        alive = []
+        for index, op in enumerate(log.ops):
+            if isinstance(op, Submit):
+                alive.append(op)
+            elif isinstance(op, Abort) and alive and alive.pop(op.request % len(alive)).max_new_tokens == 9:
+                return FailedAt(index)
+        return None
+
+    ops = [*[Submit()] * 3, Submit(max_new_tokens=9), *[Submit()] * 3, Abort(request=3)]
+
+    assert shrunk(ops, bug).log.ops == [Submit(max_new_tokens=9), Abort()]
+
+
+@pytest.mark.parametrize(
+    ("match", "op", "smallest"),
+    [
+        pytest.param(
+            lambda op: op.max_new_tokens >= 37, Submit(max_new_tokens=90), Submit(max_new_tokens=37), id="least"
+        ),
+        pytest.param(lambda op: op.priority <= -3, Submit(priority=-50), Submit(priority=-3), id="below zero"),
+        pytest.param(
+            lambda op: len(op.recipe.path) >= 3,
+            Submit(recipe=Recipe(path=(2, 1, 2, 0, 1), stretch=16, cut=3, continues=2)),
+            Submit(recipe=Recipe(path=(0, 0, 0))),
+            id="length of a path",
+        ),
+        pytest.param(
+            lambda op: 2 in op.recipe.path,
+            Submit(recipe=Recipe(path=(1, 0, 3, 2, 1))),
+            Submit(recipe=Recipe(path=(2,))),
+            id="a choice in a path",
+        ),
+        pytest.param(
+            lambda op: op.recipe.continues is not None,
+            Submit(recipe=Recipe(continues=6)),
+            Submit(recipe=Recipe(continues=0)),
+            id="an earlier request",
+        ),
+        pytest.param(
+            lambda op: op.tokens is not None and len(op.tokens) > 2,
+            Submit(tokens=(7, 8, 9, 10, 11), stop=(3, 4)),
+            Submit(tokens=(0, 0, 0)),
+            id="literal tokens",
+        ),
+    ],
+)
+def test_an_argument_goes_as_near_to_its_default_as_the_failure_lets_it(match, op, smallest):
+    assert shrunk([op], in_order(match)).log.ops == [smallest]
+
+
+def test_what_two_prompts_share_is_simplified_in_both():
+    def bug(log: OpLog) -> FailedAt | None:
+        paths = [op.recipe.path for op in log.ops if isinstance(op, Submit)]
+        shared = len(paths) == 2 and paths[0][:1] == paths[1][:1] and paths[0] != paths[1]
+        return FailedAt(len(log.ops) - 1) if shared else None
+
+    ops: list[Op] = [Submit(recipe=Recipe(path=(2, 1, 3))), Submit(recipe=Recipe(path=(2, 2, 2)))]
+
+    [first, second] = shrunk(ops, bug).log.ops
+
+    assert {first, second} == {Submit(), Submit(recipe=Recipe(path=(0, 0)))}
+
+
+def test_what_two_ops_have_in_common_is_simplified_in_both():
+    def bug(log: OpLog) -> FailedAt | None:
+        namespaces = [op.namespace for op in log.ops if isinstance(op, Submit)]
+        return FailedAt(len(log.ops) - 1) if len(namespaces) == 2 and len(set(namespaces)) == 1 else None
+
+    ops: list[Op] = [Submit(namespace=2, max_new_tokens=3), Submit(namespace=2)]
+
+    assert shrunk(ops, bug).log.ops == [Submit(), Submit()]
+
+
+SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, chunk_len=7, waiting_order="lpm")
+
+
+def small_pages(log: OpLog) -> FailedAt | None:
+    [engine] = log.header.engines
+    return FailedAt(0) if EngineConfig.from_mapping(engine).page_size == 4 else None
+
+
+def test_settings_that_do_not_matter_become_the_default_and_stay_written_out():
+    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+
+    found = shrunk([Step()], small_pages, header)
+
+    assert found.log.header.engines == [EngineConfig(page_size=4).to_mapping()]
+
+
+def test_settings_that_need_each_other_stay_possible():
+    def windowed(log: OpLog) -> FailedAt | None:
+        [engine] = log.header.engines
+        return small_pages(log) if engine["swa_pages"] == 8 else None
+
+    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+
+    found = shrunk([Step()], windowed, header)
+
+    expected = EngineConfig(page_size=4, swa_pages=8, sliding_window=8)
+    assert found.log.header.engines == [expected.to_mapping()]
+
+
+def test_settings_can_be_left_alone():
+    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+
+    found = shrink(OpLog(header, [Step()]), small_pages, PLENTY, simplify_config=False)
+
+    assert found.log.header.engines == [SMALL.to_mapping()]
+
+
+def test_the_rest_of_the_header_is_kept_and_digests_are_not():
+    fresh = OpLog(HEADER, [Flush(), Step(count=3)], ["9f", "02"])
+
+    found = shrink(fresh, in_order(is_a(Step)), PLENTY)
+
+    assert found.log == OpLog(HEADER, [Step()])
+    assert fresh == OpLog(HEADER, [Flush(), Step(count=3)], ["9f", "02"])
+
+
+def test_a_log_that_does_not_fail_is_refused():
+    with pytest.raises(DoesNotFail, match="nothing to shrink: the op-log does not fail, or not in this way"):
+        shrunk([Flush()], submit_step_abort)
+
+
+@pytest.mark.parametrize("executions", [1, 5, 20, 60])
+def test_when_the_budget_ends_the_smallest_so_far_is_kept(executions):
+    ops = traffic(1200, 200)
+
+    found = shrink(OpLog(HEADER, ops), six_steps, Budget(executions=executions))
+
+    assert (found.executions, found.complete) == (executions, False)
+    assert six_steps(found.log) is not None
+    assert measure(found.log) < measure(OpLog(HEADER, ops))
+
+
+def test_without_time_nothing_is_run():
+    log = OpLog(HEADER, traffic(1200, 200))
+
+    found = shrink(log, six_steps, Budget(cpu_seconds=0.0))
+
+    assert (found.log, found.executions, found.op_calls, found.complete) == (log, 0, 0, False)
+
+
+def test_the_same_log_is_shrunk_in_the_same_way_and_no_candidate_is_run_twice():
+    first, second = Counted(six_steps), Counted(six_steps)
+
+    shrunk(traffic(1200, 200), first)
+    shrunk(traffic(1200, 200), second)
+
+    assert first.asked == second.asked
+    assert len({log.to_bytes() for log in first.asked}) == len(first.asked)
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@given(ops=st.lists(any_ops(), min_size=1, max_size=30), indices=st.sets(st.integers(0, 29), min_size=1, max_size=5))
+def test_no_op_of_what_is_left_can_be_left_out(ops, indices):
+    """Whatever kinds of ops a failure needs in order, with whatever else it was met."""
+    kinds = [type(ops[index]) for index in sorted({index % len(ops) for index in indices})]
+    bug = in_order(*map(is_a, kinds))
+
+    found = shrunk(ops, bug)
+
+    assert [type(op) for op in found.log.ops] == kinds
+    assert found.log.ops == [kind() for kind in kinds]
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@given(ops=st.lists(any_ops(), min_size=1, max_size=20), modulus=st.integers(2, 5))
+def test_every_candidate_is_an_op_log_and_smaller_than_the_last_that_failed(ops, modulus):
+    """Even where the failure is as good as arbitrary."""
+
+    def bug(log: OpLog) -> FailedAt | None:
+        failed = len(log.to_bytes()) % modulus or log.ops == ops
+        return FailedAt(len(log.ops) - 1) if failed else None
+
+    header = Header(machine="engine", engines=[{}] * 3)
+    asked = Counted(bug)
+
+    found = shrink(OpLog(header, ops), asked, Budget(executions=400))
+
+    failing = [measure(log) for log in asked.asked if bug(log)]
+    assert failing == sorted(failing, reverse=True)
+    assert measure(found.log) == failing[-1]

@@ -1,0 +1,101 @@
+"""What is simpler than an op is smaller, can stand in an op-log, and begins with the most boring."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from harness.search.simpler import joined, merged, renumbered, simpler, size, undrained
+from tests.harness.some_ops import any_ops
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(op=any_ops())
+def test_each_candidate_is_smaller_and_within_the_ranges_of_an_op_log(op):
+    candidates = list(simpler(op))
+
+    assert all(size(candidate) < size(op) for candidate in candidates)
+    assert [msgspec.convert(msgspec.to_builtins(candidate), AnyOp) for candidate in candidates] == candidates
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(op=any_ops())
+def test_the_most_boring_op_comes_first_and_nothing_is_simpler(op):
+    bare = type(op)()
+
+    assert next(simpler(op), bare) == bare
+    assert list(simpler(bare)) == []
+    assert size(bare) == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "candidates"),
+    [
+        pytest.param(Step(count=8), [Step(), Step(), Step(count=5), Step(count=7)], id="a number"),
+        pytest.param(
+            Free(part="rest", fenced=True), [Free(), Free(fenced=True), Free(part="rest")], id="a word and a flag"
+        ),
+        pytest.param(
+            Evict(need=(2, 1)),
+            [Evict(), Evict(), *[Evict(need=need) for need in ((), (2,), (1,), (2,), (0, 1), (1, 1), (2, 0))]],
+            id="elements",
+        ),
+        pytest.param(
+            Lock(recipe=Recipe(cut=2, continues=1)),
+            [
+                Lock(),
+                Lock(),
+                Lock(recipe=Recipe(continues=1)),
+                Lock(recipe=Recipe(cut=1, continues=1)),
+                Lock(recipe=Recipe(cut=2)),
+                Lock(recipe=Recipe(cut=2, continues=0)),
+            ],
+            id="a recipe",
+        ),
+    ],
+)
+def test_candidates_lead_from_the_default_to_the_op(op, candidates):
+    assert list(simpler(op)) == candidates
+
+
+def test_long_tuples_are_only_cut():
+    op = Submit(tokens=tuple(range(100, 164)))
+
+    assert [len(candidate.tokens or ()) for candidate in simpler(op)] == [0, 0, 0, 32, 48, 56, 60, 62, 63]
+
+
+def test_steps_of_one_engine_add_up_to_what_an_op_may_have():
+    ops = [Step(count=6), Lock(), Step(engine=1), Step(count=5)]
+
+    assert list(merged(ops)) == []
+    assert list(merged([ops[0], ops[1], ops[3]])) == [[Lock(), Step(count=8)], [Step(count=8), Lock()]]
+
+
+def test_without_a_lock_later_receipts_are_one_lower():
+    ops = [Lock(), Lock(namespace=1), Slide(receipt=1, page=2), Unlock()]
+
+    assert list(renumbered(ops)) == [
+        [Lock(), Slide(page=2), Unlock()],
+        [Lock(namespace=1), Slide(page=2), Unlock()],
+    ]
+
+
+def test_two_prompts_are_joined_in_the_place_of_either():
+    """As long as both, and with the longer output."""
+    first = Submit(recipe=Recipe(path=(0, 1), stretch=3, cut=2, continues=4), max_new_tokens=9)
+    second = Submit(recipe=Recipe(path=(2,), stretch=5, continues=0), namespace=1)
+    both = Recipe(path=(0, 1, 2), stretch=5, continues=4)
+
+    assert list(joined([first, Lock(), second])) == [
+        [Lock(), Submit(recipe=both, max_new_tokens=9, namespace=1)],
+        [Submit(recipe=both, max_new_tokens=9), Lock()],
+    ]
+
+
+def test_prompts_that_are_spelled_out_are_not_joined():
+    """Nobody looks at their recipes."""
+    assert list(joined([Submit(tokens=(1, 2)), Submit()])) == []
+
+
+def test_a_drain_becomes_as_many_steps_as_an_op_may_have():
+    assert undrained([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]
