@@ -10,7 +10,7 @@ from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec,
 from fakes.places import slot_of, written_pages, written_slots
 
 
-class TagRead(NamedTuple):
+class Read(NamedTuple):
     """The pass read `tags` in `pool` for the positions of a request from `start` on."""
 
     launch: int
@@ -20,7 +20,7 @@ class TagRead(NamedTuple):
     tags: "array[int]"
 
 
-class TagWritten(NamedTuple):
+class Written(NamedTuple):
     """The pass wrote positions [start, end) of a request in `pool`, on `pages`."""
 
     launch: int
@@ -49,7 +49,7 @@ class FakeForward:
     what is written, in what is read and in the output.
     """
 
-    def __init__(self, model: TagModel, note: Callable[[TagRead | TagWritten], None] | None = None) -> None:
+    def __init__(self, model: TagModel, note: Callable[[Read | Written], None] | None = None) -> None:
         self._model = model
         self._note = note
         self._batches: dict[int, ForwardBatch] = {}
@@ -111,7 +111,7 @@ class FakeForward:
     def _note_written(self, batch: ForwardBatch, pool: PoolPages, pages: list[int]) -> None:
         assert self._note, "nobody listens"
         for entry, written in zip(batch.entries, written_pages(batch, pool, pages), strict=True):
-            self._note(TagWritten(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
+            self._note(Written(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
 
     def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[list[int]]:
         """The sums of the tags that the positions see behind which an entry samples; all reads in one gather."""
@@ -132,7 +132,7 @@ class FakeForward:
             if self._note:
                 start = 0 if pool.window is None else max(0, entry.start + 1 - pool.window)
                 read = tags[base + start : base + entry.end]
-                self._note(TagRead(batch.launch, entry.request_id, pool.name, start, read))
+                self._note(Read(batch.launch, entry.request_id, pool.name, start, read))
         return totals
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
     Admitted,
     Failed,
@@ -20,10 +19,13 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
+from invariants.invariant import invariant
 from invariants.limits import ARRIVAL, PRIORITY
 from invariants.moves import ROLLED_BACK
-from invariants.planning import Stretch
+from invariants.planning import Stretch, verdicts_on
+from invariants.transition import Transition, When
 from invariants.view import LOAD_KIND, REQUEST_KIND, RequestView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 WAITING = "waiting"
@@ -43,7 +45,7 @@ def order_is_known(change: Transition) -> bool:
     return bool(change.after.limits.waits_by)
 
 
-@invariant(When.OP, covers=("BUDGET-COVER", "ADMIT-SOUND"), on=(Admitted,))
+@invariant(When.OP, on=(Admitted,))
 def reservations_cover_what_is_taken(change: Transition) -> Evidence:
     """A request takes no more units of any pool in a step than were reserved for it."""
     pools = {component.pool for component in change.after.components}
@@ -63,7 +65,7 @@ def reservations_cover_what_is_taken(change: Transition) -> Evidence:
                 book[event.pool] = book.get(event.pool, 0) + len(event.units)
 
 
-@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER", "NO-CRASH"), on=(Admitted, Launched, LoadPlanned, RanOut))
+@invariant(When.OP, on=(Admitted, Launched, LoadPlanned, RanOut))
 def admitted_work_never_runs_out(change: Transition) -> Evidence:
     """Pages that were promised are there when they are taken; a pool that refuses though it has them is a fault.
 
@@ -81,7 +83,7 @@ def admitted_work_never_runs_out(change: Transition) -> Evidence:
             yield str(event.owner), f"promised {event.want} of {event.pool}, {event.free} were free"
 
 
-@invariant(When.OP, covers=("ORDER",), needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)
+@invariant(When.OP, needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)
 def nobody_is_passed_over(change: Transition) -> Evidence:
     """Whoever is admitted from the queue was first of those who waited in it: who does not fit holds up the others.
 
@@ -99,26 +101,26 @@ def nobody_is_passed_over(change: Transition) -> Evidence:
                     yield request_name(one.id), f"admitted with priority {one.priority}, yet {passed} waits before it"
 
 
-@invariant(When.STEP, covers=("ADMIT-SOUND", "BUDGET-COVER", "DEMAND"), needs=PLANNED_BY, given=demand_is_known)
+@invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
 def what_is_promised_is_what_is_needed(change: Transition) -> Evidence:
     """A request is admitted for as much, and is promised as many pages of each pool, as a naive planner says."""
-    for verdict in change.verdicts:
+    for verdict in change.once(verdicts_on):
         found, foretold = verdict.found, verdict.foretold
         if found is not None and foretold is not None and found != foretold:
             yield request_name(verdict.request_id), f"admitted for {_told(found)}, yet it needs {_told(foretold)}"
 
 
-@invariant(When.STEP, covers=("ADMIT-SOUND", "PROGRESS", "DEMAND"), needs=PLANNED_BY, given=demand_is_known)
+@invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
 def who_is_next_is_admitted_if_it_fits(change: Transition) -> Evidence:
     """Whoever is admitted fits, by a naive planner, and whoever is next and was not admitted does not."""
-    for verdict in change.verdicts:
+    for verdict in change.once(verdicts_on):
         if verdict.found is None and verdict.foretold is not None:
             yield request_name(verdict.request_id), f"waits, yet there is room for {_told(verdict.foretold)}"
         elif verdict.found is not None and verdict.foretold is None:
             yield request_name(verdict.request_id), f"admitted for {_told(verdict.found)}, yet it does not fit"
 
 
-@invariant(When.OP, covers=("B49",), needs=("requests", "records"), on=(Launched,))
+@invariant(When.OP, needs=("requests", "records"), on=(Launched,))
 def free_places_are_filled(change: Transition) -> Evidence:
     """With a place free, and room for all that everybody there may ever come to need, nobody waits.
 
@@ -132,7 +134,7 @@ def free_places_are_filled(change: Transition) -> Evidence:
         yield request_name(still[0].id), f"waits, yet it fits, and {beside} are taken"
 
 
-@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE",), on=(Rejected,))
+@invariant(When.OP, on=(Rejected,))
 def only_the_impossible_is_rejected(change: Transition) -> Evidence:
     """A request is rejected only if it could not run on an empty engine."""
     for event in change.events_of(Rejected):
@@ -141,7 +143,7 @@ def only_the_impossible_is_rejected(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"rejected ({event.reason}), yet {asked} fits an empty engine"
 
 
-@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE", "PROGRESS"), needs=("requests",))
+@invariant(When.OP, needs=("requests",))
 def the_impossible_is_rejected(change: Transition) -> Evidence:
     """A request that could not run even on an empty engine is rejected at arrival and never waits."""
     known = change.before.request_by_id

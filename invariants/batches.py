@@ -1,11 +1,13 @@
 """What is computed in one forward pass, and what of it counts."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("BATCH-WF",), on=(Launched,))
+@invariant(When.OP, on=(Launched,))
 def batches_are_well_formed(change: Transition) -> Evidence:
     """A pass computes something for each of its requests, once, and no more than the engine was built for."""
     limits = change.after.limits
@@ -31,7 +33,7 @@ def chunks_are_limited(change: Transition) -> bool:
     return change.after.limits.chunk_len is not None
 
 
-@invariant(When.OP, covers=("BATCH-WF", "BUDGET-COVER"), on=(Admitted,), given=chunks_are_limited)
+@invariant(When.OP, on=(Admitted,), given=chunks_are_limited)
 def a_pass_prefills_within_its_budget(change: Transition) -> Evidence:
     """A pass that prefills computes chunk_len tokens at most, with those of who decodes beside it."""
     budget = change.after.limits.chunk_len or 0
@@ -41,7 +43,7 @@ def a_pass_prefills_within_its_budget(change: Transition) -> Evidence:
             yield f"launch {event.launch}", f"prefills, and computes {count} tokens, at most {budget}"
 
 
-@invariant(When.OP, covers=("BATCH-WF", "CURSOR", "CONTENT"), needs=("records",), on=(Launched,))
+@invariant(When.OP, needs=("records",), on=(Launched,))
 def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
     """An entry starts where what was launched for its request ends, be it in flight still, or as it was admitted."""
     reached = {request: record.launched_len for request, record in change.before.record_by_request.items()}
@@ -71,7 +73,7 @@ def computation_goes_on_where_it_stopped(change: Transition) -> Evidence:
                 reached[request] = end
 
 
-@invariant(When.OP, covers=("BATCH-WF", "CURSOR", "CONTENT"), needs=("records", "launches"))
+@invariant(When.OP, needs=("records", "launches"))
 def what_is_committed_has_landed(change: Transition) -> Evidence:
     """A record's committed_len is where the last result that counted for it ends, and nothing in flight is in it."""
     reached = {request: record.committed_len for request, record in change.before.record_by_request.items()}

@@ -1,14 +1,16 @@
 """All invariants, in the order in which a reader wants to hear of them: causes before consequences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import NamedTuple
 
 import invariants
-from invariants.base import Invariant, Transition, Violation, When
+from invariants.invariant import Invariant
+from invariants.transition import Transition, When
+from invariants.violation import Violation, violation_of
 
 CAUSES_FIRST = (
     "moves",
@@ -40,20 +42,22 @@ CAUSES_FIRST = (
 )  # a module that nobody has given a place comes last
 
 
+MOST_CASES = 4096  # remembered
+
+
 def collected() -> Iterator[Invariant]:
     """The invariants of all modules of this package, in each as it defines them."""
-    found = sorted(module.name for module in iter_modules(invariants.__path__))
-    for name in sorted(found, key=lambda name: CAUSES_FIRST.index(name) if name in CAUSES_FIRST else len(CAUSES_FIRST)):
-        if name != __name__.rpartition(".")[2]:
-            module = import_module(f"{invariants.__name__}.{name}")
-            for value in vars(module).values():
-                if isinstance(value, Invariant) and value.find.__module__ == module.__name__:
+    found = sorted(module.name for module in walk_packages(invariants.__path__, f"{invariants.__name__}."))
+    for name in sorted(found, key=_place):
+        if name != __name__:
+            for value in vars(import_module(name)).values():
+                if isinstance(value, Invariant) and value.find.__module__ == name:
                     yield value
 
 
-CATALOG: tuple[Invariant, ...] = tuple(collected())
-
-MOST_CASES = 4096  # remembered
+def _place(module: str) -> int:
+    name = module.rpartition(".")[2]
+    return CAUSES_FIRST.index(name) if name in CAUSES_FIRST else len(CAUSES_FIRST)
 
 
 @dataclass(slots=True)
@@ -84,43 +88,57 @@ class Case(NamedTuple):
     unchanged: frozenset[str]
 
 
-def check(change: Transition, tally: Tally, catalog: Sequence[Invariant] = CATALOG) -> list[Violation]:
-    """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
-    found: list[Violation] = []
-    case = Case(change.when, frozenset(change.by_type), change.after.missing, change.changes.unchanged)
-    due = _usually_due(case) if catalog is CATALOG else _due(case, catalog)
-    for name in due.not_applicable:
-        _counts(tally, name).not_applicable += 1
-    for name in due.unchanged:
-        _counts(tally, name).evaluated += 1
-    for one in due.judged:
-        counts = tally.get(one.name) or _counts(tally, one.name)
-        if one.given is None or one.given(change):
-            counts.evaluated += 1
-            for subject, detail in one.find(change):
-                found.append(Violation(one.name, subject, detail))
-        else:
-            counts.not_applicable += 1
-    return found
+class Catalog:
+    """Invariants in the order in which a reader wants to hear of them."""
+
+    def __init__(self, invariants: Iterable[Invariant]) -> None:
+        self.invariants = tuple(invariants)
+        self._due: dict[Case, Due] = {}
+
+    def check(self, change: Transition, tally: Tally) -> list[Violation]:
+        """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
+        found: list[Violation] = []
+        due = self._due_in(Case(change.when, frozenset(change.by_type), change.after.missing, change.changes.unchanged))
+        for name in due.not_applicable:
+            _counts(tally, name).not_applicable += 1
+        for name in due.unchanged:
+            _counts(tally, name).evaluated += 1
+        for one in due.judged:
+            counts = tally.get(one.name) or _counts(tally, one.name)
+            if one.given is None or one.given(change):
+                counts.evaluated += 1
+                for broken in one.find(change):
+                    found.append(violation_of(one.name, broken))
+            else:
+                counts.not_applicable += 1
+        return found
+
+    def _due_in(self, case: Case) -> Due:
+        """Remembered for the next transition of the kind."""
+        due = self._due.get(case)
+        if due is None:
+            if len(self._due) >= MOST_CASES:
+                self._due.clear()
+            due = self._due[case] = _due(case, self.invariants)
+        return due
 
 
-def _due(case: Case, catalog: Sequence[Invariant]) -> Due:
+def _due(case: Case, invariants: Iterable[Invariant]) -> Due:
+    """An invariant of events that this engine never tells is not applicable, however silent the events are."""
     applicable: list[Invariant] = []
     not_applicable: list[str] = []
-    for one in catalog:
-        if one.when in (When.OP, case.moment) and not (one.on and one.on.isdisjoint(case.kinds)):
-            if one.needs.isdisjoint(case.missing):
-                applicable.append(one)
-            else:
+    for one in invariants:
+        if one.when not in (When.OP, case.moment):
+            continue
+        is_untold = bool(one.on) and case.missing.issuperset([kind.__name__ for kind in one.on])
+        if is_untold or not (one.on and one.on.isdisjoint(case.kinds)):
+            if is_untold or not one.needs.isdisjoint(case.missing):
                 not_applicable.append(one.name)
+            else:
+                applicable.append(one)
     held = [one for one in applicable if one.reads and one.reads <= case.unchanged]
     judged = tuple(one for one in applicable if one not in held)
     return Due(judged, tuple(one.name for one in held), tuple(not_applicable))
-
-
-@lru_cache(maxsize=MOST_CASES)
-def _usually_due(case: Case) -> Due:
-    return _due(case, CATALOG)
 
 
 def _counts(tally: Tally, name: str) -> Counts:
@@ -128,3 +146,13 @@ def _counts(tally: Tally, name: str) -> Counts:
     if counts is None:
         counts = tally[name] = Counts()
     return counts
+
+
+ALL = Catalog(collected())
+CONTRACTS = frozenset(one.contract for one in ALL.invariants if one.contract is not None)
+
+
+@cache
+def catalog_of(contracts: frozenset[str]) -> Catalog:
+    """All laws, and of the contracts those of these modules."""
+    return Catalog(one for one in ALL.invariants if one.contract is None or one.contract in contracts)

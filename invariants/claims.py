@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
-from invariants.base import Evidence, Transition, state_invariant
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import Claims
+from invariants.violation import Evidence
 
 NO_CLAIMS = Claims(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
 
 
-@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("nodes", "claims"), reads=("claims", "nodes"))
+@state_invariant(needs=("nodes", "claims"), reads=("claims", "nodes"))
 def tree_claims_equal_facts(change: Transition) -> Evidence:
     """The evictable and protected pages that the engine counts are those of its unlocked and locked nodes."""
     claims, base = change.after.claims, _claims_that_hold(change)
@@ -29,7 +31,7 @@ def tree_claims_equal_facts(change: Transition) -> Evidence:
     yield from _differences("protected", claims.protected, protected)
 
 
-@state_invariant(covers=("COUNTERS", "CONS-F", "CONS-S"), needs=("claims",), reads=("claims", "pools"))
+@state_invariant(needs=("claims",), reads=("claims", "pools"))
 def pool_claims_equal_facts(change: Transition) -> Evidence:
     """The free units that the engine counts are those in its free list."""
     claims = change.after.claims

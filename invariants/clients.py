@@ -1,12 +1,14 @@
 """What clients asked for, and whether it is heeded."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.content import tokens_are_known
 from invariants.events import Finished
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("ONE-SHOT",), needs=("requests",), given=tokens_are_known)
+@invariant(When.OP, needs=("requests",), given=tokens_are_known)
 def who_hangs_up_is_let_go(change: Transition) -> Evidence:
     """Nothing is kept or computed for a request whose client has hung up."""
     for request in change.after.requests or ():
@@ -15,7 +17,7 @@ def who_hangs_up_is_let_go(change: Transition) -> Evidence:
             yield request_name(request.id), f"its client has hung up, yet it is {request.place}"
 
 
-@invariant(When.STEP, covers=("OUTPUT-EQ",), needs=("requests",), given=tokens_are_known)
+@invariant(When.STEP, needs=("requests",), given=tokens_are_known)
 def outputs_end_where_they_were_asked_to(change: Transition) -> Evidence:
     """An output goes on to the first of its stop tokens or to its length, no further, and the reason says which."""
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}

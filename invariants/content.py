@@ -1,9 +1,11 @@
 """What is in the slots that are read, and what comes out."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Compared, Launched, Read, TakenOver
+from invariants.invariant import invariant
 from invariants.reference import Reference
+from invariants.transition import Transition, When
 from invariants.view import LaunchView, Snapshot
+from invariants.violation import Evidence
 from invariants.windows import lookback
 from invariants.wording import request_name, unit_of
 
@@ -29,7 +31,7 @@ def logits_are_compared(change: Transition) -> bool:
 
 
 # Of a pass one hears what its slots hold or how far off its logits are, as the model behind it is.
-@invariant(When.OP, covers=("CONTENT", "SESSION-PREFIX"), on=(Read, Compared), given=tagged_tokens_are_known)
+@invariant(When.OP, on=(Read, Compared), given=tagged_tokens_are_known)
 def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
     """Every slot that a pass reads holds the KV of exactly its request's tokens up to there, and of its drafts.
 
@@ -53,7 +55,7 @@ def every_slot_read_holds_its_prefix(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"{place} holds {_content(change.reference, event.tags[offset])}"
 
 
-@invariant(When.OP, covers=("CONTENT",), on=(Read, Compared), given=slots_can_be_read)
+@invariant(When.OP, on=(Read, Compared), given=slots_can_be_read)
 def reads_cover_the_window(change: Transition) -> Evidence:
     """A pass reads all that its entries see: the whole prefix, or in a window the last tokens of it.
 
@@ -72,7 +74,7 @@ def reads_cover_the_window(change: Transition) -> Evidence:
                     yield request_name(request), f"read {seen} of {pool}, want [{first}, {end})"
 
 
-@invariant(When.STEP, covers=("OUTPUT-EQ", "CONTENT"), needs=("requests",), given=outputs_can_be_foretold)
+@invariant(When.STEP, needs=("requests",), given=outputs_can_be_foretold)
 def outputs_equal_the_reference(change: Transition) -> Evidence:
     """What a client gets is what a model without any cache would have said."""
     reference, windows = change.reference, change.reference.windows
@@ -88,7 +90,7 @@ def outputs_equal_the_reference(change: Transition) -> Evidence:
                     break
 
 
-@invariant(When.OP, covers=("CONTENT", "OUTPUT-EQ"), on=(Read, Compared), given=logits_are_compared)
+@invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def logits_are_those_without_a_cache(change: Transition) -> Evidence:
     """The logits of every position, where a pass is asked for them, are those of a model that keeps nothing.
 
@@ -102,7 +104,7 @@ def logits_are_those_without_a_cache(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"{computed}: {off}, want at most {event.tolerance:g}"
 
 
-@invariant(When.OP, covers=("OUTPUT-EQ",), on=(Read, Compared), given=logits_are_compared)
+@invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def outputs_are_those_without_a_cache(change: Transition) -> Evidence:
     """What is sampled, and what the client gets of it, is the likeliest token to a model that keeps nothing."""
     for event in change.events_of(Compared):
@@ -114,7 +116,7 @@ def outputs_are_those_without_a_cache(change: Transition) -> Evidence:
                     yield request_name(event.request_id), f"{said}, the likeliest is {event.likeliest}"
 
 
-@invariant(When.STEP, covers=("OUTPUT-EQ", "ONE-SHOT"), needs=("requests", "launches"), given=tokens_are_known)
+@invariant(When.STEP, needs=("requests", "launches"), given=tokens_are_known)
 def clients_get_what_passes_computed(change: Transition) -> Evidence:
     """A client gets a token for each result that counts, none for what was discarded, and no more than it asked for.
 

@@ -10,13 +10,15 @@ The next pass computes from launched_len on.  What those in flight read is units
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from invariants.base import Evidence, Transition, When, invariant
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, NodeView, RecordView
+from invariants.violation import Evidence
 from invariants.windows import first_needed_page, goes_on_at, kept_len
 from invariants.wording import node_name, unit_of
 
 
-@invariant(When.OP, covers=("CURSOR",), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def cursors_are_ordered(change: Transition) -> Evidence:
     """0 <= protected_len <= committed_len <= launched_len <= allocated_len, and 0 <= frontier <= allocated_len."""
     for record in change.changes.records:
@@ -28,7 +30,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
             yield str(record.owner), f"frontier {record.frontier}, allocated_len {record.allocated_len}"
 
 
-@invariant(When.OP, covers=("CURSOR", "BATCH-WF"), needs=("records", "launches"))
+@invariant(When.OP, needs=("records", "launches"))
 def what_is_launched_is_in_flight(change: Transition) -> Evidence:
     """Between committed_len and launched_len lies what passes in flight compute for a record, one after the other."""
     after = change.after
@@ -47,7 +49,7 @@ def what_is_launched_is_in_flight(change: Transition) -> Evidence:
                 yield str(record.owner), f"{lengths}, yet {stretches} is in flight"
 
 
-@invariant(When.OP, covers=("CURSOR", "CONS-F", "CONS-S"), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def room_ahead_is_the_lookahead(change: Transition) -> Evidence:
     """Beyond what was launched a record has room for its lookahead, in whole pages, and no more.
 
@@ -62,7 +64,7 @@ def room_ahead_is_the_lookahead(change: Transition) -> Evidence:
                 yield str(record.owner), f"{room}, at most {most} with a lookahead of {lookahead}"
 
 
-@invariant(When.OP, covers=("ALIGN",), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def cursors_are_aligned(change: Transition) -> Evidence:
     """What splits a request's pages, protected_len and frontier, lies on a page boundary."""
     page_size = change.after.limits.page_size
@@ -73,7 +75,7 @@ def cursors_are_aligned(change: Transition) -> Evidence:
             yield str(record.owner), f"frontier {record.frontier} is inside a page of {page_size}"
 
 
-@invariant(When.OP, covers=("ROW-OVERWRITE", "NO-OOB", "NO-UAF"), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def rows_hold_the_pages_of_their_record(change: Transition) -> Evidence:
     """A row names, page by page, what its record holds, and no more than it is long."""
     page_size, most = change.after.limits.page_size, change.after.limits.max_context_len
@@ -90,7 +92,7 @@ def rows_hold_the_pages_of_their_record(change: Transition) -> Evidence:
             yield str(record.owner), f"row {record.row}, page index {index}: the row {named}"
 
 
-@invariant(When.OP, covers=("ROW-TREE", "MAP-OWN", "NO-UAF"), needs=("records", "nodes"))
+@invariant(When.OP, needs=("records", "nodes"))
 def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
     """The shared part of a record is the pages of the nodes from a root to its own, and as long.
 
@@ -117,7 +119,7 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
                             yield subject, f"in the row of {record.owner} at page index {place}, the tree has {theirs}"
 
 
-@invariant(When.OP, covers=("DEAD-RANGE", "MAP-CENSUS"), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def windowed_pages_go_with_the_frontier(change: Transition) -> Evidence:
     """A record's private pages are all there, but for the windowed ones below its frontier, which are gone."""
     page_size = change.after.limits.page_size
@@ -135,7 +137,7 @@ def windowed_pages_go_with_the_frontier(change: Transition) -> Evidence:
                 yield str(record.owner), f"still has {kept}, below its frontier {record.frontier}"
 
 
-@invariant(When.STEP, covers=("WINDOW-BOUND",), needs=("records", "windowed"))
+@invariant(When.STEP, needs=("records", "windowed"))
 def private_windows_are_bounded(change: Transition) -> Evidence:
     """Behind what a record had computed before a step, it keeps a window, a page and the agreed slack."""
     limits, earlier = change.after.limits, change.before.record_by_request
@@ -151,7 +153,7 @@ def private_windows_are_bounded(change: Transition) -> Evidence:
                         yield str(record.owner), f"keeps {kept} tokens of {component.pool}, at most {most}: {frontier}"
 
 
-@invariant(When.OP, covers=("DEAD-RANGE", "CONTENT"), needs=("records", "windowed"))
+@invariant(When.OP, needs=("records", "windowed"))
 def frontiers_spare_the_window(change: Transition) -> Evidence:
     """A record's frontier stays behind everything that its next token still reads."""
     page_size = change.after.limits.page_size
@@ -166,7 +168,7 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
                     )
 
 
-@invariant(When.OP, covers=("M5-TAIL",), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def the_last_token_keeps_its_page(change: Transition) -> Evidence:
     """The page that holds the last token launched is there in every component, for the next one joins it."""
     page_size = change.after.limits.page_size

@@ -1,12 +1,13 @@
 """Speculation: guesses that are computed beside what is sure, and how many of them count."""
 
-from invariants.base import Evidence, Transition, When, invariant
-from invariants.draft_events import Proposed, Verified
-from invariants.events import Completed, Launched
+from invariants.events import Completed, Launched, Proposed, Verified
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("BATCH-WF", "NO-OOB"), needs=("records",), on=(Proposed,))
+@invariant(When.OP, needs=("records",), on=(Proposed,))
 def drafts_stay_in_their_room(change: Transition) -> Evidence:
     """Drafts stand behind the one last token of a request that decodes, no more than there are to be, on its pages."""
     limits = change.after.limits
@@ -23,7 +24,7 @@ def drafts_stay_in_their_room(change: Transition) -> Evidence:
             yield subject, f"has drafts up to {end + count}, with room up to {record.allocated_len}"
 
 
-@invariant(When.OP, covers=("OUTPUT-EQ", "CURSOR"), needs=("launches",), on=(Verified,))
+@invariant(When.OP, needs=("launches",), on=(Verified,))
 def drafts_count_as_far_as_the_model_says_them(change: Transition) -> Evidence:
     """Of the drafts of a pass those count that the model has said itself, up to the first that it has not."""
     for event in change.events_of(Verified):
@@ -37,7 +38,7 @@ def drafts_count_as_far_as_the_model_says_them(change: Transition) -> Evidence:
             yield subject, f"{event.num_accepted} of the drafts {list(drafts)} count, the model said {said}"
 
 
-@invariant(When.OP, covers=("BATCH-WF", "CURSOR", "CONTENT"), needs=("launches",), on=(Launched,))
+@invariant(When.OP, needs=("launches",), on=(Launched,))
 def nothing_goes_on_from_a_guess(change: Transition) -> Evidence:
     """A request with drafts in flight is computed no further before they are judged."""
     in_flight = {

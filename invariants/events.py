@@ -9,36 +9,9 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.draft_events import DraftEvent as DraftEvent
-from invariants.draft_events import Proposed as Proposed
-from invariants.draft_events import Verified as Verified
-from invariants.handover_events import Filled as Filled
-from invariants.handover_events import HandedOver as HandedOver
-from invariants.handover_events import HandoverEvent
-from invariants.handover_events import Invited as Invited
-from invariants.handover_events import LetGo as LetGo
-from invariants.handover_events import Reserved as Reserved
-from invariants.handover_events import Sent as Sent
-from invariants.handover_events import SetAside as SetAside
-from invariants.handover_events import TakenOver as TakenOver
-from invariants.host_events import Copied as Copied
-from invariants.host_events import CopyDropped as CopyDropped
-from invariants.host_events import Demoted as Demoted
-from invariants.host_events import Dropped as Dropped
-from invariants.host_events import Loaded as Loaded
-from invariants.host_events import LoadPlanned as LoadPlanned
-from invariants.host_events import PoolCounts as PoolCounts
-from invariants.host_events import Stored as Stored
-from invariants.host_events import TransferBegan as TransferBegan
-from invariants.host_events import TransferEnded as TransferEnded
-from invariants.session_events import GivenUp as GivenUp
-from invariants.session_events import Kept as Kept
-from invariants.session_events import Lent as Lent
-from invariants.session_events import SessionClosed as SessionClosed
-from invariants.session_events import SessionEvent as SessionEvent
-from invariants.session_events import SessionOpened as SessionOpened
-from invariants.session_events import TurnRefused as TurnRefused
 from invariants.view import Owner
+
+PoolCounts = tuple[tuple[str, int], ...]
 
 
 class Taken(NamedTuple):
@@ -323,6 +296,221 @@ class Modelled(NamedTuple):
     found: object
 
 
+# --- the cache and its host tier
+
+
+class Stored(NamedTuple):
+    """A node has its units of a component now, on the device or `on_host`; `key` are its tokens from `start` on."""
+
+    node: int
+    parent: int
+    namespace: int
+    start: int
+    key: Sequence[int]
+    component: str
+    on_host: bool
+
+
+class Dropped(NamedTuple):
+    """A node of `length` tokens has its units of a component no more, on the device or `on_host`."""
+
+    node: int
+    length: int
+    component: str
+    on_host: bool
+
+
+class Demoted(NamedTuple):
+    """A node gave up all its units on the device, for want of those of `component`; the host has a copy."""
+
+    node: int
+    component: str
+    in_tail: bool
+
+
+class CopyDropped(NamedTuple):
+    """The host gave up units of its copy of a node, those of the components with these `pools`."""
+
+    node: int
+    pools: Sequence[str]
+
+
+class TransferBegan(NamedTuple):
+    """Units are being copied to the host, or from there: by the pool of the component those here, and those there."""
+
+    transfer: int
+    to_host: bool
+    pages: Sequence[tuple[str, Sequence[int], Sequence[int]]]
+
+
+class TransferEnded(NamedTuple):
+    """A copy was acknowledged; where it has a `failure` what it wrote is undefined."""
+
+    transfer: int
+    failure: str | None
+
+
+class Copied(NamedTuple):
+    """What a transfer that was acknowledged has left in one pool: the pairs of units, here and there, that differ."""
+
+    transfer: int
+    pool: str
+    different: Sequence[tuple[int, int]]
+
+
+class LoadPlanned(NamedTuple):
+    """A request was admitted that waits for a transfer, so that it may go on from [0, length); `firm` units were taken
+    for it at once, none where that transfer was under way already, and `demand` may follow."""
+
+    request_id: int
+    length: int
+    transfer: int
+    firm: PoolCounts
+    demand: PoolCounts
+
+
+class Loaded(NamedTuple):
+    """A request waits no longer for a transfer, and goes on from [0, length), on `pages`."""
+
+    request_id: int
+    length: int
+    pages: Sequence[int]
+
+
+# --- streaming sessions
+
+
+class SessionOpened(NamedTuple):
+    """A conversation begins."""
+
+    session: int
+    namespace: int
+    now_ms: int
+
+
+class Lent(NamedTuple):
+    """A turn goes on from the first `length` tokens of what its session kept, on `pages` of the first component."""
+
+    session: int
+    request_id: int
+    length: int
+    pages: Sequence[int]
+
+
+class Kept(NamedTuple):
+    """A turn has ended, and its session keeps the KV of `length` tokens."""
+
+    session: int
+    request_id: int
+    length: int
+
+
+class GivenUp(NamedTuple):
+    """A session keeps nothing any more."""
+
+    session: int
+    cause: str
+
+
+class TurnRefused(NamedTuple):
+    """A request came as a turn of a session that was not open, or that somebody else had."""
+
+    session: int
+    request_id: int
+
+
+class SessionClosed(NamedTuple):
+    """Nobody can take a turn any more."""
+
+    session: int
+
+
+# --- draft tokens
+
+
+class Proposed(NamedTuple):
+    """A launched pass computes draft tokens behind the last token of a request, too."""
+
+    launch: int
+    request_id: int
+    drafts: Sequence[int]
+
+
+class Verified(NamedTuple):
+    """The model said `tokens`, one behind the last token and one behind each draft; so many drafts are accepted."""
+
+    launch: int
+    request_id: int
+    num_accepted: int
+    tokens: Sequence[int]
+
+
+# --- KV on its way from a prefill engine to a decode engine
+
+
+class Reserved(NamedTuple):
+    """A decode engine has taken `pages` for [0, length) of a request, of which it had [0, prefix_len) before."""
+
+    request_id: int
+    prefix_len: int
+    length: int
+    pages: PoolCounts
+
+
+class Invited(NamedTuple):
+    """The decode side has room for what comes behind [0, prefix_len): a prompt may be computed now."""
+
+    request_id: int
+    prefix_len: int
+
+
+class Sent(NamedTuple):
+    """Pages of one pool, from page index `first` of the prompt on, were read and are on their way."""
+
+    request_id: int
+    pool: str
+    first: int
+    pages: tuple[int, ...]
+
+
+class HandedOver(NamedTuple):
+    """A request has ended on the prefill side; what it holds stays until the other side has all of [0, length)."""
+
+    request_id: int
+    length: int
+
+
+class Filled(NamedTuple):
+    """Pages that were reserved hold now what was sent, or set aside; `places` are their page indices."""
+
+    request_id: int
+    pool: str
+    places: tuple[int, ...]
+    pages: tuple[int, ...]
+
+
+class TakenOver(NamedTuple):
+    """All of [0, length) has come, with the tokens that were said of the output; the request runs from now on."""
+
+    request_id: int
+    length: int
+    tokens: tuple[int, ...]
+
+
+class SetAside(NamedTuple):
+    """A request on the decode side gives its pages back, and what they hold of [0, length) waits outside the pools."""
+
+    request_id: int
+    length: int
+
+
+class LetGo(NamedTuple):
+    """What was held for a transfer was given back: the other side has it, or nobody wants it any more."""
+
+    request_id: int
+    cause: str
+
+
 LEAVINGS = (
     Finished,
     Retracted,
@@ -330,53 +518,3 @@ LEAVINGS = (
     Preempted,
     GaveWay,
 )  # a request gives up its record; so do all whose pass Failed
-
-Event = (
-    Taken
-    | Given
-    | Freed
-    | Refused
-    | Paired
-    | Matched
-    | Inserted
-    | Split
-    | Recovered
-    | Tombstoned
-    | Removed
-    | Stored
-    | Dropped
-    | Demoted
-    | CopyDropped
-    | TransferBegan
-    | TransferEnded
-    | Copied
-    | LoadPlanned
-    | Loaded
-    | Evicted
-    | Locked
-    | Unlocked
-    | Slid
-    | Rejected
-    | Admitted
-    | Parked
-    | Retracted
-    | RanOut
-    | Preempted
-    | GaveWay
-    | Finished
-    | Launched
-    | Late
-    | Failed
-    | Discarded
-    | Completed
-    | Paused
-    | Resumed
-    | Fired
-    | Read
-    | Written
-    | Compared
-    | Modelled
-    | SessionEvent
-    | DraftEvent
-    | HandoverEvent
-)

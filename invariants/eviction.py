@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import CopyDropped, Demoted, Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
+from invariants.invariant import invariant
 from invariants.prefixes import reachable_len
-from invariants.shadow import Shadow
+from invariants.shadow import Shadow, choices_in
+from invariants.transition import Transition, When
 from invariants.view import TREE_KIND, NodeView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import deed_of, node_name
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT",), on=(Evicted,))
+@invariant(When.OP, on=(Evicted,))
 def evictions_meet_their_need(change: Transition) -> Evidence:
     """An eviction goes on until enough has come free in every pool, or nothing that may go is left in it."""
     freed: dict[str, int] = {}
@@ -29,29 +31,29 @@ def evictions_meet_their_need(change: Transition) -> Evidence:
             freed = {}
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
+@invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
     """A windowed pool first gives up what no branch reads through its window any more.
 
     Taking the window of an idle branch while others are dead costs that branch its cache (sglang issue 35515).
     """
-    for choice in change.choices:
+    for choice in change.once(choices_in):
         if choice.interior is not None:
             detail = f"the end of a branch reads it, and {node_name(choice.interior.id)} is read by none"
             yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "LISTS"), needs=("nodes",), on=(Removed, Demoted, Tombstoned))
+@invariant(When.OP, needs=("nodes",), on=(Removed, Demoted, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
     """Of the nodes that may go, the least recently used goes first."""
-    for choice in change.choices:
+    for choice in change.once(choices_in):
         if choice.older is not None:
             older = f"{node_name(choice.older.id)} is used last at {choice.older.last_used}"
             detail = f"{older}, before {choice.node.last_used}"
             yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
 
 
-@invariant(When.OP, covers=("EVICT-EFFECT", "B26"), needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
+@invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def idle_branches_keep_their_window(change: Transition) -> Evidence:
     """A branch that matched to its end still does after others were evicted, while a window has pages that none reads.
 

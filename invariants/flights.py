@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Completed, Discarded, Failed, Late, Launched
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
 from invariants.view import FENCE, REQUEST_KIND, SESSION_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import request_name, standing, unit_of, units_of
 
 
@@ -19,7 +21,7 @@ def units_wait_for_passes(change: Transition) -> bool:
     return not change.after.limits.reuses_in_launch_order
 
 
-@invariant(When.OP, covers=("BATCH-WF", "INFLIGHT-PIN"), needs=("launches",))
+@invariant(When.OP, needs=("launches",))
 def passes_complete_in_order(change: Transition) -> Evidence:
     """Passes complete in the order of their launches, each once, no more in flight than the engine may have."""
     in_flight = [view.launch for view in change.before.launches or ()]
@@ -44,7 +46,7 @@ def passes_complete_in_order(change: Transition) -> Evidence:
         yield "engine", f"has the launches {views} in flight, want {in_flight}"
 
 
-@invariant(When.OP, covers=("BATCH-WF", "ONE-SHOT"), needs=("launches",), on=(Discarded,))
+@invariant(When.OP, needs=("launches",), on=(Discarded,))
 def only_stale_results_are_discarded(change: Transition) -> Evidence:
     """What a completed pass computed is discarded only for a request that has given up its record since the launch."""
     landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
@@ -57,7 +59,7 @@ def only_stale_results_are_discarded(change: Transition) -> Evidence:
             yield subject, f"[{landing.start}, {landing.end}) of launch {event.launch} is discarded, yet it counts"
 
 
-@invariant(When.OP, covers=("INFLIGHT-PIN", "LOCK-RECEIPT"), given=there_are_fences)
+@invariant(When.OP, given=there_are_fences)
 def fences_wait_for_a_launch(change: Transition) -> Evidence:
     """Units and locks behind a fence stay there until their launch has completed, and no longer."""
     completed = max((event.launch for event in change.events_of(Completed)), default=0)
@@ -78,7 +80,7 @@ def fences_wait_for_a_launch(change: Transition) -> Evidence:
             yield f"receipt {receipt.id}", f"still out, yet {why}"
 
 
-@invariant(When.OP, covers=("INFLIGHT-PIN", "NO-UAF"), needs=("launches",), given=units_wait_for_passes)
+@invariant(When.OP, needs=("launches",), given=units_wait_for_passes)
 def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """What a pass in flight reads or writes is its request's, cached under its lock, or behind a fence for that pass.
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Filled, Finished, HandedOver, LetGo, Refused, Reserved, Sent, SetAside, Taken, TakenOver
+from invariants.invariant import invariant
 from invariants.limits import DECODE
+from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, OUTSIDE_KIND, Owner, RecordView, Snapshot
+from invariants.violation import Evidence
 from invariants.windows import first_needed_page, goes_on_at
 from invariants.wording import request_name, units_of
 
@@ -21,7 +23,7 @@ def is_an_empty_decode_side(change: Transition) -> bool:
     return change.after.limits.role == DECODE and is_at_work and is_empty and not is_shared
 
 
-@invariant(When.OP, covers=("PD-PAIR", "DEMAND", "B73", "B78"), on=(Reserved,))
+@invariant(When.OP, on=(Reserved,))
 def a_decode_side_takes_what_it_lacks(change: Transition) -> Evidence:
     """Of a prompt that is computed elsewhere it takes the pages behind what it has; in a window those of the tail."""
     page_size = change.after.limits.page_size
@@ -38,7 +40,7 @@ def a_decode_side_takes_what_it_lacks(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"{said} of {pool} for {event.length} tokens, lacks {want}"
 
 
-@invariant(When.OP, covers=("PROGRESS", "PD-PAIR", "B78"), needs=("requests", "records"), given=is_an_empty_decode_side)
+@invariant(When.OP, needs=("requests", "records"), given=is_an_empty_decode_side)
 def an_empty_decode_side_makes_room(change: Transition) -> Evidence:
     """Who waits for room in an engine where nobody has anything gets it in the next step."""
     waiting = [request for request in change.before.requests or () if request.place == LINKED]
@@ -49,7 +51,7 @@ def an_empty_decode_side_makes_room(change: Transition) -> Evidence:
             yield request_name(still[0].id), "waits for room, yet nobody has any"
 
 
-@invariant(When.OP, covers=("PD-PAIR", "NO-UAF", "CONTENT"), needs=("records",), on=(Sent,))
+@invariant(When.OP, needs=("records",), on=(Sent,))
 def what_is_sent_is_held(change: Transition) -> Evidence:
     """The pages that go to the other side are those which the request has in these places."""
     for event in change.events_of(Sent):
@@ -69,7 +71,7 @@ def what_is_sent_is_held(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"sent {named} from page {event.first} on, which it has not there"
 
 
-@invariant(When.OP, covers=("PD-PAIR", "WRITE-PRIVATE", "NO-UAF"), needs=("records",), on=(Filled,))
+@invariant(When.OP, needs=("records",), on=(Filled,))
 def what_comes_fills_what_is_reserved(change: Transition) -> Evidence:
     """Pages that come from the other side are written to those which were reserved for them, and to no others."""
     reserved = {event.request_id for event in change.events_of(Reserved)}
@@ -82,7 +84,7 @@ def what_comes_fills_what_is_reserved(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"{named} filled, which is not reserved for these places"
 
 
-@invariant(When.OP, covers=("PD-RELEASE", "INFLIGHT-PIN"), needs=("records",))
+@invariant(When.OP, needs=("records",))
 def transfers_end_in_the_open(change: Transition) -> Evidence:
     """What is held for a transfer stays until it is taken over or let go of, and then nothing is left of it."""
     before, after = _transfers(change.before), _transfers(change.after)
@@ -110,7 +112,7 @@ def transfers_end_in_the_open(change: Transition) -> Evidence:
                 yield str(owner), f"has ended, and has left {units_of(view, left)}"
 
 
-@invariant(When.OP, covers=("PD-PAIR", "CURSOR"), needs=("requests",), on=(TakenOver,))
+@invariant(When.OP, needs=("requests",), on=(TakenOver,))
 def what_is_taken_over_was_computed(change: Transition) -> Evidence:
     """A request goes on behind its prompt, or behind all that was said of it but the newest token."""
     for event in change.events_of(TakenOver):
@@ -124,7 +126,7 @@ def what_is_taken_over_was_computed(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"taken over with {said}, of which the first were known"
 
 
-@invariant(When.OP, covers=("PD-PAIR", "ORDER"), needs=("requests", "records"), on=(Reserved,))
+@invariant(When.OP, needs=("requests", "records"), on=(Reserved,))
 def room_is_made_in_order(change: Transition) -> Evidence:
     """Who came first gets room first; who gave its room up before is first of all."""
     reserved = [event.request_id for event in change.events_of(Reserved)]
@@ -137,7 +139,7 @@ def room_is_made_in_order(change: Transition) -> Evidence:
                 yield request_name(request.id), f"waits for room, yet {request_name(later[0])} got some"
 
 
-@invariant(When.OP, covers=("BATCH-WF", "PD-RELEASE"), needs=("requests", "records"), on=(SetAside,))
+@invariant(When.OP, needs=("requests", "records"), on=(SetAside,))
 def who_is_set_aside_waits_for_room(change: Transition) -> Evidence:
     """A request whose KV was set aside is not lost: it waits for room again, has it, or has ended."""
     ended = {event.request_id for event in change.events_of(Finished)}

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-from invariants.base import Evidence, Transition, When, invariant, state_invariant
 from invariants.events import (
     Copied,
     CopyDropped,
@@ -17,7 +16,10 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
 from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, NodeView, Owner, PoolView, Snapshot, TransferView
+from invariants.violation import Evidence
 from invariants.wording import deed_of, node_name, standing, unit_of
 
 
@@ -29,7 +31,7 @@ class End(NamedTuple):
     is_read: bool
 
 
-@state_invariant(covers=("NODE-TIER", "TREE-STRUCT"), needs=("nodes", "transfers"), reads=("nodes",))
+@state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
 def copies_go_on_from_copies(change: Transition) -> Evidence:
     """The host has all of a node in a component or nothing, and only behind what it has of the nodes before it.
 
@@ -54,7 +56,7 @@ def copies_go_on_from_copies(change: Transition) -> Evidence:
                 yield name, f"is live in {pool}, {node_name(parent.id)} before it is not"
 
 
-@invariant(When.OP, covers=("INFLIGHT-PIN", "HOST-PIN", "NO-UAF"), needs=("nodes", "receipts", "transfers"))
+@invariant(When.OP, needs=("nodes", "receipts", "transfers"))
 def transfers_keep_both_ends(change: Transition) -> Evidence:
     """Until a transfer ends what it reads stays the tree's, locked here and pinned there, and what it writes its own.
 
@@ -85,7 +87,7 @@ def transfers_keep_both_ends(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, covers=("CONTENT", "HOST-CONS"), needs=("transfers",), on=(Copied,))
+@invariant(When.OP, needs=("transfers",), on=(Copied,))
 def copies_equal_their_source(change: Transition) -> Evidence:
     """When a transfer has ended well, each page holds the same here and there, to the bit."""
     for event in change.events_of(Copied):
@@ -103,7 +105,7 @@ def the_host_keeps_up(change: Transition) -> bool:
     )
 
 
-@invariant(When.STEP, covers=("EVICT-EFFECT",), needs=("transfers",), on=(CopyDropped,))
+@invariant(When.STEP, needs=("transfers",), on=(CopyDropped,))
 def a_copy_gives_way_to_a_copy(change: Transition) -> Evidence:
     """No copy is given up for a backup that the host has no room for even then, or had room for without it."""
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
@@ -129,9 +131,7 @@ def copies_come_before_eviction(change: Transition) -> bool:
     return change.after.limits.writes_back and the_host_keeps_up(change)
 
 
-@invariant(
-    When.STEP, covers=("EVICT-EFFECT", "B55", "B58"), needs=("nodes", "transfers"), given=copies_come_before_eviction
-)
+@invariant(When.STEP, needs=("nodes", "transfers"), given=copies_come_before_eviction)
 def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
     """With write-back nothing goes for good for which there is room on the host, if need be for older copies.
 
@@ -161,7 +161,7 @@ def nothing_is_lost_while_the_host_has_room(change: Transition) -> Evidence:
                 yield node_name(node.id), f"{deed_of(event)}, with no copy of its {lost} pages on the host"
 
 
-@invariant(When.OP, covers=("CONS-F", "CONS-S", "KV-EVENTS"), needs=("nodes",))
+@invariant(When.OP, needs=("nodes",))
 def what_is_told_to_be_cached_is(change: Transition) -> Evidence:
     """What is told to come into the cache and to leave it is what the cache has more and less, in each pool.
 

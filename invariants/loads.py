@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import chain
 
 from invariants.admission import has_room_for_all
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
     LEAVINGS,
     Admitted,
@@ -17,16 +16,19 @@ from invariants.events import (
     TransferEnded,
 )
 from invariants.handover import LINKED
+from invariants.invariant import invariant
 from invariants.matches import CHANGES_CONTENT
 from invariants.prefixes import cached_pages, reachable_len
+from invariants.transition import Transition, When
 from invariants.view import Snapshot
+from invariants.violation import Evidence
 from invariants.windows import first_needed_page, tail_len
 from invariants.wording import request_name
 
 WAITING = "waiting"
 
 
-@invariant(When.OP, covers=("WINDOW-BOUND", "B57"), needs=("transfers", "windowed"), on=(TransferBegan,))
+@invariant(When.OP, needs=("transfers", "windowed"), on=(TransferBegan,))
 def loads_bring_no_more_than_is_read(change: Transition) -> Evidence:
     """Of a windowed component a load brings the last window and no more, however long the segment on the host is."""
     page_size = change.after.limits.page_size
@@ -39,7 +41,7 @@ def loads_bring_no_more_than_is_read(change: Transition) -> Evidence:
                 yield f"load {event.transfer}", f"brings {len(here)} pages of {pool}, {most} are read"
 
 
-@invariant(When.OP, covers=("ADMIT-SOUND", "BUDGET-COVER"), needs=("transfers",), on=(LoadPlanned,))
+@invariant(When.OP, needs=("transfers",), on=(LoadPlanned,))
 def loads_are_paid_for_once(change: Transition) -> Evidence:
     """Who is admitted with a load was promised just the pages that it brings, none where it was under way already."""
     began = {event.transfer: event for event in change.events_of(TransferBegan)}
@@ -59,7 +61,7 @@ def loads_are_paid_for_once(change: Transition) -> Evidence:
             yield f"load {transfer}", "was begun for nobody"
 
 
-@invariant(When.OP, covers=("PROGRESS", "MATCH-VALID"), needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
+@invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
 def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
     """Who waits with a load that was under way already lacks nothing else up to where it is to go on.
 
@@ -80,7 +82,7 @@ def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
                     yield request_name(request.id), f"waits with load {event.transfer}, {said}"
 
 
-@invariant(When.OP, covers=("PROGRESS", "MATCH-VALID"), needs=("nodes", "requests", "transfers"), on=(Loaded,))
+@invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(Loaded,))
 def who_waited_goes_on_from_what_was_loaded(change: Transition) -> Evidence:
     """A request that waited for a load goes on where that ends, unless it came to nothing.
 
@@ -106,7 +108,6 @@ def it_is_known_what_is_loaded(change: Transition) -> bool:
 
 @invariant(
     When.STEP,
-    covers=("MATCH-VALID", "PROGRESS"),
     needs=("nodes", "requests", "transfers"),
     on=(Admitted,),
     given=it_is_known_what_is_loaded,

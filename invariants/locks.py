@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from invariants.base import Evidence, Transition, When, invariant, state_invariant
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
 from invariants.view import TRANSFER_KINDS, NodeView, RecordView, Snapshot
+from invariants.violation import Evidence
 from invariants.windows import goes_on_at, lookback, tail_len
 from invariants.wording import node_name, unit_of
 
@@ -16,7 +18,7 @@ def readers_are_only_counted(change: Transition) -> bool:
     return change.after.receipts is None
 
 
-@state_invariant(covers=("LOCK-RECEIPT", "COUNTERS"), needs=("nodes", "receipts"), reads=("nodes", "receipts"))
+@state_invariant(needs=("nodes", "receipts"), reads=("nodes", "receipts"))
 def locks_equal_their_receipts(change: Transition) -> Evidence:
     """A node counts, per component, exactly the receipts that are out and cover it."""
     after = change.after
@@ -33,7 +35,7 @@ def locks_equal_their_receipts(change: Transition) -> Evidence:
                     yield node_name(node_id), f"has {locks} {component.pool} locks, {out} receipts cover it"
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT", "COUNTERS"), needs=("records",), given=readers_are_only_counted)
+@invariant(When.OP, needs=("records",), given=readers_are_only_counted)
 def readers_are_counted(change: Transition) -> Evidence:
     """A cached unit whose readers are counted, and not known, has as many as there are rows that name it."""
     after, named = change.after, Counter[tuple[str, int]]()
@@ -48,7 +50,7 @@ def readers_are_counted(change: Transition) -> Evidence:
                     yield unit_of(pool, unit), f"{counted}, yet {named[pool.name, unit]} rows name it"
 
 
-@state_invariant(covers=("LOCK-HIER",), needs=("nodes",), reads=("nodes",))
+@state_invariant(needs=("nodes",), reads=("nodes",))
 def locks_nest(change: Transition) -> Evidence:
     """A node is locked wherever the whole prefix is read at least as often as in its windows and as below it.
 
@@ -71,7 +73,7 @@ def locks_nest(change: Transition) -> Evidence:
                         yield node_name(node.id), f"has {inner}, yet {node.locks[index]} {pool} locks"
 
 
-@state_invariant(covers=("LOCK-RECEIPT",), needs=("receipts", "records"), reads=("receipts", "records"))
+@state_invariant(needs=("receipts", "records"), reads=("receipts", "records"))
 def receipts_belong_to_holders(change: Transition) -> Evidence:
     """Each record has a receipt that is out and its own, and each receipt has a record that will return it.
 
@@ -94,7 +96,6 @@ def receipts_belong_to_holders(change: Transition) -> Evidence:
 
 
 @state_invariant(
-    covers=("LOCK-RECEIPT", "LIVE-NODE", "NO-UAF"),
     needs=("nodes", "receipts", "windowed"),
     reads=("nodes", "receipts"),
 )
@@ -112,7 +113,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
                     yield node_name(node.id), f"is a {component.pool} tombstone under {node.locks[index]} locks"
 
 
-@invariant(When.OP, covers=("LOCK-RECEIPT", "NO-UAF", "WINDOW-BOUND"), needs=("nodes", "receipts", "records"))
+@invariant(When.OP, needs=("nodes", "receipts", "records"))
 def locks_cover_what_is_read(change: Transition) -> Evidence:
     """A record's lock covers all that its next token reads of the tree, and in a window no more than that in pages.
 

@@ -1,15 +1,17 @@
 """What the prefix cache finds."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Demoted, Evicted, Inserted, Matched, Recovered, Removed, Tombstoned, TransferEnded
+from invariants.invariant import invariant
 from invariants.prefixes import longest_prefix
+from invariants.transition import Transition, When
+from invariants.violation import Evidence
 from invariants.windows import first_needed_page
 from invariants.wording import request_name
 
 CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, TransferEnded)
 
 
-@invariant(When.OP, covers=("MATCH-VALID", "IDEMPOTENT-MATCH"), needs=("nodes",), on=(Matched,))
+@invariant(When.OP, needs=("nodes",), on=(Matched,))
 def matches_are_the_longest_valid(change: Transition) -> Evidence:
     """A match is the longest usable cached prefix, a token shorter than the key at least, on the tree's pages.
 

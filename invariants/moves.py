@@ -1,15 +1,17 @@
 """Who may move what inside a step: units between their owners, nodes out of the tree, writes into pages."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
+from invariants.invariant import invariant
 from invariants.shadow import Victim
+from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, ReceiptView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import deed_of, node_name, request_name, standing, unit_of, units_of
 
 ROLLED_BACK = "rolled back"  # the cause of a free that undoes part of a refused take
 
 
-@invariant(When.OP, covers=("FREE-RANGE",), on=(Taken, Given, Freed))
+@invariant(When.OP, on=(Taken, Given, Freed))
 def the_padding_unit_is_never_moved(change: Transition) -> Evidence:
     """Unit 0 and what lies beyond the capacity are never taken, given or freed."""
     for event, unit, _ in change.misplaced:
@@ -18,7 +20,7 @@ def the_padding_unit_is_never_moved(change: Transition) -> Evidence:
             yield unit_of(pool, unit), f"{_move(event)}, yet {pool.unit}s run from 1 to {pool.capacity}"
 
 
-@invariant(When.OP, covers=("ONE-SHOT", "FREE-UNIQ", "NO-UAF", "ROW-OVERWRITE"), on=(Taken, Given, Freed))
+@invariant(When.OP, on=(Taken, Given, Freed))
 def units_move_only_by_their_owner(change: Transition) -> Evidence:
     """Only a free unit is taken, and only its owner gives a unit away or frees it, once."""
     for event, unit, owner in change.misplaced:
@@ -27,7 +29,7 @@ def units_move_only_by_their_owner(change: Transition) -> Evidence:
             yield unit_of(pool, unit), f"{_move(event)}, yet {standing(owner)}"
 
 
-@invariant(When.OP, covers=("ATOMIC",), on=(Refused,))
+@invariant(When.OP, on=(Refused,))
 def a_refused_take_changes_nothing(change: Transition) -> Evidence:
     """A take that was refused in one pool has taken nothing in another."""
     for index, event in enumerate(change.events):
@@ -38,7 +40,7 @@ def a_refused_take_changes_nothing(change: Transition) -> Evidence:
                 yield str(event.owner), f"was refused {event.want} of {event.pool}, yet kept {named}"
 
 
-@invariant(When.OP, covers=("WRITE-PRIVATE", "NO-UAF"), on=(Written,))
+@invariant(When.OP, on=(Written,))
 def writes_go_to_private_units(change: Transition) -> Evidence:
     """A pass writes only to what its request owns just then, or gave up behind a fence that waits for the pass.
 
@@ -53,7 +55,6 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
 
 @invariant(
     When.OP,
-    covers=("EVICT-EFFECT", "LOCK-RECEIPT", "NO-UAF"),
     needs=("nodes", "receipts"),
     on=(Removed, Demoted, Tombstoned),
 )

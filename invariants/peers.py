@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from itertools import chain, compress
 from operator import eq
 
-from invariants.base import Evidence, Transition, state_invariant
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import standing, unit_of
 
 
-@state_invariant(covers=("MAP-INJ", "MAP-FREE", "NO-UAF"), needs=("peer_maps",), reads=("peer_maps", "pools"))
+@state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
     """A peer is live, and is the peer of one unit only.
 
@@ -24,7 +26,7 @@ def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
             yield from _shared_or_dead_peers(change.after, peers, by_unit)
 
 
-@state_invariant(covers=("MAP-FREE",), needs=("peer_maps",), reads=("peer_maps", "pools"))
+@state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def a_free_unit_has_no_peer(change: Transition) -> Evidence:
     """A unit that is free, or waits behind a fence, is the peer of nobody."""
     for peers in change.changes.peer_maps:
@@ -38,7 +40,7 @@ def a_free_unit_has_no_peer(change: Transition) -> Evidence:
                     yield unit_of(from_pool, unit), f"{standing(from_pool.owner_of[unit])}, yet its peer is {peer}"
 
 
-@state_invariant(covers=("MAP-CENSUS",), needs=("peer_maps",), reads=("peer_maps", "pools"))
+@state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
     """Every unit of a follower pool that somebody owns is the peer of a unit, or nobody can reach it.
 
@@ -53,7 +55,7 @@ def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
                 yield unit_of(to_pool, unit), f"owned by {owner}, yet the peer of no {peers.from_pool} {to_pool.unit}"
 
 
-@state_invariant(covers=("MAP-OWN", "LIVE-NODE"), needs=("peer_maps",), reads=("peer_maps", "pools"))
+@state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def peers_share_their_owner(change: Transition) -> Evidence:
     """A unit and its peer hold the same tokens, so one owner must free both."""
     for peers in change.changes.peer_maps:
@@ -70,7 +72,7 @@ def peers_share_their_owner(change: Transition) -> Evidence:
                     yield unit_of(from_pool, unit), f"{detail} is not: {standing(to_owner.get(peer))}"
 
 
-@state_invariant(covers=("MAP-PAGE",), needs=("slot_maps",), reads=("peer_maps", "pools"))
+@state_invariant(needs=("slot_maps",), reads=("peer_maps", "pools"))
 def slot_peers_stay_in_their_place(change: Transition) -> Evidence:
     """The slots of a unit that have peers have them in one unit, each at its own offset.
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Launched, Paused, Resumed
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
 from invariants.view import FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import request_name, units_of
 
 CHUNKED = "chunked"
@@ -16,7 +18,7 @@ def there_is_a_pause(change: Transition) -> bool:
     return change.before.is_paused or change.after.is_paused
 
 
-@invariant(When.OP, covers=("BATCH-WF", "ROW-POOL"), needs=("requests", "records"))
+@invariant(When.OP, needs=("requests", "records"))
 def requests_are_in_one_place(change: Transition) -> Evidence:
     """A request is in one queue; it has a record if it runs or is between chunks, and none while it waits."""
     requests, records = change.after.requests or (), change.after.record_by_request
@@ -32,7 +34,7 @@ def requests_are_in_one_place(change: Transition) -> Evidence:
         yield from _misplaced(change.after, [request.id for request in requests if request.place == CHUNKED])
 
 
-@invariant(When.OP, covers=("PAUSE", "CONS-F", "CONS-S", "ROW-POOL"), needs=("records",), given=there_is_a_pause)
+@invariant(When.OP, needs=("records",), given=there_is_a_pause)
 def a_paused_engine_stands_still(change: Transition) -> Evidence:
     """In a pause nothing is launched, and nobody has a record, a lock or a unit; what passes in flight read waits.
 

@@ -37,6 +37,7 @@ from invariants.events import (
 from invariants.limits import LONGEST_MATCH
 from invariants.passes import Stock
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
+from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND, RequestView, Snapshot
 from invariants.windows import tail_len
 
@@ -72,6 +73,11 @@ class Verdict(NamedTuple):
     request_id: int
     found: Stretch | None
     foretold: Stretch | None
+
+
+def verdicts_on(change: Transition) -> list[Verdict]:
+    """What was admitted, beside what a naive planner admits; an engine of which too little is known has none."""
+    return verdicts(change.before, change.events, change.reference.tokens_of)
 
 
 def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[Verdict]:

@@ -1,7 +1,9 @@
 """Every unit of every pool: how many there are, and whose each is."""
 
-from invariants.base import Evidence, Transition, state_invariant
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import Owner, PoolView
+from invariants.violation import Evidence
 from invariants.wording import unit_of
 
 
@@ -10,9 +12,7 @@ def conservation_terms(pool: PoolView) -> str:
     return f"{pool.name}: {equation_of(pool)}"
 
 
-@state_invariant(
-    covers=("SINGLE-OWNER", "NO-UAF", "FREE-UNIQ", "ROW-POOL", "LIVE-NODE", "INFLIGHT-PIN"), reads=("pools",)
-)
+@state_invariant(reads=("pools",))
 def each_unit_has_one_owner(change: Transition) -> Evidence:
     """Every unit of every pool is free, or has exactly one owner who must free it.
 
@@ -24,7 +24,7 @@ def each_unit_has_one_owner(change: Transition) -> Evidence:
             yield from _wrongly_owned(pool)
 
 
-@state_invariant(covers=("CONS-F", "CONS-S", "HOST-CONS"), reads=("pools",))
+@state_invariant(reads=("pools",))
 def pools_conserve_their_units(change: Transition) -> Evidence:
     """The capacity of each pool is what is free, what is cached, what others hold and what is fenced.
 

@@ -1,8 +1,10 @@
 """The engine goes on, what it learns stays within bounds, and in the end nothing is left."""
 
-from invariants.base import Evidence, Transition, When, invariant, state_invariant
+from invariants.invariant import invariant, state_invariant
 from invariants.pools import equation_of
+from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND
+from invariants.violation import Evidence
 from invariants.wording import node_name, request_name
 
 MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting, are a livelock
@@ -18,7 +20,7 @@ def nobody_presses(change: Transition) -> bool:
     )
 
 
-@state_invariant(covers=("RATIO",), needs=("claims",), reads=("claims",))
+@state_invariant(needs=("claims",), reads=("claims",))
 def the_ratio_is_in_range(change: Transition) -> Evidence:
     """The new-token ratio lies between its floor and 1."""
     claims, floor = change.after.claims, change.after.limits.ratio_floor
@@ -27,7 +29,7 @@ def the_ratio_is_in_range(change: Transition) -> Evidence:
         yield "new-token ratio", f"{claims.new_token_ratio} millionths, want {floor} to {MILLION}"
 
 
-@invariant(When.STEP, covers=("PROGRESS",), given=nobody_presses)
+@invariant(When.STEP, given=nobody_presses)
 def work_makes_progress(change: Transition) -> Evidence:
     """While there is work, a step computes something; an engine that does not is stuck."""
     if change.steps_without_forward >= MOST_IDLE_STEPS:
@@ -35,7 +37,7 @@ def work_makes_progress(change: Transition) -> Evidence:
         yield "engine", f"{change.steps_without_forward} steps without a pass, with work{f': {named}' if named else ''}"
 
 
-@invariant(When.QUIESCENT, covers=("CONS-F", "CONS-S", "ROW-POOL", "LOCK-RECEIPT"))
+@invariant(When.QUIESCENT)
 def drained_pools_are_full(change: Transition) -> Evidence:
     """After a drain every unit is free, nobody holds a request, a record or a lock, and nothing is under way."""
     after = change.after

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
+from invariants.invariant import invariant
 from invariants.prefixes import longest_prefix
+from invariants.transition import Transition, When
 from invariants.view import RecordView
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("MATCH-AFTER-INSERT", "LIVE-NODE"), needs=("nodes", "records"), on=(Inserted,))
+@invariant(When.OP, needs=("nodes", "records"), on=(Inserted,))
 def inserted_prefixes_match(change: Transition) -> Evidence:
     """What a request has just published can be matched to its end.
 

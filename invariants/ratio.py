@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from invariants.base import Evidence, Transition, When, invariant
-from invariants.events import Evicted, Finished, Launched, RanOut, Retracted
-from invariants.host_events import TransferEnded
+from invariants.events import Evicted, Finished, Launched, RanOut, Retracted, TransferEnded
+from invariants.invariant import invariant
 from invariants.limits import Estimates
 from invariants.passes import Standing
+from invariants.transition import Transition, When
 from invariants.view import RequestView
+from invariants.violation import Evidence
 
 ABORTED = "abort"
 MILLION = 1_000_000
@@ -19,7 +20,7 @@ def is_foretold(change: Transition) -> bool:
     return change.after.limits.estimates is not None and change.before.limits == change.after.limits
 
 
-@invariant(When.OP, covers=("RATIO",), needs=("claims", "requests", "launches"), given=is_foretold)
+@invariant(When.OP, needs=("claims", "requests", "launches"), given=is_foretold)
 def the_ratio_learns_from_what_happened(change: Transition) -> Evidence:
     """A retraction sets the new-token ratio to what the survivors have shown, a decode step without one lowers it.
 

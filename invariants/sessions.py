@@ -2,14 +2,16 @@
 
 from collections import Counter
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.content import tokens_are_known
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
 from invariants.view import SESSION_KIND, Owner, RecordView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 
-@invariant(When.OP, covers=("SESSION-ISOLATION",), needs=("sessions", "requests"))
+@invariant(When.OP, needs=("sessions", "requests"))
 def a_session_has_one_turn(change: Transition) -> Evidence:
     """Who is in a queue as a turn is the one turn of an open session, and in its namespace."""
     after = change.after
@@ -32,9 +34,7 @@ def a_session_has_one_turn(change: Transition) -> Evidence:
             yield f"session {session.id}", f"its turn is {request_name(session.turn)}, which is in no queue"
 
 
-@invariant(
-    When.OP, covers=("SESSION-ISOLATION", "CURSOR", "CONS-F", "CONS-S", "ROW-POOL"), needs=("sessions", "records")
-)
+@invariant(When.OP, needs=("sessions", "records"))
 def idle_sessions_keep_what_is_written(change: Transition) -> Evidence:
     """What a session keeps has been computed, has no row, no room behind it, and nobody computes in it.
 
@@ -59,7 +59,7 @@ def idle_sessions_keep_what_is_written(change: Transition) -> Evidence:
             yield f"session {session.id}", f"has noted {session.kept_len} tokens, and keeps {committed}"
 
 
-@invariant(When.OP, covers=("SESSION-PREFIX", "SESSION-ISOLATION"), needs=("sessions", "records"), on=(Lent, Kept))
+@invariant(When.OP, needs=("sessions", "records"), on=(Lent, Kept))
 def turns_go_on_from_what_is_kept(change: Transition) -> Evidence:
     """A turn starts on the very pages that its session kept, at most as many as were written."""
     kept = {record.owner: record for record in change.before.records or ()}
@@ -72,7 +72,7 @@ def turns_go_on_from_what_is_kept(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"goes on from session {event.session}, {why}"
 
 
-@invariant(When.STEP, covers=("SESSION-PREFIX", "CURSOR"), on=(Kept,), given=tokens_are_known)
+@invariant(When.STEP, on=(Kept,), given=tokens_are_known)
 def a_session_keeps_no_more_than_was_said(change: Transition) -> Evidence:
     """What a session keeps are tokens of its last turn, prompt and output; nothing that was computed beyond."""
     for event in change.events_of(Kept):
@@ -81,7 +81,7 @@ def a_session_keeps_no_more_than_was_said(change: Transition) -> Evidence:
             yield f"session {event.session}", f"keeps {event.length} tokens, {said} were said"
 
 
-@invariant(When.OP, covers=("DEFERRED-CLOSE",), needs=("sessions", "requests"))
+@invariant(When.OP, needs=("sessions", "requests"))
 def closing_waits_for_the_turn(change: Transition) -> Evidence:
     """A session is there until its turn has ended, and no longer once it is to be closed."""
     after = change.after
@@ -93,7 +93,7 @@ def closing_waits_for_the_turn(change: Transition) -> Evidence:
             yield f"session {session.id}", "is to be closed, has no turn, and is still open"
 
 
-@invariant(When.OP, covers=("SESSION-ISOLATION", "REJECT-ONLY-IMPOSSIBLE"), needs=("sessions",), on=(TurnRefused,))
+@invariant(When.OP, needs=("sessions",), on=(TurnRefused,))
 def only_a_turn_too_many_is_refused(change: Transition) -> Evidence:
     """Who may take a turn of a session that is open and in which nobody has one is not refused."""
     for event in change.events_of(TurnRefused):
@@ -102,7 +102,7 @@ def only_a_turn_too_many_is_refused(change: Transition) -> Evidence:
             yield request_name(event.request_id), f"is refused, yet nobody has the turn of session {event.session}"
 
 
-@invariant(When.OP, covers=("SESSION-ISOLATION",), needs=("sessions",))
+@invariant(When.OP, needs=("sessions",))
 def sessions_change_only_by_their_turns(change: Transition) -> Evidence:
     """What a session keeps changes when a turn goes on from it, has ended, or when it is given up, and not else.
 

@@ -5,6 +5,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from invariants.events import CopyDropped, Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
+from invariants.transition import Transition
 from invariants.view import NodeView, Snapshot
 from invariants.windows import tail_len
 
@@ -22,6 +23,10 @@ class Choice(NamedTuple):
     node: NodeView
     interior: NodeView | None
     older: NodeView | None
+
+
+def choices_in(change: Transition) -> list[Choice]:
+    return list(choices(change.before, change.tree_events))
 
 
 def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:

@@ -1,7 +1,9 @@
 """How old a request gets."""
 
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import Finished
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Evidence
 from invariants.wording import request_name
 
 TIMED_OUT = "timeout"
@@ -11,7 +13,7 @@ def there_is_a_limit(change: Transition) -> bool:
     return change.after.limits.timeout_ms is not None
 
 
-@invariant(When.STEP, covers=("TIMEOUT",), needs=("requests",), given=there_is_a_limit)
+@invariant(When.STEP, needs=("requests",), given=there_is_a_limit)
 def nobody_gets_older_than_the_limit(change: Transition) -> Evidence:
     """A request ends for its age when a step finds it as old as the limit or older, and not before."""
     limit, passed_ms = change.after.limits.timeout_ms, change.after.limits.ms_per_step

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from invariants.base import Evidence, Transition, state_invariant
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import NodeView, Snapshot
+from invariants.violation import Evidence
 from invariants.wording import node_name
 
 
-@state_invariant(covers=("TREE-STRUCT",), needs=("nodes",), reads=("nodes",))
+@state_invariant(needs=("nodes",), reads=("nodes",))
 def tree_is_well_formed(change: Transition) -> Evidence:
     """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page.
 
@@ -24,7 +26,7 @@ def tree_is_well_formed(change: Transition) -> Evidence:
         yield from _malformed(after)
 
 
-@state_invariant(covers=("LIVE-NODE", "NODE-TIER", "TREE-STRUCT", "MAP-OWN"), needs=("nodes",), reads=("nodes",))
+@state_invariant(needs=("nodes",), reads=("nodes",))
 def live_nodes_hold_live_pages(change: Transition) -> Evidence:
     """A node has all of its pages in a component that is live in it, none where it is a tombstone.
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from invariants.derived import Derived
 from invariants.limits import Limits
-from invariants.session_view import SessionView as SessionView
 
 
 class Owner(NamedTuple):
@@ -252,6 +251,16 @@ class TransferView(NamedTuple):
     there: tuple[Sequence[int], ...]
 
 
+class SessionView(NamedTuple):
+    """A session that is open: the request that has its turn (0: none), and of how many tokens it keeps the KV."""
+
+    id: int
+    namespace: int
+    turn: int
+    kept_len: int
+    is_closing: bool
+
+
 class Claims(NamedTuple):
     """What the engine says of itself; pages by pool.  The ratio is in millionths."""
 
@@ -296,6 +305,7 @@ class Snapshot:
     transfers: tuple[TransferView, ...] | None = None
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
+    untold: frozenset[str] = frozenset()  # the names of the types of events that this engine never tells
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
@@ -340,7 +350,7 @@ class Snapshot:
             self.sessions,
         )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
-        return frozenset(missing if self.peer_maps else [*missing, "peer_maps"])
+        return self.untold.union(missing if self.peer_maps else [*missing, "peer_maps"])
 
     @Derived
     def node_by_id(self) -> dict[int, NodeView]:

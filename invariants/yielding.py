@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Set
 
 from invariants.admission import PLANNED_BY, demand_is_known
-from invariants.base import Evidence, Transition, When, invariant
 from invariants.events import (
     LEAVINGS,
     Admitted,
@@ -21,9 +20,12 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
+from invariants.invariant import invariant
 from invariants.passes import Standing, Stock
 from invariants.planning import RUNNING, rivalry
+from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RecordView, RequestView, Snapshot
+from invariants.violation import Evidence
 from invariants.windows import kept_len, window_frontier
 from invariants.wording import node_name, request_name, units_of
 
@@ -41,7 +43,7 @@ def preemption_can_be_foretold(change: Transition) -> bool:
     return change.before.limits.preemption_threshold is not None and demand_is_known(change)
 
 
-@invariant(When.OP, covers=("RETRACT-NECESSARY",), needs=("nodes", "records", "requests"), on=(Retracted,))
+@invariant(When.OP, needs=("nodes", "records", "requests"), on=(Retracted,))
 def retraction_is_necessary(change: Transition) -> Evidence:
     """Nobody gives way while a pool could still give up pages that nobody has locked, or that are dead in a window.
 
@@ -58,7 +60,7 @@ def retraction_is_necessary(change: Transition) -> Evidence:
             gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
 
 
-@invariant(When.OP, covers=("RETRACT-ORDER",), needs=("requests", "launches"), on=(Retracted,), given=least_done_first)
+@invariant(When.OP, needs=("requests", "launches"), on=(Retracted,), given=least_done_first)
 def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
     """Of those who hold KV the least important is retracted; of equals who has fewest outputs, then by longest prompt.
 
@@ -74,7 +76,7 @@ def who_has_least_to_lose_is_retracted(change: Transition) -> Evidence:
         standing.hear(event)
 
 
-@invariant(When.STEP, covers=("PROGRESS", "RETRACT-NECESSARY"), needs=("requests",), on=(Retracted,))
+@invariant(When.STEP, needs=("requests",), on=(Retracted,))
 def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
     """Who gives way for want of pages makes room at once: whoever runs on is computed in that very step.
 
@@ -99,7 +101,7 @@ def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
             yield request_name(request.id), "runs on, yet no pass since the retraction computes anything for it"
 
 
-@invariant(When.STEP, covers=("PREEMPT", "ORDER"), needs=PLANNED_BY, given=preemption_can_be_foretold)
+@invariant(When.STEP, needs=PLANNED_BY, given=preemption_can_be_foretold)
 def who_is_first_gets_the_place_of_the_less_important(change: Transition) -> Evidence:
     """Who waits first and lacks a row alone preempts one who runs and is less important by more than the threshold."""
     found = rivalry(change.before, change.events, change.reference.tokens_of)
@@ -108,7 +110,7 @@ def who_is_first_gets_the_place_of_the_less_important(change: Transition) -> Evi
         yield request_name(found.first), f"waits for a row alone, yet {beside} of less importance goes on"
 
 
-@invariant(When.OP, covers=("PREEMPT",), needs=("requests", "records"), on=(Preempted,))
+@invariant(When.OP, needs=("requests", "records"), on=(Preempted,))
 def preemption_serves_the_more_important(change: Transition) -> Evidence:
     """Who runs gives way only to one who waits, is more important by more than the threshold and is admitted at once.
 
@@ -125,9 +127,7 @@ def preemption_serves_the_more_important(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"preempted for {request_name(event.by)}, yet {why}"
 
 
-@invariant(
-    When.OP, covers=("RETRACT-STATE", "CURSOR"), needs=("records",), on=(Retracted, Preempted, RanOut, GaveWay, Failed)
-)
+@invariant(When.OP, needs=("records",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))
 def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     """Who was put back has no record, no row and no page, until it is admitted again.
 
@@ -146,7 +146,7 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
         yield from _remains(change.after, request, how)
 
 
-@invariant(When.OP, covers=("BATCH-WF", "ROW-POOL", "ONE-SHOT"), on=(Finished,))
+@invariant(When.OP, on=(Finished,))
 def finished_requests_hold_nothing(change: Transition) -> Evidence:
     """Who has finished is in no queue and has no record, no row and no page."""
     for event in change.events_of(Finished):
@@ -156,7 +156,7 @@ def finished_requests_hold_nothing(change: Transition) -> Evidence:
         yield from _remains(change.after, event.request_id, "finished")
 
 
-@invariant(When.OP, covers=("REJECT-ONLY-IMPOSSIBLE", "NO-CRASH", "PROGRESS"), needs=("records",), on=(Finished,))
+@invariant(When.OP, needs=("records",), on=(Finished,))
 def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
     """A request is ended for want of memory only if its next token would not fit pools that it had for itself.
 
@@ -171,7 +171,7 @@ def only_who_cannot_go_on_runs_out_of_memory(change: Transition) -> Evidence:
                 yield request_name(event.request_id), f"ended ({event.reason}) at {length} tokens"
 
 
-@invariant(When.OP, covers=("NO-CRASH", "PROGRESS", "RETRY"), needs=("requests", "launches"), on=(Failed,))
+@invariant(When.OP, needs=("requests", "launches"), on=(Failed,))
 def failed_passes_are_retried_or_given_up(change: Transition) -> Evidence:
     """Whoever was in a pass that failed is computed again, or ends once it may be retried no more, and not before."""
     most = change.after.limits.max_forward_retries

@@ -63,6 +63,10 @@ SEES |= {
 }
 
 MOST_LINES_OF_A_FILE = 400
+MAY_BE_LONG = {  # why
+    "invariants/events.py": "one list of the types of events",
+    "invariants/view.py": "one list of what a snapshot holds",
+}
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
 MOST_ATTRIBUTES = 12
@@ -240,7 +244,7 @@ def imports_up_the_layers(module: Module) -> Findings:
 
 
 def long_files(module: Module) -> Findings:
-    if (lines := len(module.source.splitlines())) > MOST_LINES_OF_A_FILE:
+    if (lines := len(module.source.splitlines())) > MOST_LINES_OF_A_FILE and module.path not in MAY_BE_LONG:
         yield lines, f"{lines} lines, at most {MOST_LINES_OF_A_FILE}"
 
 

@@ -15,7 +15,7 @@ from harness.commands.console import ERR
 from harness.core.driver import Driver
 from harness.core.errors import UsageError
 from invariants import view
-from invariants.base import Transition
+from invariants.transition import Transition
 
 EventsOption = Annotated[Path | None, typer.Option("--events", help="write what happens to this file, a line each")]
 

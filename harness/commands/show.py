@@ -25,8 +25,8 @@ from harness.report.heading import (
     request_lines,
 )
 from harness.report.story import Line, Part, failure_lines
-from invariants.base import Transition
 from invariants.pools import conservation_terms
+from invariants.transition import Transition
 from invariants.view import Snapshot
 
 MAX_TOKENS = 8  # of a prompt that a row lists

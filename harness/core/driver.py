@@ -10,9 +10,10 @@ from harness.core.fingerprint import fingerprint_of_error, fingerprints
 from harness.core.ops import Drain, Op, Step, name_of
 from harness.core.system import System
 from harness.engines.own.probes import Watch
-from invariants.base import Transition, Violation, When
-from invariants.catalog import Tally, check
+from invariants.catalog import ALL, Tally
+from invariants.transition import Transition, When
 from invariants.view import Snapshot
+from invariants.violation import Violation
 
 STUCK = "stuck/drain"
 
@@ -198,7 +199,7 @@ class Driver:
         if self._tell is not None:
             self._tell(change)
         self.watch.look(change)
-        violations = check(change, self.counts.tally)
+        violations = ALL.check(change, self.counts.tally)
         if violations:
             self.failure = Failure(
                 fingerprints=tuple(fingerprints(violations)),

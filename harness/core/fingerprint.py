@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from traceback import walk_tb
 from types import FrameType
 
-from invariants.base import Violation
-from invariants.view import FENCE, FREE, NODE_LETTER, OUTSIDE_KIND, TREE_KIND
+from invariants.view import FENCE, FREE, NODE_LETTER, OUTSIDE_KIND, TREE_KIND, Owner
+from invariants.violation import Prose, Violation
 
 ENGINE_PACKAGE = "engine_under_test"
 NOBODY = "nobody"
@@ -24,9 +24,15 @@ NESTED = re.compile(r"\.<locals>\.<.*$")  # a comprehension or a lambda is part 
 def fingerprint(violation: Violation) -> str:
     """The invariant, the subject without its ids, and the kinds of owners that the detail names.
 
-    As in `each_unit_has_one_owner/swa page/free+tree`.
+    As in `each_unit_has_one_owner/swa page/double_free/free+tree`.
     """
-    parts = (violation.invariant, _subject(violation.subject), "+".join(_owner_kinds(violation.detail)))
+    if violation.code is Prose.TEXT:
+        kinds = _owner_kinds(str(violation.values["text"]))
+        parts = [violation.law, _subject(violation.subject.kind), "+".join(kinds)]
+    else:
+        subject = " ".join(filter(None, (violation.subject.pool, violation.subject.kind)))
+        owners = {owner.kind for value in violation.values.values() for owner in _owners_in(value)}
+        parts = [violation.law, subject, str(violation.code.value), "+".join(sorted(owners))]
     return "/".join(part for part in parts if part)
 
 
@@ -49,6 +55,12 @@ def fingerprint_of_error(error: BaseException, package: str = ENGINE_PACKAGE) ->
 def slug(name: str) -> str:
     """A fingerprint as a file name."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
+
+
+def _owners_in(value: object) -> Iterable[Owner]:
+    if isinstance(value, Owner):
+        return [value]
+    return [one for one in value if isinstance(one, Owner)] if isinstance(value, list | tuple) else []
 
 
 def _subject(subject: str) -> str:

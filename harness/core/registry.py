@@ -11,7 +11,7 @@ from harness.core.driver import EVERYTHING, Driver, Kept
 from harness.core.system import EngineSystem, System
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.pair_system import side_systems
-from invariants.base import Transition
+from invariants.transition import Transition
 
 
 def _own_engine(config: EngineConfig, model: str = "") -> System:

@@ -15,7 +15,7 @@ from harness.core.ops import Inject
 from harness.core.registry import build_driver
 from harness.core.sources import source_hash
 from harness.engines.own.mutants.catalog import planted_mutant
-from invariants.base import Transition
+from invariants.transition import Transition
 
 Hear = Callable[[Driver, Transition], None]
 RUNS = 3  # of a log, to see whether it ends in the same way each time

@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.core.registry import MACHINES, RUN_MODELS
 from harness.engines.own.models import MODELS
 from harness.mutants.mutant import Mutant
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
 
 @cache
@@ -52,7 +52,7 @@ def check_mutant(mutant: Mutant) -> None:
             raise UsageError(f"mutant {mutant.id}: {option} {value!r} is not one of {', '.join(map(repr, known))}")
     if not mutant.caught_by:
         raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may tell of it")
-    laws = {invariant.name for invariant in CATALOG} | {STUCK.split("/")[0]} | _error_names(Exception)
+    laws = {invariant.name for invariant in ALL.invariants} | {STUCK.split("/")[0]} | _error_names(Exception)
     for name in mutant.caught_by:
         if name not in laws:
             raise UsageError(f"mutant {mutant.id}: caught_by has {name!r}, which is no invariant and no exception")

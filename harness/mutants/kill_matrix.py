@@ -9,7 +9,7 @@ from harness.engines.own.mutants.catalog import ROWS
 from harness.mutants.mutant import Mutant
 from harness.mutants.unplanted import Excluded, ForTheOracle, Waiting
 from harness.mutants.verdict import told_by
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
 TOLD, CASE, SILENT = "#", "c", "."
 HEAD = """# Kill matrix
@@ -29,7 +29,7 @@ class KillMatrix:
     @property
     def speakers(self) -> list[str]:
         """The rows: all invariants in the order of their catalogue, then the errors that speak."""
-        names = [invariant.name for invariant in CATALOG]
+        names = [invariant.name for invariant in ALL.invariants]
         others = sorted({name for told in self.told.values() for name in told} - set(names))
         return names + others
 

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
-from invariants.base import Invariant
+from invariants.invariant import Invariant
 
 
 class StaleMutant(UsageError):

@@ -8,9 +8,9 @@ from harness.core.driver import Failure
 from harness.core.oplog import OpLog
 from harness.core.replay import run_log
 from harness.mutants.mutant import Mutant
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
-PLACES = {invariant.name: place for place, invariant in enumerate(CATALOG)}
+PLACES = {invariant.name: place for place, invariant in enumerate(ALL.invariants)}
 
 
 def told_by(mutant: Mutant, log: OpLog) -> list[str]:

@@ -13,17 +13,18 @@ from harness.core.oplog import Header
 from harness.core.origins import frames_of
 from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
 from harness.report.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
-from invariants.base import Violation
-from invariants.catalog import CATALOG
+from harness.report.wording import evidence_text, subject_text
+from invariants.catalog import ALL
 from invariants.pools import conservation_terms
 from invariants.view import NodeView, PoolView
+from invariants.violation import Violation
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
 MAX_FRAMES = 12  # of an error, the innermost
 MAX_EVIDENCE_LEN = 400  # characters of one line
 REPLAY = "replay: swarden replay "
-CLAIMS = {invariant.name: invariant.claim for invariant in CATALOG}
+CLAIMS = {invariant.name: invariant.claim for invariant in ALL.invariants}
 POOL_OF_ITS_UNIT = re.compile(rf"\b({UNITS})s (\1s?)\b")  # "rows row 16" is row 16
 
 
@@ -107,7 +108,7 @@ def replay_line(path: Path) -> Line:
 def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
     by_name: dict[str, list[Violation]] = {}
     for violation in violations:
-        by_name.setdefault(violation.invariant, []).append(violation)
+        by_name.setdefault(violation.law, []).append(violation)
     shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
     lines: list[Line] = []
     told: set[str] = set()  # evidence, and what has its history
@@ -124,10 +125,11 @@ def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
 
 def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Iterator[Line]:
     """A violation with the history of its subject and of the first unit that its detail names; adds them to `told`."""
-    evidence = _plain(f"{violation.subject}: {violation.detail}")
-    known, subjects = evidence in told, scene.refs_in(violation.subject)[:1]
-    yield Line(Part.EVIDENCE, _plain(f"{violation.subject}: as above") if known else _cut(evidence), 2)
-    others = [ref for ref in scene.refs_in(violation.detail) if ref.pool and ref not in subjects][:1]
+    subject, detail = subject_text(violation.subject), evidence_text(violation)
+    evidence = _plain(f"{subject}: {detail}")
+    known, subjects = evidence in told, scene.refs_in(subject)[:1]
+    yield Line(Part.EVIDENCE, _plain(f"{subject}: as above") if known else _cut(evidence), 2)
+    others = [ref for ref in scene.refs_in(detail) if ref.pool and ref not in subjects][:1]
     for ref in (*subjects, *others):
         history = scene.history_of(ref) if str(ref) not in told else []
         if ref in others and history:
@@ -172,7 +174,7 @@ def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:
     """The pools that the evidence names, or all."""
-    told = " ".join(f"{violation.subject} {violation.detail}" for violation in violations)
+    told = " ".join(f"{subject_text(violation.subject)} {evidence_text(violation)}" for violation in violations)
     named = set(re.findall(rf"\b({any_of(pool.name for pool in pools)})\b", told)) if pools else set()
     return [pool for pool in pools if pool.name in named] or pools
 

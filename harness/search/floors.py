@@ -7,7 +7,7 @@ from fakes.catalog import FAULTS
 from harness.engines.own.probes import PROBES_OF
 from harness.search.campaign import Tallies
 from harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
 
 def is_judged(tallies: Tallies, profile: Profile) -> bool:
@@ -25,7 +25,7 @@ def _owed(tallies: Tallies, profile: Profile) -> Iterator[str]:
         if count >= MIN_OCCURRENCES and tallies.noops[name] > MAX_NOOP_SHARE * count:
             yield f"op {name}: {tallies.noops[name]} of {count} were no-ops"
     if profile.must_evaluate:
-        for invariant in CATALOG:
+        for invariant in ALL.invariants:
             if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]:
                 yield f"invariant {invariant.name} was never evaluated"
         for fault in FAULTS:

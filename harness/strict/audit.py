@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from engine_under_test.engine import Engine
 from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan, StepEnded, Taken
 from engine_under_test.units import Owner
+from harness.components.translation import translated
 from harness.core.driver import Moment
-from harness.engines.own.adapter import translated
 from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
 from invariants import view
-from invariants.base import Violation
 from invariants.moves import the_padding_unit_is_never_moved, units_move_only_by_their_owner
 from invariants.peers import a_free_unit_has_no_peer, peers_are_one_to_one_and_live
 from invariants.pools import each_unit_has_one_owner
+from invariants.violation import Violation, prose
 from invariants.wording import standing
 
 MOST_MOVES = 20_000  # that a history can show
@@ -93,11 +93,11 @@ class Audit:
             other = peers.pair(unit, peer)
             if other:
                 detail = f"the peer of both {_unit(peers.from_book, other)} and {unit}"
-                found.append(Violation(peers_are_one_to_one_and_live.name, _unit(peers.to_book, peer), detail))
+                found.append(prose(peers_are_one_to_one_and_live.name, _unit(peers.to_book, peer), detail))
             if peer and peers.to_book.owners[peer] in (FREE, FENCE):
                 how = "free" if peers.to_book.owners[peer] == FREE else "behind a fence"
                 detail = f"its peer {_unit(peers.to_book, peer)} is {how}"
-                found.append(Violation(peers_are_one_to_one_and_live.name, _unit(peers.from_book, unit), detail))
+                found.append(prose(peers_are_one_to_one_and_live.name, _unit(peers.from_book, unit), detail))
         return found
 
     def completed(self, event: Completed) -> Sequence[Violation]:
@@ -148,7 +148,7 @@ def _misplaced(event: Move, book: Book, wrong: Sequence[Wrong]) -> list[Violatio
             name, why = the_padding_unit_is_never_moved.name, f"{book.unit}s run from 1 to {book.capacity}"
         else:
             name, why = units_move_only_by_their_owner.name, standing(view.Owner(*owner))
-        found.append(Violation(name, _unit(book, unit), f"{_deed(event)}, yet {why}"))
+        found.append(prose(name, _unit(book, unit), f"{_deed(event)}, yet {why}"))
     return found
 
 
@@ -168,10 +168,10 @@ def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator
         now = standing(view.Owner(*book.owners[unit]))
         if book is peers.from_book and (peer := peers.peers[unit]):
             detail = f"{now}, yet its peer is {_unit(peers.to_book, peer)}"
-            yield Violation(a_free_unit_has_no_peer.name, _unit(book, unit), detail)
+            yield prose(a_free_unit_has_no_peer.name, _unit(book, unit), detail)
         if book is peers.to_book and (other := peers.units[unit]):
             detail = f"its peer {_unit(book, unit)} is {'free' if book.owners[unit] == FREE else 'behind a fence'}"
-            yield Violation(peers_are_one_to_one_and_live.name, _unit(peers.from_book, other), detail)
+            yield prose(peers_are_one_to_one_and_live.name, _unit(peers.from_book, other), detail)
 
 
 def _left(book: Book, owner: Owner) -> Iterator[Violation]:
@@ -179,7 +179,7 @@ def _left(book: Book, owner: Owner) -> Iterator[Violation]:
     for unit in range(1, book.capacity + 1):
         if book.owners[unit] == owner:
             detail = f"owned by nobody ({view.Owner(*owner)}, who took it last, has nothing else any more)"
-            yield Violation(each_unit_has_one_owner.name, _unit(book, unit), detail)
+            yield prose(each_unit_has_one_owner.name, _unit(book, unit), detail)
 
 
 def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
@@ -190,4 +190,4 @@ def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
         claims = [FREE] * free + [owner] * (owner != FREE)
         if len(claims) != 1:
             named = " and ".join(map(str, sorted(view.Owner(*claim) for claim in claims))) or "nobody"
-            yield Violation(each_unit_has_one_owner.name, _unit(book, unit), f"owned by {named}")
+            yield prose(each_unit_has_one_owner.name, _unit(book, unit), f"owned by {named}")

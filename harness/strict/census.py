@@ -6,15 +6,16 @@ from typing import NamedTuple
 
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepBegan, StepEnded, Submitted
+from harness.components.translation import TRANSLATION, translated
 from harness.core.driver import Moment
-from harness.engines.own.adapter import TRANSLATION, translated
 from harness.engines.own.capture import EngineCapture, awaits_another
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
-from invariants.base import Transition, Violation, When
-from invariants.catalog import Tally, check
+from invariants.catalog import ALL, Tally
 from invariants.events import Failed, Late, Launched, Refused
+from invariants.transition import Transition, When
 from invariants.view import Snapshot
+from invariants.violation import Violation
 
 MOST_MOMENTS = 256  # that a history can show
 
@@ -78,7 +79,7 @@ class Census:
             steps_without_forward=self._steps_without_forward,
             before_is_checked=self._is_right,
         )
-        violations = check(change, self.tally)
+        violations = ALL.check(change, self.tally)
         self._is_right = not violations
         return violations
 

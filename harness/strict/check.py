@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from engine_under_test.engine import Engine
 from harness.core.driver import Moment
 from harness.strict.outside import Outside
-from invariants.base import Violation
 from invariants.view import PoolView
+from invariants.violation import Violation
 
 Hearer = Callable[..., Sequence[Violation] | None]  # of one type of event
 

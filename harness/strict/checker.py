@@ -17,7 +17,7 @@ from harness.strict.check import Check, Hearer
 from harness.strict.outside import Outside
 from harness.strict.recorder import FlightRecorder
 from harness.strict.sums import Sums
-from invariants.base import Violation
+from invariants.violation import Violation
 
 LOGS = Path(".swarden/strict")
 MOST_LOGS = 100  # in that folder: whoever restarts a server that fails does not fill the disk

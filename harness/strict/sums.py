@@ -13,9 +13,9 @@ from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
-from invariants.base import Violation
 from invariants.pools import equation_of, pools_conserve_their_units
 from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
+from invariants.violation import Violation, prose
 
 
 class KVPool(NamedTuple):
@@ -82,7 +82,7 @@ class Sums:
             return ()
         views = [self._view(pool) for pool in wrong] + [self._host_view(*pool) for pool in wrong_on_host]
         views += [self._rows_view()] * rows_are_wrong
-        return [Violation(pools_conserve_their_units.name, view.name, equation_of(view)) for view in views]
+        return [prose(pools_conserve_their_units.name, view.name, equation_of(view)) for view in views]
 
     def evidence(self) -> Evidence:
         """Nothing more: the violation is the equation, and no page is known by itself."""

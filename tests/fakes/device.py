@@ -5,7 +5,7 @@ import torch
 from engine_under_test.config import PoolSpec
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
 from fakes.faults import FaultPlan, faults_of
-from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.forward import FakeForward, Read, Written
 from fakes.unsteady import UnsteadyForward
 
 PAGE = 4
@@ -30,7 +30,7 @@ class Device:
     def __init__(self, *, window: int | None = None) -> None:
         self.kv = torch.zeros((7, PAGE), dtype=torch.int64)
         self.window = window
-        self.noted: list[TagRead | TagWritten] = []
+        self.noted: list[Read | Written] = []
         self.plan = FaultPlan(faults_of(UnsteadyForward))
         self.forward = UnsteadyForward(FakeForward(Letters(), note=self.noted.append), self.plan)
         self.forward.layout(PoolSpec("pool", 6, window))

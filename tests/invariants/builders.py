@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from invariants.base import Invariant, Transition, When
 from invariants.events import Completed, Launched, Paired, Read, Taken, Written
+from invariants.invariant import Invariant
 from invariants.limits import Limits
 from invariants.reference import Expectation, Reference
+from invariants.transition import Transition, When
 from invariants.view import (
     Claims,
     ComponentView,
@@ -32,6 +33,7 @@ from invariants.view import (
     RequestView,
     Snapshot,
 )
+from invariants.violation import Found
 
 PAGE, WINDOW, VOCABULARY = 4, 6, 64
 R1, R2, TREE, PRESSURE = Owner("request", 1), Owner("request", 2), Owner("tree"), Owner("pressure")
@@ -52,10 +54,10 @@ class Case(NamedTuple):
     invariant: Invariant
     name: str
     change: Transition
-    evidence: tuple[tuple[str, str], ...]
+    evidence: tuple[Found | tuple[str, str], ...]
 
 
-def broken(invariant: Invariant, name: str, change: Transition, *evidence: tuple[str, str]) -> Case:
+def broken(invariant: Invariant, name: str, change: Transition, *evidence: Found | tuple[str, str]) -> Case:
     assert evidence, f"{name}: a broken case says what is wrong"
     return Case(invariant, name, change, evidence)
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from invariants.base import Transition, When
 from invariants.events import (
     Copied,
     Given,
@@ -27,6 +26,7 @@ from invariants.events import (
     Unlocked,
 )
 from invariants.reference import Reference
+from invariants.transition import Transition, When
 from invariants.view import (
     Holding,
     NodeView,

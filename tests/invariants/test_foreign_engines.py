@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from invariants.base import Transition
-from invariants.catalog import Tally, check
+from harness.report.wording import evidence_text, subject_text
+from invariants.catalog import ALL, Tally
 from invariants.events import Freed, Launched, Taken
 from invariants.limits import Limits
+from invariants.transition import Transition
 from invariants.view import (
     Claims,
     ComponentView,
@@ -132,7 +133,10 @@ PAGED_SLOTS = replace(
 
 
 def found(before, after, *events):
-    return [(one.invariant, f"{one.subject}: {one.detail}") for one in check(Transition(before, events, after), {})]
+    return [
+        (one.law, f"{subject_text(one.subject)}: {evidence_text(one)}")
+        for one in ALL.check(Transition(before, events, after), {})
+    ]
 
 
 def with_pool(snapshot, name, **changes):
@@ -336,7 +340,7 @@ def test_what_a_foreign_engine_does_not_give_is_counted():
     """No tree, no records, no claims: not applicable, which is not a pass."""
     tally: Tally = {}
 
-    check(Transition(ONE_POOL, (), ONE_POOL), tally)
+    ALL.check(Transition(ONE_POOL, (), ONE_POOL), tally)
 
     assert {name for name, counts in tally.items() if counts.evaluated} == {
         "each_unit_has_one_owner",

@@ -12,8 +12,8 @@ from harness.core.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.mutants.catalog import BY_ID
-from invariants.base import Transition, When
-from invariants.catalog import Tally, check
+from invariants.catalog import ALL, Tally
+from invariants.transition import Transition, When
 
 SEEDS = range(16)
 OPS = 90
@@ -73,15 +73,15 @@ def transitions(seed: int) -> Iterator[Transition]:
 def both_ways(change: Transition):
     """What is found, and what is counted, by judging everything and by judging what changed."""
     counted: tuple[Tally, Tally] = ({}, {})
-    everything = check(change, counted[0])
-    changed = check(replace(change, before_is_checked=True), counted[1])
+    everything = ALL.check(change, counted[0])
+    changed = ALL.check(replace(change, before_is_checked=True), counted[1])
     return (everything, counted[0]), (changed, counted[1])
 
 
 def compared(seed: int) -> bool:
     """Compare run by run; True where it ended with something wrong."""
     changes = transitions(seed)
-    if check(next(changes), {}):
+    if ALL.check(next(changes), {}):
         return True
     for change in changes:
         everything, changed = both_ways(change)

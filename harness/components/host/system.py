@@ -17,10 +17,10 @@ from harness.components.copies import CopyInspector
 from harness.components.host.tiered_cache import TieredCache
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
+from harness.components.translation import judged
 from harness.core.event_log import EventLog
 from harness.core.ops import Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
 from harness.core.recipes import Prompts
-from harness.engines.own.adapter import judged
 from harness.engines.own.capture import claims_of, limits_of
 from invariants import events as seen
 from invariants import view

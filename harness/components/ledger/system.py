@@ -11,9 +11,9 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import Owner, request_owner
 from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
 from harness.components.neighbour import PRESSURE, Neighbour
+from harness.components.translation import judged
 from harness.core.event_log import EventLog
 from harness.core.ops import Complete, Free, Give, Op, Pressure, Take, TakeOver, name_of
-from harness.engines.own.adapter import judged
 from harness.engines.own.capture import MILLION, limits_of
 from invariants import view
 from invariants.events import Modelled

@@ -11,11 +11,11 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import align_down, num_pages, request_owner
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
+from harness.components.translation import judged
 from harness.components.tree.modelled_cache import Found, ModelledCache, Reader
 from harness.core.event_log import EventLog
 from harness.core.ops import Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
 from harness.core.recipes import Prompts
-from harness.engines.own.adapter import judged
 from harness.engines.own.capture import claims_of, limits_of
 from invariants import view
 from invariants.reference import Reference

@@ -6,7 +6,6 @@ from functools import partial
 from typing import NamedTuple
 
 import invariants.events as seen
-from engine_under_test import draft_events, events, handover_events, session_events
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.frames import FrameDamaged, decode, encode
 from engine_under_test.engine import create_engine
@@ -19,13 +18,14 @@ from fakes.backing import FakeBacking
 from fakes.catalog import BETWEEN_ENGINES, FAULTS
 from fakes.clock import FakeClock
 from fakes.faults import FaultPlan
-from fakes.forward import FakeForward, TagRead, TagWritten
+from fakes.forward import FakeForward
 from fakes.host import UnsteadyHostStore
 from fakes.link import UnsteadyLink
 from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
 from harness.components.copies import CopyInspector
 from harness.components.neighbour import Neighbour
+from harness.components.translation import judged
 from harness.core.event_log import EventLog
 from harness.core.port import DraftPort, SessionPort, Streamed, Submission
 from harness.engines.own.capture import EngineCapture, awaits_another
@@ -35,92 +35,6 @@ from harness.engines.own.oracle import Oracle
 from invariants import reference, view
 
 VOCABULARY = 64
-TRANSLATION: dict[type, type[NamedTuple]] = {
-    events.Taken: seen.Taken,
-    events.Given: seen.Given,
-    events.Freed: seen.Freed,
-    events.Refused: seen.Refused,
-    events.Paired: seen.Paired,
-    events.Matched: seen.Matched,
-    events.Inserted: seen.Inserted,
-    events.Split: seen.Split,
-    events.Recovered: seen.Recovered,
-    events.Tombstoned: seen.Tombstoned,
-    events.Removed: seen.Removed,
-    events.Stored: seen.Stored,
-    events.Dropped: seen.Dropped,
-    events.Demoted: seen.Demoted,
-    events.CopyDropped: seen.CopyDropped,
-    events.TransferBegan: seen.TransferBegan,
-    events.TransferEnded: seen.TransferEnded,
-    events.LoadPlanned: seen.LoadPlanned,
-    events.Loaded: seen.Loaded,
-    events.Evicted: seen.Evicted,
-    events.Locked: seen.Locked,
-    events.Unlocked: seen.Unlocked,
-    events.Slid: seen.Slid,
-    events.Rejected: seen.Rejected,
-    events.Admitted: seen.Admitted,
-    events.Parked: seen.Parked,
-    events.Retracted: seen.Retracted,
-    events.RanOut: seen.RanOut,
-    events.Preempted: seen.Preempted,
-    events.GaveWay: seen.GaveWay,
-    events.Finished: seen.Finished,
-    events.Launched: seen.Launched,
-    events.Late: seen.Late,
-    events.Failed: seen.Failed,
-    events.Discarded: seen.Discarded,
-    events.Completed: seen.Completed,
-    events.Paused: seen.Paused,
-    events.Resumed: seen.Resumed,
-    draft_events.Proposed: seen.Proposed,
-    draft_events.Verified: seen.Verified,
-    handover_events.Reserved: seen.Reserved,
-    handover_events.Invited: seen.Invited,
-    handover_events.Sent: seen.Sent,
-    handover_events.HandedOver: seen.HandedOver,
-    handover_events.Filled: seen.Filled,
-    handover_events.TakenOver: seen.TakenOver,
-    handover_events.SetAside: seen.SetAside,
-    handover_events.LetGo: seen.LetGo,
-    session_events.SessionOpened: seen.SessionOpened,
-    session_events.Lent: seen.Lent,
-    session_events.Kept: seen.Kept,
-    session_events.GivenUp: seen.GivenUp,
-    session_events.TurnRefused: seen.TurnRefused,
-    session_events.SessionClosed: seen.SessionClosed,
-    TagRead: seen.Read,
-    TagWritten: seen.Written,
-    seen.Copied: seen.Copied,  # told by who looks at transfers
-    seen.Modelled: seen.Modelled,  # told by systems with parts of an engine
-    seen.Fired: seen.Fired,  # told by the fault plan
-    seen.Written: seen.Written,  # and these where a model runs, by what compares it
-    seen.Compared: seen.Compared,
-}
-
-NOT_JUDGED = frozenset(
-    {
-        events.Submitted,
-        events.AbortAsked,
-        events.StepBegan,
-        events.StepEnded,
-        events.Flushed,
-        events.Uprooted,
-        session_events.CloseAsked,
-    }
-)  # what was asked of the engine, which its driver knows; and what a snapshot shows
-
-
-def translated(event: tuple[object, ...]) -> NamedTuple:
-    """What the engine tells, in the words of the invariants: a type of the same name, with the same fields."""
-    return tuple.__new__(TRANSLATION[type(event)], event)
-
-
-def judged(event: tuple[object, ...]) -> "NamedTuple | None":
-    """An event of the engine as the invariants judge it; None where they do not."""
-    kind = type(event)
-    return None if kind in NOT_JUDGED else tuple.__new__(TRANSLATION[kind], event)
 
 
 class ReferenceModel:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from invariants import events as seen
-from invariants.base import Transition
 from invariants.limits import BOTH, DECODE, PREFILL
+from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND
 
 PAIR_PROBES = {

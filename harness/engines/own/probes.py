@@ -10,7 +10,7 @@ from engine_under_test.units import align_up
 from harness.engines.own.pair_probes import PAIR_PROBES, PairWatch
 from harness.engines.own.talk_probes import TALK_PROBES, TalkWatch
 from invariants import events as seen
-from invariants.base import Transition
+from invariants.transition import Transition
 from invariants.view import Snapshot
 
 SOON = 2  # steps within which a page that was freed is taken again

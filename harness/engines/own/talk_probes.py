@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from engine_under_test.sessions.controller import ANOTHER_WAY
 from engine_under_test.units import common_len
 from invariants import events as seen
-from invariants.base import Transition
+from invariants.transition import Transition
 from invariants.view import SESSION_KIND, RequestView
 
 TALK_PROBES = {

@@ -153,6 +153,6 @@ def test_a_planted_bug_ends_the_run_with_the_names_of_the_invariants(mutant):
             driver.apply(op)
 
     assert driver.failure is not None
-    assert {violation.invariant for violation in driver.failure.violations} & set(BY_ID[mutant].caught_by)
+    assert {violation.law for violation in driver.failure.violations} & set(BY_ID[mutant].caught_by)
     assert driver.failure.transition is not None
     assert driver.failure.history

@@ -4,7 +4,7 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from harness.core.fingerprint import fingerprint, fingerprint_of_error, fingerprints, slug
-from invariants.base import Violation
+from invariants.violation import prose
 
 EQUATION = (
     "capacity 24 = free 4 + cached 13 (evictable 9, protected 4) + uncached 8 (request r3 6, request r4 2)"
@@ -29,14 +29,14 @@ CASES = [
 
 @pytest.mark.parametrize(("subject", "detail", "name"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_violation_has_a_name_without_numbers(subject, detail, name):
-    assert fingerprint(Violation("claim", subject, detail)) == name
+    assert fingerprint(prose("claim", subject, detail)) == name
 
 
 def test_the_violations_of_a_transition_are_named_once_and_in_order():
     violations = [
-        Violation("peers_are_live", "full page 3", "its peer swa page 9 is free"),
-        Violation("each_unit_has_one_owner", "swa page 9", "owned by free and tree n7"),
-        Violation("each_unit_has_one_owner", "swa page 4", "owned by free and tree n12"),
+        prose("peers_are_live", "full page 3", "its peer swa page 9 is free"),
+        prose("each_unit_has_one_owner", "swa page 9", "owned by free and tree n7"),
+        prose("each_unit_has_one_owner", "swa page 4", "owned by free and tree n12"),
     ]
 
     assert fingerprints(violations) == ["peers_are_live/full page/free", "each_unit_has_one_owner/swa page/free+tree"]

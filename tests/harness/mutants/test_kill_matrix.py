@@ -9,10 +9,10 @@ from harness.engines.own.mutants.catalog import ROWS
 from harness.mutants.kill_matrix import KillMatrix, page
 from harness.mutants.unplanted import Waiting
 from harness.mutants.verdict import speakers
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
-NAMES = [invariant.name for invariant in CATALOG]
+NAMES = [invariant.name for invariant in ALL.invariants]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from harness.engines.own.probes import ENGINE_PROBES
 from harness.search.campaign import Tallies
 from harness.search.floors import why_not_green
 from harness.search.profiles import Profile
-from invariants.catalog import CATALOG
+from invariants.catalog import ALL
 
 TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
 
@@ -19,7 +19,7 @@ def earned() -> Tallies:
     tallies = Tallies(runs=100)
     tallies.machine_runs["engine"] = 100
     tallies.ops.update({"step": 100})
-    tallies.evaluated.update(invariant.name for invariant in CATALOG)
+    tallies.evaluated.update(invariant.name for invariant in ALL.invariants)
     tallies.probes.update(dict.fromkeys(ENGINE_PROBES, 1))
     tallies.fired.update(dict.fromkeys(FAULTS, 1))
     return tallies

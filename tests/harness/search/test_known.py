@@ -11,7 +11,7 @@ from harness.core.registry import build_driver
 from harness.search.campaign import Plan, Worker
 from harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
 from harness.search.profiles import PROFILES
-from invariants.base import Transition
+from invariants.transition import Transition
 
 FINGERPRINT = "requests_are_in_one_place/request"
 NOTHING = build_driver("engine", [EngineConfig()]).snapshot()

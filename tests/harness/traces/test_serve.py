@@ -131,7 +131,7 @@ def test_a_violation_stops_the_serving(tmp_path, sequential):
         served = serve(read(tmp_path, chatty_rows(60)), SMALL, Pace(check_every=1, sequential=sequential))
 
     assert served.failure is not None
-    assert "each_unit_has_one_owner" in {violation.invariant for violation in served.failure.violations}
+    assert "each_unit_has_one_owner" in {violation.law for violation in served.failure.violations}
     assert served.summary.violations == len(served.failure.violations)
     assert served.summary.requests < 60
 

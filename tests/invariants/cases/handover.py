@@ -7,7 +7,6 @@ taken on full 9 10 11 12 and, for the two pages of the tail, on swa 7 8; r3 wait
 from dataclasses import replace
 from typing import Any
 
-from invariants.base import Transition, When
 from invariants.events import Filled, Finished, HandedOver, LetGo, Refused, Reserved, Sent, SetAside, Taken, TakenOver
 from invariants.handover import (
     a_decode_side_takes_what_it_lacks,
@@ -20,6 +19,7 @@ from invariants.handover import (
     who_is_set_aside_waits_for_room,
 )
 from invariants.limits import DECODE
+from invariants.transition import Transition, When
 from invariants.view import Fence, Holding, LaunchView, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
 from tests.invariants.builders import AFTER, LIMITS, R1, R2, broken, healthy, holding, idle, nodes, peers
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from invariants.base import When
 from invariants.progress import drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
+from invariants.transition import When
 from invariants.view import LaunchView
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, after, broken, claims, healthy, holding
 from tests.invariants.host_builders import COPYING

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from invariants.base import When
-from invariants.events import Admitted, Completed, Evicted, Finished, Launched, Retracted, TakenOver
-from invariants.host_events import TransferEnded
+from invariants.events import Admitted, Completed, Evicted, Finished, Launched, Retracted, TakenOver, TransferEnded
 from invariants.limits import Estimates
 from invariants.ratio import the_ratio_learns_from_what_happened
+from invariants.transition import When
 from invariants.view import RequestView
 from tests.invariants.builders import BEFORE, LIMITS, broken, claims, healthy, idle
 

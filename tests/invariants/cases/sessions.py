@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from invariants.base import Transition
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.sessions import (
     a_session_has_one_turn,
@@ -14,6 +13,7 @@ from invariants.sessions import (
     sessions_change_only_by_their_turns,
     turns_go_on_from_what_is_kept,
 )
+from invariants.transition import Transition
 from invariants.view import Owner, RecordView, SessionView
 from tests.invariants.builders import AFTER, BEFORE, broken, healthy, idle
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from harness.engines.own.probes import ENGINE_PROBES, Watch
-from invariants.base import Transition
 from invariants.events import (
     Admitted,
     Completed,
@@ -34,6 +33,7 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
+from invariants.transition import Transition
 from invariants.view import RequestView
 from tests.invariants.builders import AFTER, PROMPT, R1, idle
 from tests.invariants.host_builders import COPYING

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from harness.engines.own.talk_probes import TalkWatch
-from invariants.base import Transition
 from invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
 from invariants.reference import Reference
+from invariants.transition import Transition
 from invariants.view import SessionView
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, idle, reference
 from tests.invariants.cases.sessions import IDLE, KEPT, RUNNING, WAITING, talking

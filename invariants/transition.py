@@ -1,20 +1,17 @@
-"""What an invariant is: a named pure function from a transition to evidence."""
+"""One step or operation of an engine, as invariants judge it: the state before, the events, the state after."""
 
-import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from invariants import events as seen
-from invariants.changes import PARTS, Changes
+from invariants.changes import Changes
 from invariants.derived import Derived
 from invariants.passes import OF_PASSES, Landing, landings
-from invariants.planning import Verdict, verdicts
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
-from invariants.shadow import Choice, choices
 from invariants.view import Snapshot
 
 BESIDE_THE_TREE = frozenset(
@@ -32,8 +29,8 @@ BESIDE_THE_TREE = frozenset(
     }
 )
 
-Evidence = Iterator[tuple[str, str]]
 EventT = TypeVar("EventT")
+ValueT = TypeVar("ValueT")
 
 
 class When(Enum):
@@ -42,14 +39,6 @@ class When(Enum):
     OP = "op"
     STEP = "step"
     QUIESCENT = "quiescent"
-
-
-class Violation(NamedTuple):
-    """One broken subject of one claim."""
-
-    invariant: str
-    subject: str
-    detail: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +59,17 @@ class Transition:
     steps_without_forward: int = 0
     before_is_checked: bool = False
 
+    def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
+        """What `find` says of this transition; it is asked once, however many invariants want to know."""
+        memo = self._memo
+        if find not in memo:
+            memo[find] = find(self)
+        return memo[find]  # type: ignore[return-value]  # it was put there by this very function
+
+    @Derived
+    def _memo(self) -> dict[object, object]:
+        return {}
+
     @Derived
     def by_type(self) -> dict[type, list[NamedTuple]]:
         """The events by their type, each in order."""
@@ -89,11 +89,6 @@ class Transition:
         return [event for event in self.events if type(event) not in BESIDE_THE_TREE]
 
     @Derived
-    def choices(self) -> list[Choice]:
-        """What evictions chose, and what should have gone before."""
-        return list(choices(self.before, self.tree_events))
-
-    @Derived
     def pass_events(self) -> list[NamedTuple]:
         """The events by which one can tell what became of requests and of passes, in order."""
         return [event for event in self.events if type(event) in OF_PASSES]
@@ -102,11 +97,6 @@ class Transition:
     def admitted(self) -> set[int]:
         """The requests for which something was reserved."""
         return {event.request_id for event in self.events_of(seen.Admitted)}
-
-    @Derived
-    def verdicts(self) -> list[Verdict]:
-        """What was admitted, beside what a naive planner admits; an engine of which too little is known has none."""
-        return verdicts(self.before, self.events, self.reference.tokens_of)
 
     @Derived
     def discarded(self) -> set[tuple[int, int]]:
@@ -152,81 +142,3 @@ class Transition:
     def events_of(self, kind: type[EventT]) -> list[EventT]:
         """The events of one type, in order."""
         return self.by_type.get(kind, [])  # type: ignore[return-value]  # grouped by exactly this type
-
-
-Given = Callable[[Transition], bool]
-
-
-@dataclass(frozen=True, eq=False)
-class Invariant:
-    """A claim and the function that finds what breaks it.
-
-    `covers` names the laws that it stands for; `needs` the parts of a snapshot without which it is
-    not applicable, `given` what else it takes; `on` the events without which there is nothing to judge.
-    One that is about the state after alone may say which parts it `reads`: where it held, and they are
-    the same objects still, it holds.
-    """
-
-    name: str
-    claim: str
-    when: When
-    covers: tuple[str, ...]
-    needs: frozenset[str]
-    on: frozenset[type]
-    reads: frozenset[str]
-    given: Given | None
-    find: Callable[[Transition], Evidence]
-
-    def is_due(self, change: Transition) -> bool:
-        """Is this the moment, and is there anything to judge?"""
-        return (self.when is When.OP or self.when is change.when) and (
-            not self.on or not self.on.isdisjoint(change.by_type)
-        )
-
-    def applies(self, change: Transition) -> bool:
-        """Does the engine give what the claim is about?"""
-        return self.needs.isdisjoint(change.after.missing) and (self.given is None or self.given(change))
-
-    def violations(self, change: Transition) -> list[Violation]:
-        return [Violation(self.name, subject, detail) for subject, detail in self.find(change)]
-
-
-def invariant(
-    when: When,
-    *,
-    covers: tuple[str, ...],
-    needs: tuple[str, ...] = (),
-    on: tuple[type, ...] = (),
-    given: Given | None = None,
-) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
-    """Make an Invariant of a generator; its name is the function's, its claim the docstring's first line."""
-
-    def made(find: Callable[[Transition], Evidence]) -> Invariant:
-        claim = inspect.getdoc(find)
-        assert claim, f"{find.__name__} has no docstring to claim anything"
-        return Invariant(
-            find.__name__,
-            claim.splitlines()[0],
-            when,
-            covers,
-            frozenset(needs),
-            frozenset(on),
-            frozenset(),
-            given,
-            find,
-        )
-
-    return made
-
-
-def state_invariant(
-    *, covers: tuple[str, ...], reads: tuple[str, ...], needs: tuple[str, ...] = ()
-) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
-    """Make an Invariant of a generator that is about the state after alone, and of that about what it `reads`."""
-    assert set(reads) <= set(PARTS), f"reads {reads}: want some of {PARTS}"
-    plain = invariant(When.OP, covers=covers, needs=needs)
-
-    def made(find: Callable[[Transition], Evidence]) -> Invariant:
-        return replace(plain(find), reads=frozenset(reads))
-
-    return made

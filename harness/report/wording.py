@@ -1,0 +1,49 @@
+"""What was found broken, as a person reads it: a sentence for every code."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from harness.report.sentences import content, contracts, lifecycle, memory
+from invariants.view import NODE_LETTER, Owner
+from invariants.violation import NODE, POOL, Code, Prose, Ref, Violation
+
+SENTENCES: Mapping[Code, str] = {
+    Prose.TEXT: "{text}",
+    **memory.SENTENCES,
+    **content.SENTENCES,
+    **lifecycle.SENTENCES,
+    **contracts.SENTENCES,
+}
+
+
+def subject_text(ref: Ref) -> str:
+    """As in swa page 17, row 2, request r3, node n7."""
+    if ref.kind == POOL:
+        return ref.pool
+    if ref.pool:
+        return f"{ref.kind} {ref.id}" if ref.pool == f"{ref.kind}s" else f"{ref.pool} {ref.kind} {ref.id}"
+    return f"{ref.kind} {NODE_LETTER if ref.kind == NODE else ref.kind[0]}{ref.id}" if ref.id else ref.kind
+
+
+def evidence_text(violation: Violation) -> str:
+    """The sentence of a violation's code with its values."""
+    values = {name: value_text(value) for name, value in violation.values.items()}
+    return SENTENCES[violation.code].format_map(values)
+
+
+def value_text(value: object) -> str:
+    """A value of a violation; of several owners or things each, of numbers a list."""
+    match value:
+        case Ref():
+            return subject_text(value)
+        case str() | Owner():
+            return str(value)
+        case Enum():
+            return str(value.value)
+        case Mapping():
+            return ", ".join(f"{name} {value_text(one)}" for name, one in value.items())
+        case Sequence() | Iterable():
+            listed = list(value)
+            joint = " and " if any(isinstance(one, Ref | Owner) for one in listed) else ", "
+            return joint.join(map(value_text, listed)) or "nothing"
+    return str(value)

@@ -1,0 +1,87 @@
+"""What an invariant finds, as data: the thing that is wrong, a code for how, and the values that show it."""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from invariants.view import REQUEST_KIND, TREE_KIND, Owner, PoolView
+
+NODE = "node"
+POOL = "pool"
+
+
+class Code(Enum):
+    """How a subject breaks a claim; each module of invariants has its own codes."""
+
+
+class Ref(NamedTuple):
+    """A thing that a violation is about: a unit of `pool`, a whole pool, a request, a node, a session, a launch…"""
+
+    kind: str
+    id: int = 0
+    pool: str = ""
+
+
+class Found(NamedTuple):
+    """One broken subject, as an invariant yields it.
+
+    Values are numbers, names, enum members, Refs, Owners, None, or sequences of these.
+    """
+
+    subject: Ref
+    code: Code
+    values: Mapping[str, object]
+
+
+class Violation(NamedTuple):
+    """One broken subject of one claim."""
+
+    law: str
+    subject: Ref
+    code: Code
+    values: Mapping[str, object]
+
+
+Evidence = Iterator["Found | tuple[str, str]"]
+
+
+def found(subject: Ref, code: Code, **values: object) -> Found:
+    """A broken subject, with the values that show it."""
+    return Found(subject, code, values)
+
+
+def unit_ref(pool: PoolView, unit: int) -> Ref:
+    return Ref(pool.unit, unit, pool.name)
+
+
+def pool_ref(name: str) -> Ref:
+    return Ref(POOL, pool=name)
+
+
+def request_ref(request_id: int) -> Ref:
+    return Ref(REQUEST_KIND, request_id)
+
+
+def node_ref(node_id: int) -> Ref:
+    return Ref(NODE, node_id)
+
+
+def owner_ref(owner: Owner) -> Ref:
+    """The holder itself; of the tree's nodes the node."""
+    return Ref(NODE if owner.kind == TREE_KIND else owner.kind, owner.id)
+
+
+class Prose(Code):
+    """Of the invariants whose evidence is still a sentence."""
+
+    TEXT = "text"
+
+
+def prose(law: str, subject: str, text: str) -> Violation:
+    return Violation(law, Ref(subject), Prose.TEXT, {"text": text})
+
+
+def violation_of(law: str, one: "Found | tuple[str, str]") -> Violation:
+    if isinstance(one, Found):
+        return Violation(law, *one)
+    return prose(law, *one)
