@@ -1,17 +1,20 @@
 """The stand-in for the memory behind the pages, as where it is mapped on demand."""
 
-from fakes.faults import FaultPlan
+from typing import ClassVar
+from fakes.faults import Faults
 
 
 class FakeBacking:
     """Has memory for every page there is, but for the armed fault:
 
-    pool.refuses  there is no memory for a take in one pool though its pages are free; with a skip it is the second pool
-
     Each pool of a take is a crossing, in the order of the pools; whoever takes nothing crosses nothing.
     """
 
-    def __init__(self, plan: FaultPlan) -> None:
+    FAULTS: ClassVar = {
+        "pool.refuses": "there is no memory for a take in one pool though its pages are free; with a skip it is the second pool",
+    }
+
+    def __init__(self, plan: Faults) -> None:
         self._plan = plan
 
     def allows(self, pool: str, count: int) -> bool:

@@ -1,23 +1,26 @@
 """A host store that is not to be relied on."""
 
+from typing import ClassVar
 from collections.abc import Sequence
 
 from engine_under_test.ports import Acknowledgement, HostStore, PageCopy
-from fakes.faults import FaultPlan
+from fakes.faults import Faults
 
 
 class UnsteadyHostStore:
     """Another host store, which copies only when a transfer ends, as late as may be, and permits these faults:
 
-    host.fails   a transfer ends with nothing copied, and says so
-    host.torn    a transfer ends with half of it copied, and says that it failed
-    host.slow    a transfer has not ended when it is asked for, and others overtake it; to wait does not help
-    host.silent  what has ended is not acknowledged yet
-
     Each transfer that is asked for is a crossing; of host.silent each time that there is something to ask for.
     """
 
-    def __init__(self, steady: HostStore, plan: FaultPlan) -> None:
+    FAULTS: ClassVar = {
+        "host.fails": "a transfer ends with nothing copied, and says so",
+        "host.torn": "a transfer ends with half of it copied, and says that it failed",
+        "host.slow": "a transfer has not ended when it is asked for, and others overtake it; to wait does not help",
+        "host.silent": "what has ended is not acknowledged yet",
+    }
+
+    def __init__(self, steady: HostStore, plan: Faults) -> None:
         self._steady = steady
         self._plan = plan
         self._waiting: dict[int, Sequence[PageCopy]] = {}

@@ -1,26 +1,29 @@
 """A link between two engines that is not to be relied on."""
 
+from typing import ClassVar
 from collections.abc import Callable
 
 from engine_under_test.ports import Link, Message
-from fakes.faults import FaultPlan
+from fakes.faults import Faults
 
 
 class UnsteadyLink:
     """One end of another link, which loses what cannot be read, and permits these faults:
 
-    link.drop       a message that is sent is lost
-    link.corrupt    a bit of a message is turned over on its way, and the other end does not take it
-    link.duplicate  a message that is sent comes twice
-    link.delay      what has come is not seen yet
-    link.reorder    what has come is seen in another order
-    link.down       nothing that is sent gets through, and nothing that has come is seen
-
     Each message that is sent is a crossing, and each look at what has come; `damaged` makes of a message what
     came of it with a bit turned over, None where that shows.
     """
 
-    def __init__(self, steady: Link, plan: FaultPlan, damaged: Callable[[Message], Message | None]) -> None:
+    FAULTS: ClassVar = {
+        "link.drop": "a message that is sent is lost",
+        "link.corrupt": "a bit of a message is turned over on its way, and the other end does not take it",
+        "link.duplicate": "a message that is sent comes twice",
+        "link.delay": "what has come is not seen yet",
+        "link.reorder": "what has come is seen in another order",
+        "link.down": "nothing that is sent gets through, and nothing that has come is seen",
+    }
+
+    def __init__(self, steady: Link, plan: Faults, damaged: Callable[[Message], Message | None]) -> None:
         self._steady = steady
         self._plan = plan
         self._damaged = damaged

@@ -1,23 +1,27 @@
 """A forward on a device that is not to be relied on."""
 
+from typing import ClassVar
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFailed, PoolSpec, SlotLayout
-from fakes.faults import FaultPlan
+from fakes.faults import Faults
 from fakes.places import readers, written_pages, written_slots
 
 
 class UnsteadyForward:
     """Another forward, which runs a pass only when it is collected, as late as may be, and permits these faults:
 
-    forward.fails  the pass leaves rubbish where it should have written, and collecting it raises ForwardFailed
-    forward.late   the pass is not done when it is asked for, and is asked again
     """
 
-    def __init__(self, steady: Forward, plan: FaultPlan) -> None:
+    FAULTS: ClassVar = {
+        "forward.fails": "the pass leaves rubbish where it should have written, and collecting it raises ForwardFailed",
+        "forward.late": "the pass is not done when it is asked for, and is asked again",
+    }
+
+    def __init__(self, steady: Forward, plan: Faults) -> None:
         self._steady = steady
         self._plan = plan
         self._layouts: dict[str, SlotLayout] = {}

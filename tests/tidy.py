@@ -71,6 +71,10 @@ MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
+MAY_BE_LARGE = {  # why
+    "EnginePort": "one port: all that can be asked of an engine",
+    "Target": "one contract, mostly defaults",
+}
 UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDict"}  # records and lists of names
 
 NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
@@ -78,11 +82,12 @@ NONDETERMINISTIC_CALLS = {"id", "hash"}
 MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # it is what stands behind the clock's port
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
-    ("harness/core/driver.py", "apply"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
+    ("harness/core/driver.py", "_ask"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
+    ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself costs its run, and the log is kept",
     ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
     ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",
     ("engine_under_test/strict.py", "checker_of"): "another package's entry point raises whatever it raises",
-    ("harness/mutants/from_file.py", "mutants_of"): "a file of the user's raises whatever it raises",
+    ("harness/core/mutant_file.py", "mutants_of"): "a file of the user's raises whatever it raises",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with a mutant tells of it by what it raises",
     (
         "harness/mutants/generic/trial.py",
@@ -264,7 +269,7 @@ def many_parameters(module: Module) -> Findings:
 
 def large_classes(module: Module) -> Findings:
     for node in module.classes:
-        if is_record(node) or is_machine(node):
+        if is_record(node) or is_machine(node) or node.name in MAY_BE_LARGE:
             continue
         if (count := len(attributes(node))) > MOST_ATTRIBUTES:
             yield node.lineno, f"{node.name} has {count} attributes, at most {MOST_ATTRIBUTES}"

@@ -11,8 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from engine_under_test.config import EngineConfig
 from harness.core.driver import Driver
+from harness.core.oplog import Header
 from harness.core.ops import Op, Recipe, Step, Submit
-from harness.core.registry import build_driver
+from harness.core.registry import OWN
+from harness.core.replay import driver_of
 from invariants.view import Snapshot
 
 PAIRS = 5
@@ -32,6 +34,7 @@ CONFIG = EngineConfig(
     max_context_len=256,
     chunk_len=64,
 )
+HEADER = Header(engine=OWN, configs=[CONFIG.to_mapping()])
 
 
 class StepCount:
@@ -99,7 +102,7 @@ def measure(pairs: int = PAIRS) -> CheckedStepCost:
 
 def pinned_workload() -> Workload:
     """Submits whenever fewer than `RUNNING` are alive, one engine step per op, until all steps are there."""
-    driver = build_driver("engine", [CONFIG])
+    driver = driver_of(HEADER)
     warm: list[Op] = []
     measured: list[Op] = []
     snapshots: list[Snapshot] = []
@@ -138,7 +141,7 @@ def _submission(number: int) -> Op:
 
 
 def _checked_step_us(workload: Workload) -> float:
-    driver = build_driver("engine", [CONFIG])
+    driver = driver_of(HEADER)
     _apply(driver, workload.warm)
     steps = driver.counts.engine_steps
     began = time.process_time()
@@ -170,7 +173,7 @@ def _empty_step_us(pair: int) -> float:
 
 def _checked_per_step(workload: Workload) -> tuple[int, int]:
     """How many invariants were evaluated and how many units were looked at, per measured step."""
-    driver = build_driver("engine", [CONFIG])
+    driver = driver_of(HEADER)
     _apply(driver, workload.warm)
     evaluated = _evaluated(driver)
     steps = driver.counts.engine_steps

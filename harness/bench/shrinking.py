@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import Phase
 
-from engine_under_test.config import EngineConfig
 from harness.core.driver import Driver, Failure
 from harness.core.oplog import Header, OpLog
+from harness.core.registry import OWN, target_of
 from harness.core.replay import log_of, planted, run_log
+from harness.core.target import Target
 from harness.engines.own.traffic import EngineTraffic
 from harness.search.machine import Listener, Machine
 from harness.search.search import search
@@ -64,7 +66,7 @@ class Listening(Listener):
     """Hears the runs of Hypothesis: which failed first, and what was executed after it."""
 
     mutant: str
-    model: str = ""
+    target: Target
     is_over: bool = False
     first: OpLog | None = None
     executions: int = 0
@@ -76,12 +78,12 @@ class Listening(Listener):
         if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
             raise Found(driver.failure.fingerprint)
 
-    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+    def on_end(self, header: Header, driver: Driver) -> None:
         if self.first is not None:
             self.executions += 1
             self.executed_steps += driver.counts.engine_steps
         elif driver.failure is not None:
-            self.first = log_of(Header(machine=machine, engines=[{}], mutant=self.mutant), configs, driver)
+            self.first = log_of(msgspec.structs.replace(header, mutant=self.mutant), driver)
         if driver.failure is not None and self._is_same(driver.failure):
             self.last_failing = driver
 
@@ -96,8 +98,8 @@ class Listening(Listener):
 
 def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
     """Find a planted bug from a seed, and shrink the run that shows it with both."""
-    theirs = Listening(mutant)
-    with planted(mutant), suppress(Found):
+    theirs = Listening(mutant, target_of(OWN))
+    with planted(theirs.target, mutant), suppress(Found):
         search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
     first = theirs.first
     assert first is not None, f"{mutant}: not met in {MAX_RUNS} runs from seed {from_seed}"

@@ -4,6 +4,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Collection
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,15 @@ import typer
 
 from harness.commands.console import ERR, OUT, print_json, progress
 from harness.commands.events import EventLines, EventsOption, event_lines
+from harness.commands.options import EngineOption
 from harness.commands.progress import Telling
 from harness.commands.told import print_lines
 from harness.core.errors import UsageError
-from harness.core.registry import ENGINES, MACHINES, RUN_MODELS
+from harness.core.mutant import Mutant
+from harness.core.mutant_file import VARIABLE, mutant_of
+from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
-from harness.engines.own.models import MODELS
-from harness.engines.own.mutants.catalog import VARIABLE, planted_mutant
+from harness.core.target import Target
 from harness.search.campaign import Plan
 from harness.search.findings import Settled
 from harness.search.outcome import Outcome
@@ -32,13 +35,13 @@ STEP_TIMEOUT_S = 60.0
 
 def fuzz(
     *,
-    machine: Annotated[str | None, typer.Option(help="engine, pd, ledger, tree or host; all by default")] = None,
+    machine: Annotated[str | None, typer.Option(help="as engine or pd; all of the engine's by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
     minutes: Annotated[float | None, typer.Option(min=0.01, help="instead of the profile's")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs, of all workers together")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
-    engine: Annotated[str, typer.Option(help="which engine to drive")] = "swarden",
+    engine: EngineOption = OWN,
     model: Annotated[str | None, typer.Option(help="what engines run, as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
@@ -50,15 +53,15 @@ def fuzz(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Drive an engine with random traffic; check every step; shrink and keep what fails."""
-    _check("--machine", machine or "engine", MACHINES)
     _check("--profile", profile, PROFILES)
-    _check("--engine", engine, ENGINES)
-    _check_model(model, machine)
-    with planted(mutant):
+    target = target_of(engine)
+    _check_machine(target, machine, model)
+    with planted(target, mutant):
         pass
     _check_out(out)
     chosen = PROFILES[profile]
     plan = Plan(
+        engine,
         chosen,
         seed if seed is not None else secrets.randbits(32),
         60 * (minutes if minutes is not None else chosen.minutes if runs is None else float("inf")),
@@ -67,7 +70,7 @@ def fuzz(
         mutant,
         stop_on_first,
         out,
-        model or (planted_mutant(mutant).model if mutant is not None else ""),
+        model or (mutant_of(target, mutant).model if mutant is not None else ""),
         workers or os.cpu_count() or 1,
     )
     command = _command(plan, minutes, step_timeout)
@@ -87,11 +90,15 @@ def _check(option: str, value: str, choices: Collection[str]) -> None:
         raise UsageError(f"{option}: {value!r} is not one of {', '.join(choices)}")
 
 
-def _check_model(model: str | None, machine: str | None) -> None:
-    if model is not None:
-        _check("--model", model, MODELS)
-        if machine not in (None, *RUN_MODELS):
-            raise UsageError(f"--model: machine {machine} runs no model; only {', '.join(RUN_MODELS)} does")
+def _check_machine(target: Target, machine: str | None, model: str | None) -> None:
+    if machine is not None:
+        _check("--machine", machine, target.machines)
+    if model is None:
+        return
+    models = {name: spec.models for name, spec in target.machines.items() if spec.models}
+    if machine is not None and machine not in models:
+        raise UsageError(f"--model: machine {machine} runs no model; only {', '.join(models) or 'none'} does")
+    _check("--model", model, list(dict.fromkeys(chain.from_iterable(models.values()))))
 
 
 def _check_out(out: Path) -> None:
@@ -108,7 +115,7 @@ def _check_out(out: Path) -> None:
 def _opening(plan: Plan) -> str:
     """What is about to happen, for a person."""
     length = _count(plan.max_runs, "run") if plan.max_runs is not None else _count(plan.seconds / 60, "minute")
-    what = "the whole engine and its parts" if plan.machine is None else f"machine {plan.machine}"
+    what = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     what += f" with model {plan.model}" if plan.model else ""
     bug = f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     where = f"on {_count(plan.workers, 'worker')}; Ctrl-C ends it early and keeps findings"
@@ -119,11 +126,17 @@ def _count(number: float, noun: str) -> str:
     return f"{number:g} {noun}" + "s" * (number != 1)
 
 
+def _mutant(plan: Plan) -> Mutant | None:
+    return mutant_of(target_of(plan.engine), plan.mutant) if plan.mutant is not None else None
+
+
 def _command(plan: Plan, minutes: float | None, step_timeout: float) -> str:
     """The line that runs the same campaign again."""
-    model_of_mutant = planted_mutant(plan.mutant).model if plan.mutant is not None else ""
+    mutant = _mutant(plan)
+    model_of_mutant = mutant.model if mutant is not None else ""
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
+        "--engine": plan.engine if plan.engine != OWN else None,
         "--profile": plan.profile.name,
         "--machine": plan.machine,
         "--model": plan.model if plan.model != model_of_mutant else None,
@@ -160,8 +173,7 @@ def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) 
     except KeyboardInterrupt:
         ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {plan.out}", markup=False)
         raise
-    mutant = planted_mutant(plan.mutant) if plan.mutant is not None else None
-    return Outcome(plan, command, result, findings, not_shown, mutant, is_interrupted)
+    return Outcome(plan, command, result, findings, not_shown, _mutant(plan), is_interrupted)
 
 
 def _tell(outcome: Outcome) -> None:

@@ -12,15 +12,18 @@ import typer
 from rich.table import Table
 
 from harness.commands.console import ERR, OUT, print_json
+from harness.commands.options import EngineOption
 from harness.commands.sample import sample
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
-from harness.engines.own.mutants.catalog import CATALOG, ROWS, VARIABLE, Row, own_mutants, planted_mutant
-from harness.mutants.from_file import check_mutant
+from harness.core.mutant import Mutant
+from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
+from harness.core.registry import OWN, target_of
+from harness.core.target import Target
+from harness.engines.own.mutants.catalog import ROWS
 from harness.mutants.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
 from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.mutant import Mutant
-from harness.mutants.unplanted import ForTheOracle, Waiting
+from harness.mutants.unplanted import ForTheOracle, Row, Waiting
 from harness.search.jobs import STOPPING
 
 FINDINGS = Path(".swarden/mutants")
@@ -54,6 +57,7 @@ def run(
         Path | None,
         typer.Option("--mutants", envvar=VARIABLE, help="a Python file with mutants of your own, all by default"),
     ] = None,
+    engine: EngineOption = OWN,
     seeds: Annotated[int, typer.Option(min=1, help="hunts per mutant, each from another seed")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="CPU seconds to find, and again to shrink")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
@@ -66,8 +70,8 @@ def run(
     """
     if own is not None:
         os.environ[VARIABLE] = str(own)
-    chosen = _chosen(ids)
-    scope = Scope(seeds, seconds, out)
+    chosen = _chosen(target_of(engine), ids)
+    scope = Scope(engine, seeds, seconds, out)
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
         signal.signal(number, signal.default_int_handler)
     hunted: list[Hunted] = []
@@ -93,7 +97,7 @@ def matrix(
     oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
 ) -> None:
     """The page of the kill matrix: which invariant tells of which bug, by replaying their op-logs."""
-    OUT.file.write(page(matrix_of(oplogs)))
+    OUT.file.write(page(matrix_of(ROWS, oplogs)))
 
 
 def _status(row: Row) -> str:
@@ -104,13 +108,14 @@ def _status(row: Row) -> str:
     return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
 
 
-def _chosen(ids: list[str] | None) -> list[Mutant]:
-    """What is to be hunted, each once; raises UsageError for whatever cannot be, before any hunt begins."""
-    chosen = [planted_mutant(name) for name in dict.fromkeys(ids)] if ids else [*own_mutants().values()] or [*CATALOG]
+def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
+    """The mutants to hunt, each once; raises UsageError for one that cannot be hunted, before any hunt begins."""
+    known = mutants_of_environment(target) or {one.id: one for one in target.mutants()}
+    chosen = [mutant_of(target, name) for name in dict.fromkeys(ids or known)]
     for mutant in chosen:
-        check_mutant(mutant)
+        check_mutant(target, mutant)
         if mutant.overlooks is not None:
-            planted_mutant(mutant.overlooks.id)
+            mutant_of(target, mutant.overlooks.id)
     return chosen
 
 

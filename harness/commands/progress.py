@@ -5,7 +5,8 @@ import time
 from rich.progress import Progress
 
 from harness.commands.events import EventLines
-from harness.engines.own.probes import PROBES_OF
+from harness.core.registry import target_of
+from harness.core.target import Target
 from harness.search.campaign import Plan, Tallies
 from harness.search.workers import Crew
 
@@ -50,12 +51,12 @@ class Telling:
             parts.append(f"{self._plan.max_runs - tallies.runs} runs left")
         elif left_s < float("inf"):
             parts.append(f"{max(0, round(left_s))} s left")
-        return "  ".join([*parts, missing_probes(tallies)])
+        return "  ".join([*parts, missing_probes(tallies, target_of(self._plan.engine))])
 
 
-def missing_probes(tallies: Tallies) -> str:
+def missing_probes(tallies: Tallies, target: Target) -> str:
     """How many probes of the machines that ran were not seen yet, and the first of them; else the rarest."""
-    ran = [name for machine, probes in PROBES_OF.items() if tallies.machine_runs[machine] for name in probes]
+    ran = [name for machine, spec in target.machines.items() if tallies.machine_runs[machine] for name in spec.probes]
     missing = [name for name in ran if not tallies.probes[name]]
     if missing:
         return f"{len(missing)} probes missing: {missing[0]}"

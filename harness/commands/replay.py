@@ -12,8 +12,9 @@ from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
 from harness.core.oplog import OpLog
+from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
-from harness.report.heading import ENGINE, configuration_line, engine_version, mutant_lines, opening_lines
+from harness.report.heading import configuration_line, mutant_lines, opening_lines
 from harness.report.story import Line, Part, told_lines
 from harness.search.deaths import death_of, is_expected
 from harness.search.jobs import Died
@@ -68,7 +69,7 @@ def _ended_by(death: Died, path: Path, log: OpLog) -> Ended:
     told = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
     headings = [
         *opening_lines(log.header),
-        *(configuration_line(log.header, n) for n in range(len(log.header.engines))),
+        *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
     told += [Line(Part.HEADING, heading) for heading in headings]
     figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
@@ -102,8 +103,8 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
     return {
         "path": str(path),
         "verdict": verdict,
-        "engine": ENGINE,
-        "version": engine_version(),
+        "engine": log.header.engine,
+        "version": target_of(log.header.engine).version(),
         "mutant": log.header.mutant,
     }
 

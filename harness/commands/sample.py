@@ -10,12 +10,13 @@ import typer
 
 from harness.commands.console import ERR, OUT, print_json
 from harness.core.errors import UsageError
-from harness.core.sources import ROOT, source_hash
+from harness.core.registry import OWN, target_of
 from harness.mutants.generic.corpus import recorded
 from harness.mutants.generic.results import Conditions, Results, Tried, summary
 from harness.mutants.generic.trial import trials
 from harness.search.process import prepare_process
 
+ROOT = Path(__file__).resolve().parents[2]  # above the packages
 RESULTS = Path(".swarden/mutations.jsonl")
 FOLDERS = ("engine_under_test/pools", "engine_under_test/cache", "engine_under_test/scheduler")
 
@@ -36,9 +37,9 @@ def sample(
     """Change the engine's code in small ways, one at a time, and run recorded random traffic on each."""
     prepare_process()
     mutations = _generator().sample(ROOT, folders or FOLDERS, count=count, seed=seed)
-    results = Results(out, Conditions(source_hash(), seed, runs, seconds))
+    results = Results(out, Conditions(target_of(OWN).source_hash(), seed, runs, seconds))
     left = results.left(mutations)
-    corpus = recorded(out.with_name(f"corpus-{source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
+    corpus = recorded(out.with_name(f"corpus-{target_of(OWN).source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
     if corpus.num_red:
         ERR.print(f"{corpus.num_red} runs fail without any change, and were left out", markup=False)
     for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):

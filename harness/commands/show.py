@@ -42,9 +42,9 @@ def show(
 ) -> None:
     """The op-log as a table of ops and steps with pool occupancy; with --step the state at one step."""
     log = OpLog.load(path)
-    if engine is not None and engine >= len(log.header.engines):
-        raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.engines) - 1}")
-    shown = range(len(log.header.engines)) if engine is None else [engine]
+    if engine is not None and engine >= len(log.header.configs):
+        raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
+    shown = range(len(log.header.configs)) if engine is None else [engine]
     rows: list[Row] = []
 
     def hear(driver: Driver, change: Transition) -> None:
@@ -94,7 +94,7 @@ def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driv
     if failure is not None:
         if failure.engine not in engines:
             _print_engine(header, failure.engine, driver)
-        named = f"{engine_name(header, failure.engine)} " if len(header.engines) > 1 else ""
+        named = f"{engine_name(header, failure.engine)} " if len(header.configs) > 1 else ""
         OUT.print(f"{named}{failed_line(failure)}", markup=False)
         print_lines(OUT, failure_lines(failure, expected=header.expected))
 
@@ -106,7 +106,7 @@ def _print_engine(header: Header, engine: int, driver: Driver) -> None:
 
 
 def _print_name(header: Header, engine: int) -> None:
-    if len(header.engines) > 1:
+    if len(header.configs) > 1:
         OUT.print(engine_name(header, engine), markup=False)
 
 

@@ -15,6 +15,7 @@ from harness.commands.told import print_lines
 from harness.core.driver import STUCK, Failure
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.report.story import failure_lines
 from harness.traces.formats import FORMATS, reader_of
@@ -72,7 +73,7 @@ def trace(
             host_policy=host_policy,
             new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
         )
-        with planted(mutant):
+        with planted(target_of(OWN), mutant):
             served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle))
     except ConfigError as error:
         raise UsageError(str(error)) from error

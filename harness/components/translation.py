@@ -6,6 +6,9 @@ from typing import Any, NamedTuple, get_args
 import fakes.forward
 import invariants.events as seen
 from engine_under_test.events import Event
+from harness.core.origins import EngineCode
+
+CODE = EngineCode("engine_under_test", "engine_under_test.pools", frozenset({"_tell", "_notice"}))
 
 SEEN: dict[str, type[Any]] = {
     name: kind for name, kind in inspect.getmembers(seen, inspect.isclass) if kind.__module__ == seen.__name__

@@ -3,19 +3,21 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from harness.core.digest import digest
+from harness.core.digest import Digest
 from harness.core.fingerprint import fingerprint_of_error, fingerprints
 from harness.core.ops import Drain, Op, Step, name_of
+from harness.core.origins import UNKNOWN_CODE, EngineCode
 from harness.core.system import System
-from harness.engines.own.probes import Watch
-from invariants.catalog import ALL, Tally
+from invariants.catalog import ALL, Catalog, Tally
 from invariants.transition import Transition, When
 from invariants.view import Snapshot
 from invariants.violation import Violation
 
 STUCK = "stuck/drain"
+
+ValueT = TypeVar("ValueT")
 
 
 class Moment(NamedTuple):
@@ -42,7 +44,8 @@ class History:
 class Failure:
     """The first failure of a run: its fingerprints, the op and the engine that failed, and the evidence.
 
-    `error` is set where the engine raised, or was stuck. `transition` then ends in the state before it.
+    `error` is set where the engine raised, or was stuck; `frames` are its places in the engine's code.  `transition`
+    then ends in the state before it.
     `history` has the transitions of all engines, of one that raised with the events up to there.
     """
 
@@ -53,6 +56,7 @@ class Failure:
     history: Sequence[Moment]
     violations: Sequence[Violation] = ()
     error: Exception | None = None
+    frames: Sequence[str] = ()
     op: Op | None = None
 
     @property
@@ -69,6 +73,28 @@ class Kept(NamedTuple):
 
 
 EVERYTHING = Kept()
+
+
+class Checking(NamedTuple):
+    """How a driver looks: by which invariants, at each how-many-th engine step, and where the engine's code is.
+
+    Where `every` is above 1, the ops between steps are not looked at.
+    """
+
+    catalog: Catalog = ALL
+    every: int = 1
+    code: EngineCode = UNKNOWN_CODE
+
+
+EACH_STEP = Checking()
+
+
+class EngineRaised(Exception):
+    """The engine raised this `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class DrainStuck(Exception):
@@ -88,30 +114,29 @@ class Counts:
 class Driver:
     """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
 
-    After a failure every further op is passed over.  With `check_every` N only each N-th engine step
-    is captured and checked; the ops between steps then are not.  `tell` hears of every transition
-    before it is judged.
+    After a failure every further op is passed over.  `tell` hears of every transition before it is judged.  What a
+    capture or an invariant raises is a fault of swarden, and passes through.
     """
 
     def __init__(
         self,
         systems: Sequence[System],
         *,
-        check_every: int = 1,
+        checking: Checking = EACH_STEP,
         keep: Kept = EVERYTHING,
         tell: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems
         self.counts = Counts()
-        self.watch = Watch()
         self.ops: list[Op] = []
         self.digests: list[str] = []
         self.failure: Failure | None = None
-        self._check_every = check_every
+        self._checking = checking
         self._keep = keep
         self._tell = tell
         self._last = [system.capture() for system in systems]
         self._history = History()
+        self._digest = Digest()
 
     def snapshot(self, system: int = 0) -> Snapshot:
         """The state that was captured last."""
@@ -130,17 +155,18 @@ class Driver:
         system = self._history.system = op.engine % len(self.systems)
         try:
             worked = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
-        except Exception as error:  # whatever an engine raises is a finding, and ends the run
-            self._fail(error)
+        except EngineRaised as raised:
+            self._fail(raised.error)
+            return
+        except DrainStuck as stuck:
+            self._fail(stuck)
             return
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not worked
         if self._keep.ops is not None and self.failure is None:
             del self.ops[: -self._keep.ops]
         if self._keep.digests and self.failure is None:
-            moved = self._last if isinstance(op, Drain) else self._last[system : system + 1]
-            moments = self._history.moments
-            self.digests.append(digest(moved, moments[-1].events if moments else ()))
+            self.digests.append(self._digest.of(self._last if isinstance(op, Drain) else [self._last[system]]))
 
     def _repeat(self, system: int, op: Op) -> bool:
         worked = False
@@ -155,27 +181,27 @@ class Driver:
         self._history.system = index
         is_step = isinstance(op, Step)
         self.counts.engine_steps += is_step
-        if self._check_every > 1 and (not is_step or self.counts.engine_steps % self._check_every):
-            worked = system.do(op)
+        if self._checking.every > 1 and (not is_step or self.counts.engine_steps % self._checking.every):
+            worked = self._ask(lambda: system.do(op))
             system.take_events()
             return worked
-        worked = False
+        return self._transition(index, lambda: system.do(op), When.STEP if is_step else When.OP)
 
-        def act() -> None:
-            nonlocal worked
-            worked = system.do(op)
+    def _ask(self, act: Callable[[], ValueT]) -> ValueT:
+        """The engine's answer; raises EngineRaised from whatever it raises."""
+        try:
+            return act()
+        except Exception as error:  # a finding, which ends the run
+            raise EngineRaised(error) from error
 
-        self._transition(index, act, When.STEP if is_step else When.OP)
-        return worked
-
-    def _transition(self, index: int, act: Callable[[], None], when: When) -> None:
-        """Before, events, after, and what the invariants say of it."""
+    def _transition(self, index: int, act: Callable[[], ValueT], when: When) -> ValueT:
+        """The engine's answer; before, events and after go to the invariants."""
         system = self.systems[index]
         self._history.system = index
-        before = self._last[index] if self._check_every == 1 else system.capture()
-        act()
-        events = system.take_events()
+        before = self._last[index] if self._checking.every == 1 else system.capture()
+        answer = self._ask(act)
         after = self._last[index] = system.capture()
+        events = system.take_events()
         change = Transition(
             before,
             events,
@@ -183,9 +209,10 @@ class Driver:
             when,
             system.reference,
             system.steps_without_forward,
-            before_is_checked=self._check_every == 1 and self._is_judged(index),
+            before_is_checked=self._checking.every == 1 and self._is_judged(index),
         )
         self._judge(index, change)
+        return answer
 
     def _is_judged(self, index: int) -> bool:
         """Was the state before found right?  Of several engines only the one that was moved last is asked for."""
@@ -198,8 +225,9 @@ class Driver:
             del self._history.moments[: -self._keep.moments]
         if self._tell is not None:
             self._tell(change)
-        self.watch.look(change)
-        violations = ALL.check(change, self.counts.tally)
+        if self._keep.digests:
+            self._digest.add(change)
+        violations = self._checking.catalog.check(change, self.counts.tally)
         if violations:
             self.failure = Failure(
                 fingerprints=tuple(fingerprints(violations)),
@@ -219,7 +247,7 @@ class Driver:
         for index, system in enumerate(self.systems):
             self._transition(index, system.heal, When.OP)
         bound = left = max(system.drain_bound for system in self.systems)
-        while self.failure is None and (busy := [index for index, one in enumerate(self.systems) if one.has_work]):
+        while self.failure is None and (busy := self._ask(self._busy)):
             if not left:
                 self._history.system = busy[0]
                 raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
@@ -232,18 +260,23 @@ class Driver:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True
 
+    def _busy(self) -> list[int]:
+        """The systems that have work."""
+        return [index for index, one in enumerate(self.systems) if one.has_work]
+
     def _fail(self, error: Exception) -> None:
         """The engine that acts raised: what it did since the last look is all that is known of the step."""
-        index, moments = self._history.system, self._history.moments
+        index, moments, code = self._history.system, self._history.moments, self._checking.code
         system, last = self.systems[index], self._last[index]
         events = system.take_events()
         moments.append(Moment(index, last.step + 1, events, system.log.origins))
         self.failure = Failure(
-            fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error),),
+            fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error, code.package),),
             op_index=self.counts.ops.total(),
             engine=index,
             transition=Transition(last, events, last, When.OP, system.reference),
             history=moments,
             error=error,
+            frames=() if isinstance(error, DrainStuck) else code.frames_of(error),
             op=self.ops[-1],
         )

@@ -6,3 +6,7 @@ class UsageError(Exception):
 
     The command line prints it and exits with 2.
     """
+
+
+class InvalidConfig(UsageError):
+    """A configuration that an engine cannot be built from; the text names the setting, its value and what is wanted."""

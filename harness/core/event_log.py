@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.origins import origin_of_caller
+from harness.core.origins import UNKNOWN_CODE, EngineCode
 
 
 class Listener(Protocol):
@@ -13,21 +13,25 @@ class Listener(Protocol):
 
 
 class EventLog:
-    """The observer of an engine: keeps its events until they are taken, translated; None for what is not judged.
+    """The observer of an engine: keeps its events until they are taken.
 
-    `origins` are the places in the engine's code that told of the events taken last; () unless the log is traced.
+    `translate` makes of an event what the invariants judge, None of one that they do not; without it each is judged as
+    it is.  `origins` are the places in the engine's `code` that told of the events taken last; () unless traced.
     """
 
-    def __init__(self, translate: "Callable[[NamedTuple], NamedTuple | None]") -> None:
+    def __init__(
+        self, translate: "Callable[[NamedTuple], NamedTuple | None] | None" = None, *, code: EngineCode = UNKNOWN_CODE
+    ) -> None:
         self.origins: Sequence[str] = ()
         self._translate = translate
+        self._code = code
         self._heard: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _heard
         self.notice: Callable[[NamedTuple], None] = self._heard.append
         self.tell = self._heard.append
 
     def also(self, listener: Listener) -> None:
-        """Let somebody else hear everything too, right after it was kept."""
+        """Let a listener hear everything too, right after it was kept."""
 
         def notice(event: NamedTuple) -> None:
             self.tell(event)
@@ -40,7 +44,7 @@ class EventLog:
         places = self._places = {}
 
         def tell(event: NamedTuple) -> None:
-            places[len(self._heard)] = origin_of_caller()
+            places[len(self._heard)] = self._code.origin_of_caller()
             self._heard.append(event)
 
         if self.notice == self.tell:
@@ -48,7 +52,7 @@ class EventLog:
         self.tell = tell
 
     def take(self) -> list[NamedTuple]:
-        translated = [self._translate(event) for event in self._heard]
+        translated = self._heard[:] if self._translate is None else [self._translate(event) for event in self._heard]
         if self._places is not None:
             judged = [index for index, event in enumerate(translated) if event is not None]
             self.origins = [self._places.get(index, "") for index in judged]

@@ -8,7 +8,6 @@ from types import FrameType
 from invariants.view import FENCE, FREE, NODE_LETTER, OUTSIDE_KIND, TREE_KIND, Owner
 from invariants.violation import Prose, Violation
 
-ENGINE_PACKAGE = "engine_under_test"
 NOBODY = "nobody"
 MAX_SLUG_LEN = 120
 
@@ -41,7 +40,7 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
     return list(dict.fromkeys(map(fingerprint, violations)))
 
 
-def fingerprint_of_error(error: BaseException, package: str = ENGINE_PACKAGE) -> str:
+def fingerprint_of_error(error: BaseException, package: str) -> str:
     """The type of what was raised, and the innermost function of `package` on its way, or of all where none is.
 
     As in `AccountingError/pools.ledger.Ledger.free`.

@@ -2,7 +2,7 @@
 
 JSON Lines: a header, one op a line, and in a sealed log an end line.
 
-    {"version":1,"machine":"engine","engines":[{"page_size":4,"full_pages":32}],"seed":7,"sealed":true}
+    {"format":2,"engine":"swarden","version":"0.1.0","machine":"engine","configs":[{"page_size":4}],"seed":7,"sealed":true}
     {"op":"submit","max_new_tokens":3,"digest":"9f3a5c"}
     {"op":"step","count":2,"digest":"02b1d4"}
     {"end":2,"sha":"5e884898da280471"}
@@ -10,10 +10,11 @@ JSON Lines: a header, one op a line, and in a sealed log an end line.
 A fresh log is sealed: it has the digest of the state after each op, and its end line counts the ops
 and hashes the lines before, so a file that was cut or edited is known.  Without digests a log is not
 sealed: regression cases and what is written by hand.  What is left of a digest there is not read.
+
+A log of format 1 says {"version":1,"machine":"engine","engines":[…]} and was written for swarden's own engine.
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,22 +22,19 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import ConfigError
-from fakes.catalog import FAULTS
-from harness.core.errors import UsageError
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.files import write_whole
-from harness.core.ops import OPS_OF, AnyOp, Op, name_of
-from harness.core.registry import ROLES_OF, RUN_MODELS
-from harness.engines.own.models import MODELS
+from harness.core.ops import AnyOp, Op, name_of
+from harness.core.registry import OWN, UnknownEngine, target_of
+from harness.core.said import shown, told
+from harness.core.target import ENGINE, MachineSpec, Target
 
-VERSION = 1
-MACHINES = tuple(OPS_OF)
+FORMAT = 2
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
-MAX_SHOWN = 40  # characters of a wrong value
 
 UNSEAL = 'to use what is there, set "sealed" to false in line 1'
+BEGIN = f'begin the first line with "format":{FORMAT}'
 UNKNOWN_REMEDY = "correct it, or use the build that wrote it"
 
 
@@ -56,16 +54,18 @@ class OpLogError(UsageError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a run is made of beside its ops; each engine is the configuration as a mapping.
+    """What a run is made of beside its ops; each engine is its configuration as a JSON object.
 
-    `run` is the ordinal in its campaign, `source_hash` the build that ran it, `model` what its engines run
-    instead of the stand-in, `faults` those that its ops arm, `expected` the fingerprint of a regression case.
+    `engine` names the target and `version` the one that ran, `source_hash` the build; `run` is the ordinal in its
+    campaign, `model` what its engines run instead of the stand-in, `faults` those that its ops arm, `expected` the
+    fingerprint of a regression case.
     `truncated` says what of the run is not in the ops, in a log whose writer could not keep all of it.
     """
 
-    version: int = VERSION
-    machine: str
-    engines: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    engine: str
+    version: str = ""
+    machine: str = ENGINE
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     seed: int = 0
     run: Annotated[int, msgspec.Meta(ge=0)] = 0
     source_hash: str = ""
@@ -107,14 +107,15 @@ class OpLog:
         """What a file holds; `path` is for the errors."""
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
-            raise OpLogError(path, None, "is empty", 'write a header first, as in {"version":1,"machine":"engine",…}')
+            raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
         header = _header(lines[0])
         torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
         raws = [_json(line, torn=line is torn) for line in lines[1:]]
         ended = bool(raws) and "end" in raws[-1] and "op" not in raws[-1]
         num_ops = len(raws) - ended
         digests = [raw.pop("digest", None) for raw in raws[:num_ops]]
-        ops = [_op(line, raw, header) for line, raw in zip(lines[1:], raws[:num_ops], strict=False)]
+        spec = target_of(header.engine).machines[header.machine]
+        ops = [_op(line, raw, header, spec) for line, raw in zip(lines[1:], raws[:num_ops], strict=False)]
         if not header.sealed:
             return cls(header, ops)
         _check_seal(lines, raws[-1] if ended else None, num_ops)
@@ -122,7 +123,7 @@ class OpLog:
 
     def to_bytes(self) -> bytes:
         """The file's content."""
-        lines = [_text({"version": VERSION} | msgspec.to_builtins(self.header))]
+        lines = [_text({"format": FORMAT} | msgspec.to_builtins(self.header))]
         digests = self.digests or ()
         for index, op in enumerate(self.ops):
             digest = {"digest": digests[index]} if index < len(digests) else {}
@@ -172,82 +173,92 @@ def _json(line: Line, *, torn: bool) -> dict[str, Any]:
             raise line.error("torn: the file ends within the line", f"remove the line and, {UNSEAL}") from error
         raise line.error(f"not a line of JSON: {_unreadable(error)}", "correct or remove the line") from error
     if not isinstance(raw, dict):
-        raise line.error(f"{_shown(raw)} is not an object", 'write an op as in {"op":"step","count":2}')
+        raise line.error(f"{shown(raw)} is not an object", 'write an op as in {"op":"step","count":2}')
     return raw
 
 
 def _header(line: Line) -> Header:
     raw = _json(line, torn=False)
-    if "version" not in raw:
-        what = "the header is missing: the first line is an op" if "op" in raw else "the header has no version"
-        raise line.error(what, f'begin the first line with "version":{VERSION}')
-    version = raw["version"]
-    if version is True or version != VERSION:
-        raise line.error(f"version is {_shown(version)}, this build reads {VERSION}", "use the build that wrote it")
+    if "op" in raw:
+        raise line.error("the header is missing: the first line is an op", BEGIN)
+    raw = _of_this_format(line, raw)
     try:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:
         raise _invalid(line, "the header", raw, error) from error
-    if header.machine not in MACHINES:
-        what = f"the header: machine is {_shown(header.machine)}, want {', '.join(MACHINES)}"
-        raise line.error(what, UNKNOWN_REMEDY)
-    if header.model and (header.machine not in RUN_MODELS or header.model not in MODELS):
-        known = ", ".join(MODELS if header.machine in RUN_MODELS else ["none"])
-        what = f"the header: model is {_shown(header.model)}, machine {header.machine} runs {known}"
-        raise line.error(what, UNKNOWN_REMEDY)
+    try:
+        target = target_of(header.engine)
+    except UnknownEngine as error:
+        raise line.error(f"the header: {error.what}", error.remedy) from error
+    _check_machine(line, header, target)
     for fault in header.faults:
-        if fault not in FAULTS:
-            what = f"the header: unknown fault {fault}, this build knows {', '.join(FAULTS)}"
-            raise line.error(what, UNKNOWN_REMEDY)
-    for index, mapping in enumerate(header.engines):
-        _check_config(line, index, mapping)
-    _check_roles(line, header)
+        if fault not in target.faults:
+            known = ", ".join(target.faults) or "none"
+            raise line.error(f"the header: unknown fault {fault}, {header.engine} knows {known}", UNKNOWN_REMEDY)
+    _check_configs(line, header, target)
     return header
 
 
-def _check_config(line: Line, index: int, mapping: dict[str, Any]) -> None:
-    """Types first: the configuration compares what it is given."""
-    remedy = "correct the configuration"
-    try:
-        msgspec.convert(mapping, EngineConfig)
-        EngineConfig.from_mapping(mapping)
-    except msgspec.ValidationError as error:
-        raise line.error(f"engine {index}: {_told(mapping, error)}", remedy) from error
-    except ConfigError as error:
-        raise line.error(f"engine {index}: {error}", remedy) from error
+def _of_this_format(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
+    """The header without its format; one of format 1 in the words of this one."""
+    if "format" not in raw and raw.get("version") == 1 and raw["version"] is not True:
+        renamed = {"engines": "configs"}
+        return {"engine": OWN} | {renamed.get(key, key): value for key, value in raw.items() if key != "version"}
+    found = raw.get("format")
+    if found is None:
+        raise line.error("the header has no format", BEGIN)
+    if found is True or found != FORMAT:
+        raise line.error(f"format is {shown(found)}, this build reads 1 and {FORMAT}", "use the build that wrote it")
+    return {key: value for key, value in raw.items() if key != "format"}
 
 
-def _check_roles(line: Line, header: Header) -> None:
-    """Linked engines are what their machine makes of them; all others serve alone."""
-    want = ROLES_OF.get(header.machine, ("both",) * len(header.engines))
-    roles = tuple(mapping.get("role", "both") for mapping in header.engines)
+def _check_machine(line: Line, header: Header, target: Target) -> None:
+    """The machine is one of the target's, and runs this model on so many engines."""
+    spec = target.machines.get(header.machine)
+    if spec is None:
+        what = f"the header: machine is {shown(header.machine)}, want {', '.join(target.machines)}"
+        raise line.error(what, UNKNOWN_REMEDY)
+    if header.model and header.model not in spec.models:
+        known = ", ".join(spec.models) or "none"
+        what = f"the header: model is {shown(header.model)}, machine {header.machine} runs {known}"
+        raise line.error(what, UNKNOWN_REMEDY)
+
+
+def _check_configs(line: Line, header: Header, target: Target) -> None:
+    """An engine can be built from each configuration, and has the role that the machine gives it."""
+    roles = []
+    for index, config in enumerate(header.configs):
+        try:
+            roles.append(target.role(target.decode(config)))
+        except InvalidConfig as error:
+            raise line.error(f"engine {index}: {error}", "correct the configuration") from error
+    want = [*target.machines[header.machine].roles] or [""] * len(roles)
     if roles != want:
-        what = (
-            f"the header: the engines' roles are {', '.join(roles)}, machine {header.machine} wants {', '.join(want)}"
-        )
+        found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
+        what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
         raise line.error(what, "correct the configurations")
 
 
-def _op(line: Line, raw: dict[str, Any], header: Header) -> Op:
+def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:
     """The op of a line, without its digest."""
     if "op" not in raw:
         if "end" in raw:
             raise line.error("something stands behind the end line", "remove one or the other")
-        if "version" in raw:
+        if "format" in raw or "version" in raw:
             raise line.error("a second header", "put each log into a file of its own")
         raise line.error("no op is named", 'write an op as in {"op":"step","count":2}')
     kind = KINDS.get(raw["op"]) if isinstance(raw["op"], str) else None
     if kind is None:
-        raise line.error(f"unknown op {_shown(raw['op'])}, this build knows {', '.join(KINDS)}", UNKNOWN_REMEDY)
+        raise line.error(f"unknown op {shown(raw['op'])}, this build knows {', '.join(KINDS)}", UNKNOWN_REMEDY)
     try:
         op = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _invalid(line, str(raw["op"]), raw, error) from error
-    if kind not in OPS_OF[header.machine]:
-        known = ", ".join(str(one.__struct_config__.tag) for one in OPS_OF[header.machine])
+    if kind not in spec.ops:
+        known = ", ".join(str(one.__struct_config__.tag) for one in spec.ops)
         raise line.error(f"{name_of(op)}: machine {header.machine} has no such op, it knows {known}", UNKNOWN_REMEDY)
-    if op.engine >= len(header.engines):
-        what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.engines) - 1}"
+    if op.engine >= len(header.configs):
+        what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.configs) - 1}"
         raise line.error(what, "name one that the header has, or add it there")
     return op
 
@@ -268,7 +279,7 @@ def _known(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
     known = [digest for digest in digests if isinstance(digest, str)]
     for line, digest in zip(lines, digests[: len(known)], strict=False):
         if not isinstance(digest, str):
-            raise line.error(f"digest is {_shown(digest)}, and a later op has one", UNSEAL)
+            raise line.error(f"digest is {shown(digest)}, and a later op has one", UNSEAL)
     return known
 
 
@@ -276,7 +287,7 @@ def _known(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
 
 
 def _invalid(line: Line, where: str, raw: dict[str, Any], error: msgspec.ValidationError) -> OpLogError:
-    return line.error(f"{where}: {_told(raw, error)}", UNKNOWN_REMEDY)
+    return line.error(f"{where}: {told(raw, error)}", UNKNOWN_REMEDY)
 
 
 def _unreadable(error: UnicodeDecodeError | msgspec.DecodeError | RecursionError) -> str:
@@ -287,32 +298,6 @@ def _unreadable(error: UnicodeDecodeError | msgspec.DecodeError | RecursionError
             return "nested too deeply"
         case _:
             return str(error).partition(" - at ")[0]
-
-
-def _told(raw: dict[str, Any], error: msgspec.ValidationError) -> str:
-    """What msgspec said of a value, with the value: "count is 9, want int <= 8"."""
-    said, _, place = str(error).replace("`", "").partition(" - at $.")
-    name = f"{place}." * bool(place) + said.rpartition(" field ")[2]
-    if said.startswith("Object contains unknown field "):
-        return f"unknown argument {name}"
-    if said.startswith("Object missing required field "):
-        return f"{name} is missing"
-    if not said.startswith("Expected "):
-        return said
-    want = said.removeprefix("Expected ").split(", got ")[0]
-    return f"{place} is {_shown(_value_at(raw, place))}, want {want}"
-
-
-def _value_at(raw: Any, place: str) -> Any:
-    """What stands in a place such as `recipe.path[1]`."""
-    for name in place.replace("]", "").replace("[", ".").split("."):
-        raw = raw[int(name)] if isinstance(raw, list) else raw[name]
-    return raw
-
-
-def _shown(value: object) -> str:
-    shown = json.dumps(value)
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
 
 
 def _text(mapping: dict[str, Any]) -> bytes:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from fakes.faults import FaultPlan
 from harness.core.event_log import EventLog
+from harness.core.faults import FaultPlan
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
@@ -52,20 +52,21 @@ class DraftPort(Protocol):
 class EnginePort(Protocol):
     """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed.
 
-    `faults` knows what can go wrong in the stand-ins that this engine runs on, of which at least `client.gone`
-    is the harness's own; each firing is told among the engine's events.  `sessions` is None for an engine without any,
-    `drafts` for one that does not guess, or whose guesses nobody can choose.
-    `log` keeps the events until they are taken.
+    An engine that has no such thing as a clock, a flush, a pause or a neighbour says False, and the op is a no-op.
+    `pool_names` are the pools of which `pressure` can take units.  `faults` are those that its stand-ins can have; each
+    firing is told among the engine's events.  `sessions` is None for an engine without any, `drafts` for one that does
+    not guess, or whose guesses cannot be chosen.  `log` keeps the events until they are taken.
     """
 
-    pool_names: Sequence[str]
-    faults: FaultPlan
-    sessions: SessionPort | None
-    drafts: DraftPort | None
     log: EventLog
+    faults: FaultPlan
+    pool_names: Sequence[str] = ()
+    sessions: SessionPort | None = None
+    drafts: DraftPort | None = None
 
     def reference(self) -> Reference:
-        """What can be foretold of this engine's outputs, before anybody has asked for any."""
+        """What can be foretold of this engine's outputs, before the first request; of most engines nothing."""
+        return Reference()
 
     def submit(self, submission: Submission) -> int:
         """Queue a request; its id."""
@@ -75,18 +76,6 @@ class EnginePort(Protocol):
     def step(self) -> Sequence[Streamed]:
         """One engine step; everything that clients get to see since the last one."""
 
-    def advance_clock(self, ms: int) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def pressure(self, pool: str, pages: int) -> None:
-        """Hold `pages` of a pool outside of the engine, or as many as are free; the earlier ones go back."""
-
-    def pause(self) -> bool:
-        """Retract everybody and launch nothing until `resume`; False where this engine cannot."""
-
-    def resume(self) -> None: ...
-
     @property
     def has_work(self) -> bool: ...
 
@@ -94,4 +83,30 @@ class EnginePort(Protocol):
         """The facts, found by walking, and the engine's claims."""
 
     def take_events(self) -> list[NamedTuple]:
-        """What happened since the last call, translated, in order."""
+        """What happened since the last call, in order; asked for after the capture, so that owners can be inferred."""
+        return self.log.take()
+
+    def advance_clock(self, ms: int) -> bool:
+        """Let so many milliseconds pass."""
+        return False
+
+    def flush(self) -> bool:
+        """Drop what is cached and not locked, as the engine's own command for it does."""
+        return False
+
+    def clear(self) -> None:
+        """At the end of a drain: evict everything that is cached, one by one.
+
+        Never a reset of the pools, which would hide a leak.
+        """
+        self.flush()
+
+    def pressure(self, pool: str, pages: int) -> bool:
+        """Hold `pages` of a pool outside of the engine, or as many as are free; the earlier ones go back."""
+        return False
+
+    def pause(self) -> bool:
+        """Retract every running request and launch nothing until `resume`."""
+        return False
+
+    def resume(self) -> None: ...

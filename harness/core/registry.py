@@ -1,49 +1,46 @@
-"""Which systems the harness can drive, by the names that op-logs and the command line use."""
+"""Which targets are installed."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
-from engine_under_test.config import EngineConfig
-from harness.components.host.system import HostSystem
-from harness.components.ledger.system import LedgerSystem
-from harness.components.tree.system import TreeSystem
-from harness.core.driver import EVERYTHING, Driver, Kept
-from harness.core.system import EngineSystem, System
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.pair_system import side_systems
-from invariants.transition import Transition
+from harness.core.errors import UsageError
+from harness.core.target import Target
+
+GROUP = "swarden.engines"
+OWN = "swarden"  # the engine that comes with the harness
 
 
-def _own_engine(config: EngineConfig, model: str = "") -> System:
-    return EngineSystem(SwardenEngine(config, model))
+class UnknownEngine(UsageError):
+    """A target that is not installed, or not in this version."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
 
 
-RUN_MODELS = ("engine",)  # the machines whose systems can run a model; parts of an engine compute nothing
-MACHINES: dict[str, Callable[[EngineConfig], System]] = {
-    "engine": _own_engine,
-    "ledger": LedgerSystem,
-    "tree": TreeSystem,
-    "host": HostSystem,
-    "pd": _own_engine,
-}
-PAIRS = {"pd": side_systems}  # the machines that drive engines which are linked
-ROLES_OF = {"pd": ("prefill", "decode")}  # what the engines of a machine are, where that is not both
+def installed() -> dict[str, EntryPoint]:
+    """The registered targets by name; none of them is imported."""
+    return {one.name: one for one in sorted(entry_points(group=GROUP), key=lambda one: one.name)}
 
 
-ENGINES = ("swarden",)  # what `engine` can stand for
-
-
-def build_driver(
-    machine: str,
-    configs: Sequence[EngineConfig],
-    *,
-    model: str = "",
-    keep: Kept = EVERYTHING,
-    tell: Callable[[Transition], None] | None = None,
-) -> Driver:
-    """A driver over fresh systems, one per configuration; those of RUN_MODELS with a `model`, a name of MODELS."""
-    assert not model or machine in RUN_MODELS, f"machine {machine} runs no model, and {model} is asked for"
-    if machine in PAIRS:
-        return Driver(PAIRS[machine](configs), keep=keep, tell=tell)
-    build = partial(_own_engine, model=model) if model else MACHINES[machine]
-    return Driver([build(config) for config in configs], keep=keep, tell=tell)
+@cache
+def target_of(engine: str) -> Target:
+    """The target of "NAME" or "NAME==VERSION"; raises UnknownEngine."""
+    name, _, version = engine.partition("==")
+    known = installed()
+    if name not in known:
+        here = ", ".join(known) or "none"
+        raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; here are {here}")
+    try:
+        found = known[name].load()
+    except ModuleNotFoundError as error:
+        raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", "install what it needs") from error
+    target: Target = found() if isinstance(found, type) else found
+    if version and version != target.version():
+        what = f"engine {name!r} is installed in version {target.version()}, not {version}"
+        raise UnknownEngine(what, f"install that, or name {name} alone")
+    return target

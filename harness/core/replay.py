@@ -7,14 +7,14 @@ from enum import Enum
 
 import msgspec
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Driver, Failure, Kept
+from harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
 from harness.core.errors import UsageError
+from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
-from harness.core.registry import build_driver
-from harness.core.sources import source_hash
-from harness.engines.own.mutants.catalog import planted_mutant
+from harness.core.registry import target_of
+from harness.core.target import Target
+from invariants.catalog import catalog_of
 from invariants.transition import Transition
 
 Hear = Callable[[Driver, Transition], None]
@@ -56,11 +56,11 @@ class Replayed:
     @property
     def again(self) -> OpLog:
         """This run as a log of its own: beside the first one where the two are not the same."""
-        return log_of(self.log.header, configs_of(self.log), self.driver)
+        return log_of(self.log.header, self.driver)
 
     @property
     def is_same_build(self) -> bool:
-        return self.log.header.source_hash == source_hash()
+        return self.log.header.source_hash == target_of(self.log.header.engine).source_hash()
 
     @property
     def is_nondeterministic(self) -> bool:
@@ -94,13 +94,20 @@ class Repeated:
         return self.told.verdict if self.differs is None else Verdict.FLAKY
 
 
-def log_of(header: Header, configs: Sequence[EngineConfig], driver: Driver) -> OpLog:
-    """What a driver did, as an op-log that replays it; machine, model, seed, run and mutant are the header's."""
-    failure = driver.failure
+def driver_of(header: Header, *, keep: Kept = EVERYTHING, tell: Callable[[Transition], None] | None = None) -> Driver:
+    """A driver over fresh systems, one for each configuration of a header."""
+    target = target_of(header.engine)
+    systems = target.systems(header.machine, [target.decode(config) for config in header.configs], header.model)
+    return Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code), keep=keep, tell=tell)
+
+
+def log_of(header: Header, driver: Driver) -> OpLog:
+    """What a driver did, as an op-log that replays it on this build; the rest is the header's."""
+    failure, target = driver.failure, target_of(header.engine)
     full = msgspec.structs.replace(
         header,
-        engines=[config.to_mapping() for config in configs],
-        source_hash=source_hash(),
+        version=target.version(),
+        source_hash=target.source_hash(),
         faults=sorted({op.fault for op in driver.ops if isinstance(op, Inject) and op.fault is not None}),
         expected=failure.fingerprint if failure else None,
     )
@@ -118,10 +125,8 @@ def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None,
         if hear is not None:
             hear(driver, change)
 
-    with planted(log.header.mutant):
-        driver: Driver = build_driver(
-            log.header.machine, configs_of(log), model=log.header.model, keep=Kept(digests=keep_digests), tell=tell
-        )
+    with planted(target_of(log.header.engine), log.header.mutant):
+        driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), tell=tell)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
         for op in log.ops:
@@ -135,14 +140,9 @@ def failure_like(log: OpLog, fingerprint: str, beat: Callable[[], None] = lambda
     return failure if failure and fingerprint in failure.fingerprints else None
 
 
-def configs_of(log: OpLog) -> list[EngineConfig]:
-    """The configurations of a log's engines, in order."""
-    return [EngineConfig.from_mapping(mapping) for mapping in log.header.engines]
-
-
-def planted(mutant: str | None) -> AbstractContextManager[None]:
+def planted(target: Target, mutant: str | None) -> AbstractContextManager[None]:
     """The context in which a mutant is in the engine; no mutant changes nothing."""
-    return nullcontext() if mutant is None else planted_mutant(mutant).planted()
+    return nullcontext() if mutant is None else mutant_of(target, mutant).planted()
 
 
 def replay(log: OpLog, hear: Hear | None = None) -> Replayed:

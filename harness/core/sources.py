@@ -1,19 +1,23 @@
 """Which build this is: a hash over everything that decides how a run goes."""
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
 HASH_LEN = 16  # hex digits
-ROOT = Path(__file__).resolve().parents[2]
 
 
-def hash_of(root: Path) -> str:
-    """The hash over the paths and the bytes of the packages' sources below `root`."""
+def hash_of(places: Iterable[Path]) -> str:
+    """The hash over the names and the bytes of the sources in these folders, or of these files."""
     found = hashlib.sha256()
-    paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
-    for name, path in sorted((path.relative_to(root).as_posix(), path) for path in paths):
+    paths = [
+        (path.relative_to(place.parent).as_posix(), path)
+        for place in places
+        for path in ([place] if place.is_file() else place.rglob("*.py"))
+    ]
+    for name, path in sorted(paths):
         content = path.read_bytes()
         found.update(f"{name}\n{len(content)}\n".encode())
         found.update(content)
@@ -21,6 +25,16 @@ def hash_of(root: Path) -> str:
 
 
 @cache
-def source_hash() -> str:
-    """The hash of the sources that run here, as they were when it was first asked for."""
-    return hash_of(ROOT)
+def hash_of_packages(packages: tuple[str, ...]) -> str:
+    """The hash of the packages and modules that run here, as they were when it was first asked for."""
+    return hash_of(place for package in dict.fromkeys(packages) for place in _places_of(package))
+
+
+def _places_of(package: str) -> list[Path]:
+    """None for what is built in, or not there."""
+    spec = find_spec(package)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(place) for place in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.origin is not None and spec.has_location else []

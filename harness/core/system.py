@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from fakes.client import FakeClient
 from harness.core.event_log import EventLog
+from harness.core.faults import CLIENT_GONE
 from harness.core.ops import (
     Abort,
     Accept,
@@ -86,7 +86,6 @@ class EngineSystem:
         self._keep_finished = keep_finished
         self._alive: dict[int, int] = {}  # the most tokens that each will have
         self._talks = Talks(port, self.reference)
-        self._client = FakeClient(port.faults)
         self._is_paused = False
         self._worked = False
 
@@ -119,13 +118,11 @@ class EngineSystem:
             case Accept():
                 return self._accept(op)
             case AdvanceClock():
-                self.port.advance_clock(op.ms)
+                return self.port.advance_clock(op.ms)
             case Flush():
-                self.port.flush()
+                return self.port.flush()
             case Pressure():
-                names = self.port.pool_names
-                self.port.pressure(names[op.pool % len(names)], op.pages)
-                self.steps_without_forward = 0
+                return self._pressure(op)
             case Pause():
                 return self._pause()
             case Resume():
@@ -136,7 +133,6 @@ class EngineSystem:
                 return op.fault in (None, *self.port.faults.known) and self.port.faults.heal(op.fault)
             case _:
                 return False
-        return True
 
     def heal(self) -> None:
         self.port.faults.heal()
@@ -146,7 +142,7 @@ class EngineSystem:
 
     def clear(self) -> None:
         self._talks.close_all()
-        self.port.flush()
+        self.port.clear()
 
     def capture(self) -> Snapshot:
         return self.port.capture()
@@ -173,7 +169,7 @@ class EngineSystem:
             self.reference.streamed(streamed.request_id, streamed.token_ids)
             if streamed.finish_reason is not None:
                 del self._alive[streamed.request_id]
-            elif not self._client.reads():
+            elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._hang_up(streamed.request_id)
         if not self._alive:
             self._worked = False
@@ -207,6 +203,11 @@ class EngineSystem:
         if self.port.drafts is not None:
             self.port.drafts.accept(op.lengths)
         return self.port.drafts is not None
+
+    def _pressure(self, op: Pressure) -> bool:
+        names = self.port.pool_names
+        self.steps_without_forward = 0
+        return bool(names) and self.port.pressure(names[op.pool % len(names)], op.pages)
 
     def _pause(self) -> bool:
         if self._is_paused:

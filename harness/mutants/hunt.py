@@ -16,8 +16,10 @@ import msgspec
 
 from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error, slug
+from harness.core.mutant import Mutant
+from harness.core.registry import target_of
 from harness.core.replay import run_log
-from harness.mutants.mutant import Mutant
+from harness.core.target import ENGINE
 from harness.mutants.verdict import told_by
 from harness.search.campaign import Finding, Plan, Worker
 from harness.search.findings import settle, write
@@ -28,7 +30,6 @@ from harness.search.shrink import Budget, DoesNotFail
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
-WARM_UP = Plan(PROFILES["smoke"], 0, inf, max_runs=4, machine="engine")  # what Hypothesis computes once, no hunt pays
 
 
 class Outcome(StrEnum):
@@ -45,6 +46,7 @@ class Scope(NamedTuple):
     A run has hung after `hang_seconds` of CPU, and so has a shrink that takes as many beyond its budget.
     """
 
+    engine: str
     seeds: int
     seconds: float
     out: Path
@@ -142,7 +144,8 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
     A hunt that hangs or dies has found the bug by that.
     """
     prepare_process()
-    Worker(WARM_UP, lambda _: None).work()
+    warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
+    Worker(warm_up, lambda _: None).work()  # what Hypothesis computes once, no hunt pays
     jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
         if isinstance(ended, Died):
@@ -164,7 +167,7 @@ def _hunt(job: Job, scope: Scope) -> Hunted:
     except UsageError:
         raise
     except Exception as error:
-        law = fingerprint_of_error(error)
+        law = fingerprint_of_error(error, target_of(scope.engine).code.package)
         return Hunted(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=law)
 
 
@@ -187,6 +190,7 @@ def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded)
     began = process_time()
     bound(scope.hang_seconds)
     plan = Plan(
+        scope.engine,
         PROFILES["default"],
         seed,
         inf,
@@ -197,12 +201,8 @@ def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded)
     )
     worker = Worker(plan, lambda _: bound(scope.hang_seconds), lambda: process_time() - began > scope.seconds)
     result = worker.work()
-    searched = Hunted(
-        mutant=mutant.id,
-        seed=seed,
-        runs=result.tallies.runs,
-        search_cpu_seconds=round(process_time() - began, 3),
-    )
+    spent = round(process_time() - began, 3)
+    searched = Hunted(mutant=mutant.id, seed=seed, runs=result.tallies.runs, search_cpu_seconds=spent)
     if not result.findings:
         return searched
     [finding] = result.findings.values()

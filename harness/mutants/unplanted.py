@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,6 @@ class ForTheOracle:
     def planted(self) -> AbstractContextManager[None]:
         """The context in which the bug is in the engine."""
         return Mutant(self.id, self.source, self.hunks, caught_by=()).planted()
+
+
+Row = Mutant | Waiting | Excluded | ForTheOracle

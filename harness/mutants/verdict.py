@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.core.driver import Failure
+from harness.core.mutant import Mutant
 from harness.core.oplog import OpLog
 from harness.core.replay import run_log
-from harness.mutants.mutant import Mutant
 from invariants.catalog import ALL
 
 PLACES = {invariant.name: place for place, invariant in enumerate(ALL.invariants)}

@@ -1,40 +1,35 @@
 """How a story begins: the engine, its configuration and the requests."""
 
 from collections.abc import Collection, Iterator
-from importlib.metadata import version
 from itertools import takewhile
 
-from engine_under_test.config import EngineConfig
 from harness.core.driver import Failure
+from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header
 from harness.core.ops import name_of
-from harness.core.registry import ENGINES, RUN_MODELS
-from harness.engines.own.mutants.catalog import planted_mutant
+from harness.core.registry import target_of
+from harness.core.target import ENGINE
 from invariants.reference import Expectation, Reference
 
-ENGINE = ENGINES[0]  # no header names another
 MAX_REQUESTS = 8  # of one engine that a story lists
-
-
-def engine_version() -> str:
-    return version(ENGINE)
 
 
 def engine_name(header: Header, engine: int) -> str:
     """Which of the header's engines this is: "engine 1 (decode)"."""
-    role = header.engines[engine].get("role", "both")
-    return f"engine {engine}" if role == "both" else f"engine {engine} ({role})"
+    target = target_of(header.engine)
+    role = target.role(target.decode(header.configs[engine]))
+    return f"engine {engine} ({role})" if role else f"engine {engine}"
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
     """The engine, which of several failed, and the bug that is planted, a line each."""
-    named = f"engine: {ENGINE} {engine_version()}"
-    if header.machine not in RUN_MODELS:
+    named = f"engine: {header.engine} {target_of(header.engine).version()}"
+    if header.machine != ENGINE:
         named += f", machine {header.machine}"
     if header.model:
         named += f", model {header.model}"
-    if len(header.engines) > 1:
-        named += f", {len(header.engines)} engines"
+    if len(header.configs) > 1:
+        named += f", {len(header.configs)} engines"
         if failed is not None:
             named += f"; {engine_name(header, failed)} failed"
     return [named, *mutant_lines(header)]
@@ -44,7 +39,7 @@ def mutant_lines(header: Header) -> list[str]:
     """What is planted: its id, where the bug comes from, and the code that has it."""
     if header.mutant is None:
         return []
-    mutant = planted_mutant(header.mutant)
+    mutant = mutant_of(target_of(header.engine), header.mutant)
     return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
 
 
@@ -56,9 +51,9 @@ def failed_line(failure: Failure) -> str:
 
 def configuration_line(header: Header, engine: int) -> str:
     """The settings of one engine that are not the default."""
-    default = EngineConfig().to_mapping()
-    own = EngineConfig.from_mapping(header.engines[engine]).to_mapping()
-    changed = [f"{name} {value}" for name, value in own.items() if value != default[name]]
+    target = target_of(header.engine)
+    own, absent = target.encode(target.decode(header.configs[engine])), object()
+    changed = [f"{name} {value}" for name, value in own.items() if value != target.defaults.get(name, absent)]
     return f"configuration: {', '.join(changed) or 'the default'}"
 
 

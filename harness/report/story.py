@@ -10,7 +10,6 @@ from typing import NamedTuple
 from harness.core.driver import DrainStuck, Failure, Moment
 from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header
-from harness.core.origins import frames_of
 from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
 from harness.report.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
 from harness.report.wording import evidence_text, subject_text
@@ -94,7 +93,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
     scene = Scene(history, after.pools, after.nodes or ())
     if failure.error is not None:
         left = [Ref(REQUEST, request.id) for request in after.requests or ()]
-        lines = list(_error_lines(failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
+        lines = list(_error_lines(failure, failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
         lines = _story_lines(violations, scene)
@@ -139,14 +138,14 @@ def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Itera
     told.add(evidence)
 
 
-def _error_lines(error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
+def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
     """What an engine raised and where; the history of what the message names, or of what is `left`; the pools.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
     first, *others = str(error).splitlines() or [""]
     yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
-    frames = [] if isinstance(error, DrainStuck) else frames_of(error)
+    frames = failure.frames
     if len(frames) > MAX_FRAMES:
         yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
     yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])

@@ -3,51 +3,29 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from engine_under_test.config import EngineConfig
-from harness.components.host.machine import HostTraffic
-from harness.components.ledger.machine import LedgerTraffic
-from harness.components.tree.machine import TreeTraffic
 from harness.core.driver import STUCK, Driver, Failure, Kept
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Op
-from harness.core.registry import RUN_MODELS, build_driver
-from harness.core.replay import log_of, planted, replay
+from harness.core.registry import target_of
+from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
-from harness.engines.own.pair_traffic import PairTraffic
-from harness.engines.own.probes import PROBES_OF
-from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
+from harness.core.target import ENGINE, Target, Watch
 from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Machine
 from harness.search.profiles import Profile
-
-# Which machine runs which batch: every machine within the first six, and mostly whole engines, half of them with swarm.
-ROTATION: tuple[type[Machine], ...] = (
-    EngineTraffic,
-    PairTraffic,
-    WeightedEngineTraffic,
-    HostTraffic,
-    LedgerTraffic,
-    TreeTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    PairTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-    EngineTraffic,
-    WeightedEngineTraffic,
-)
+from invariants.transition import Transition
 
 
 class Place(NamedTuple):
@@ -65,11 +43,12 @@ KEPT = Kept(moments=1)  # the story of a finding is told by a run of its shrunk 
 class Plan:
     """What one worker of a campaign is to do: every `workers`-th batch, from the run at `begin` on.
 
-    Whole engines run `model`, or the stand-in where none is named.
+    `engine` is "NAME" or "NAME==VERSION".  Machines that can run `model`, or else the stand-in.
     `max_runs` holds for the campaign, whose batches share them out in their order.  Findings are kept
     in `out` as soon as they are met.
     """
 
+    engine: str
     profile: Profile
     seed: int
     seconds: float
@@ -148,6 +127,20 @@ class Result:
                 self.findings[finding.fingerprint] = finding
 
 
+class Began(NamedTuple):
+    """When a worker began, by the clock on the wall and by its CPU time."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class Run(NamedTuple):
+    """The current run: its header, and the probes that it has seen."""
+
+    header: Header
+    watch: Watch
+
+
 class Worker(Listener):
     """Runs its batches one after the other, hears how each run ends, and keeps what matters.
 
@@ -165,6 +158,7 @@ class Worker(Listener):
         running: RunningLog | None = None,
     ) -> None:
         self.plan = plan
+        self.target = target_of(plan.engine)
         self.result = Result()
         self.place = plan.begin
         self._tell = tell
@@ -172,14 +166,9 @@ class Worker(Listener):
         self._beat = beat
         self._running = running
         self._known = KnownFailures()
-        self._header = Header(machine="", engines=[{}])  # of the current run
-        self._began = time.monotonic()
-        self._began_cpu = time.process_time()
+        self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch())
+        self._began = Began(time.monotonic(), time.process_time())
         self._is_stopped = False
-
-    @property
-    def model(self) -> str:
-        return self.plan.model
 
     @property
     def is_over(self) -> bool:
@@ -188,33 +177,36 @@ class Worker(Listener):
     def work(self) -> Result:
         """Batches until the time or the runs are used up, or the first finding where that is enough."""
         self.place = Place(self.plan.begin.batch)
-        with planted(self.plan.mutant):
+        with planted(self.target, self.plan.mutant):
             while self._quota and not self.is_over:
                 self._run_batch()
 
                 self.place = Place(self.place.batch + self.plan.workers)
-        self.result.seconds = time.monotonic() - self._began
+        self.result.seconds = time.monotonic() - self._began.wall_s
         return self.result
 
-    def drive(self, machine: str, configs: Sequence[EngineConfig]) -> Driver | None:
+    def drive(self, header: Header) -> Driver | None:
         """None for the runs before the first of the plan, and beyond the last of the batch."""
         here, self.place = self.place, self.place._replace(run=self.place.run + 1)
         if here < self.plan.begin or here.run >= self._quota:
             return None
-        self._header = Header(
-            machine=machine,
-            engines=[config.to_mapping() for config in configs],
+        header = msgspec.structs.replace(
+            header,
             seed=batch_seed(self.plan.seed, here.batch),
             run=here.run,
             mutant=self.plan.mutant,
-            model=self.model if machine in RUN_MODELS else "",
+            model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
         )
-        self._known.begin_run(self._header)
+        self._run = Run(header, self.target.watch())
+        self._known.begin_run(header)
         self._beat(self.place)
         if self._running is not None:
-            self._running.begin(self._header)
-        model = self._header.model
-        return build_driver(machine, configs, model=model, keep=KEPT, tell=lambda _: self._beat(self.place))
+            self._running.begin(header)
+        return driver_of(header, keep=KEPT, tell=self._look)
+
+    def _look(self, change: Transition) -> None:
+        self._beat(self.place)
+        self._run.watch.look(change)
 
     def before_op(self, op: Op) -> bool:
         if self._is_enough() or self._known.leaves_out(op):
@@ -226,16 +218,16 @@ class Worker(Listener):
     def on_op(self, driver: Driver) -> None:
         self._beat(self.place)
         found = driver.failure is not None and self.plan.stop_on_first
-        self._is_stopped |= found or time.monotonic() - self._began > self.plan.seconds
+        self._is_stopped |= found or time.monotonic() - self._began.wall_s > self.plan.seconds
 
-    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+    def on_end(self, header: Header, driver: Driver) -> None:
         """An interrupted run is discarded, unless it had failed before."""
         if self._is_enough() and driver.failure is None:
             return
         self.on_op(driver)
-        told = Result(run=(self._header.seed, self._header.run))
-        self._note(told.tallies, machine, driver)
-        log = log_of(self._header, configs, driver)
+        told = Result(run=(self._run.header.seed, self._run.header.run))
+        self._note(told.tallies, driver)
+        log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
             self._known.meet(driver.failure, log, lambda: self._beat(self.place))
@@ -257,7 +249,7 @@ class Worker(Listener):
         return whole if most is None else max(0, min(whole, most - self.place.batch * whole))
 
     def _run_batch(self) -> None:
-        turns, batch = turns_of(self.plan.machine), self.place.batch
+        turns, batch = turns_of(self.target, self.plan.machine), self.place.batch
         batch_settings = settings(
             max_examples=self._quota,
             stateful_step_count=self.plan.profile.ops_of(batch, num_turns=len(turns)),
@@ -271,8 +263,8 @@ class Worker(Listener):
         search = seed(batch_seed(self.plan.seed, batch))(partial(turns[batch % len(turns)], self))
         run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
 
-    def _note(self, tallies: Tallies, machine: str, driver: Driver) -> None:
-        counts = driver.counts
+    def _note(self, tallies: Tallies, driver: Driver) -> None:
+        counts, machine = driver.counts, self._run.header.machine
         tallies.runs = 1
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
@@ -281,11 +273,12 @@ class Worker(Listener):
         tallies.noops.update(counts.noops)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
-            if machine in ("engine", self.plan.machine):  # a part of an engine has less to judge by nature
+            if machine in (ENGINE, self.plan.machine):  # a part of an engine has less to judge by nature
                 tallies.not_applicable[name] += judged.not_applicable
-        others = {name for other, probes in PROBES_OF.items() if other != machine for name in probes}
-        tallies.probes.update(driver.watch.seen - others)
-        tallies.fired.update(driver.watch.fired)
+        probes_of = {name: spec.probes for name, spec in self.target.machines.items()}
+        others = {name for other, probes in probes_of.items() if other != machine for name in probes}
+        tallies.probes.update(self._run.watch.seen - others)
+        tallies.fired.update(self._run.watch.fired)
         tallies.machine_runs[machine] = 1
 
     def _keep(self, told: Result, failure: Failure, log: OpLog) -> None:
@@ -293,7 +286,7 @@ class Worker(Listener):
             told.findings[failure.fingerprint] = Finding(
                 failure.fingerprint,
                 log,
-                time.process_time() - self._began_cpu,
+                time.process_time() - self._began.cpu_s,
                 kept_as_met(log, failure.fingerprint, self.plan),
             )
 
@@ -326,9 +319,17 @@ def kept_as_met(log: OpLog, name: str, plan: Plan) -> Path | None:
     return path
 
 
-def turns_of(name: str | None) -> list[type[Machine]]:
-    """The machines of that name, or all, in the order in which batches go to them."""
-    return [machine for machine in ROTATION if name in (None, machine.machine)]
+def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
+    """The Hypothesis machines of the machine of that name, or all, in the order in which batches go to them."""
+    return [machine for machine in map(_loaded, target.traffic) if name in (None, machine.machine)]
+
+
+@cache
+def _loaded(place: str) -> type[Machine]:
+    """The class of "module:Class"."""
+    machine: type[Machine] = EntryPoint("", place, "").load()
+    assert issubclass(machine, Machine), f"{place} is not a Machine"
+    return machine
 
 
 def batch_seed(campaign_seed: int, batch: int) -> int:

@@ -6,7 +6,7 @@ from harness.core.oplog import OpLog
 from harness.core.replay import run_log
 from harness.search.jobs import Died, run_jobs
 
-CRASH, HANG = "crash", "hang"  # how the fingerprint of such a log begins
+CRASH, HANG, FAULT = "crash", "hang", "fault"  # how the fingerprint of such a log begins; FAULT is swarden's own
 HANG_CPU_SECONDS = 60.0  # of a log that is run again, until it counts as hung
 
 

@@ -13,7 +13,7 @@ from harness.core.driver import Driver, Failure
 from harness.core.files import write_whole
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog, OpLogError
-from harness.core.replay import configs_of, failure_like, log_of, run_log
+from harness.core.replay import failure_like, log_of, run_log
 from harness.report.story import Line, Part, replay_line, told_lines
 from harness.search.campaign import Finding
 from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
@@ -135,7 +135,7 @@ def _not_shown(finding: Finding, out: Path) -> DoesNotFail:
     again = run_log(finding.log, keep_digests=True)
     kept = [_written(finding.log, finding, out)]
     if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
-        other = log_of(finding.log.header, configs_of(finding.log), again)
+        other = log_of(finding.log.header, again)
         kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
     places = ", ".join(str(path) for path in kept if path) or "memory alone, for they cannot be written"
     return DoesNotFail(f"{finding.fingerprint}: does not show again; both logs are kept: {places}")
@@ -171,7 +171,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
     What fails by itself lacks nothing, whatever it was cut from.
     """
     driver = run_log(log, keep_digests=True, trace_origins=True)
-    fresh = log_of(log.header, configs_of(log), driver)
+    fresh = log_of(log.header, driver)
     header = msgspec.structs.replace(fresh.header, expected=log.header.expected, truncated="")
     return OpLog(header, fresh.ops, fresh.digests), driver
 

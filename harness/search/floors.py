@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from fakes.catalog import FAULTS
-from harness.engines.own.probes import PROBES_OF
+from harness.core.target import Target
 from harness.search.campaign import Tallies
 from harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
-from invariants.catalog import ALL
+from invariants.catalog import catalog_of
 
 
 def is_judged(tallies: Tallies, profile: Profile) -> bool:
@@ -15,24 +14,24 @@ def is_judged(tallies: Tallies, profile: Profile) -> bool:
     return tallies.runs >= profile.min_runs
 
 
-def why_not_green(tallies: Tallies, profile: Profile) -> list[str]:
+def why_not_green(tallies: Tallies, profile: Profile, target: Target) -> list[str]:
     """What a campaign without violations still owes, a line each; nothing where it was too short to be judged."""
-    return [*_owed(tallies, profile)] if is_judged(tallies, profile) else []
+    return [*_owed(tallies, profile, target)] if is_judged(tallies, profile) else []
 
 
-def _owed(tallies: Tallies, profile: Profile) -> Iterator[str]:
+def _owed(tallies: Tallies, profile: Profile, target: Target) -> Iterator[str]:
     for name, count in sorted(tallies.ops.items()):
         if count >= MIN_OCCURRENCES and tallies.noops[name] > MAX_NOOP_SHARE * count:
             yield f"op {name}: {tallies.noops[name]} of {count} were no-ops"
     if profile.must_evaluate:
-        for invariant in ALL.invariants:
+        for invariant in catalog_of(target.contracts).invariants:
             if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]:
                 yield f"invariant {invariant.name} was never evaluated"
-        for fault in FAULTS:
+        for fault in target.faults:
             if not tallies.fired[fault]:
                 yield f"fault {fault} never fired"
-    for machine, probes in PROBES_OF.items():
+    for machine, spec in target.machines.items():
         floor = profile.probe_floor * tallies.machine_runs[machine]
-        for name in probes:
+        for name in spec.probes:
             if tallies.probes[name] < floor:
                 yield f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"

@@ -1,14 +1,15 @@
 """Failures that a worker has met before: they are counted, and most later runs are kept off the way to them."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.core.driver import Failure
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Op, Step, Submit, name_of
+from harness.core.registry import target_of
 from harness.core.replay import failure_like
-from harness.search.shrink import DEFAULTS, Budget, DoesNotFail, shrink
+from harness.search.shrink import Budget, DoesNotFail, shrink
 
 CONFIRMATIONS = 2  # runs of one fingerprint that are run twice; further ones are only counted
 SHRINK_EXECUTIONS = 150  # no CPU time: what a campaign does next must not depend on the machine's speed
@@ -26,6 +27,7 @@ class Trail:
     failed so.
     """
 
+    engine: str
     machine: str
     settings: list[dict[str, object]]
     kinds: list[str]
@@ -34,22 +36,26 @@ class Trail:
 
     @classmethod
     def of(cls, log: OpLog) -> "Trail":
-        names = [name_of(op) for op in log.ops]
+        names, defaults = [name_of(op) for op in log.ops], target_of(log.header.engine).simplified
         kinds = [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
         settings = [
-            {name: value for name, value in engine.items() if value != DEFAULTS.get(name, value)}
-            for engine in log.header.engines
+            {name: value for name, value in engine.items() if value != defaults.get(name, value)}
+            for engine in log.header.configs
         ]
-        return cls(log.header.machine, settings, kinds)
+        return cls(log.header.engine, log.header.machine, settings, kinds)
+
+    @property
+    def _defaults(self) -> Mapping[str, object]:
+        return target_of(self.engine).simplified
 
     def widen(self, header: Header) -> None:
         """A run of this header failed in the same way: its settings are on the trail, too.
 
         A setting that is at its default there, or beyond it on the other side, does not matter.
         """
-        for settings, engine in zip(self.settings, header.engines, strict=False):
+        for settings, engine in zip(self.settings, header.configs, strict=False):
             for name, mark in list(settings.items()):
-                default, value = DEFAULTS[name], engine[name]
+                default, value = self._defaults[name], engine.get(name)
                 if value == default:
                     del settings[name]
                 elif not is_as_far(default, mark, value):
@@ -59,9 +65,9 @@ class Trail:
 
     def begins_with(self, header: Header) -> bool:
         """Whether a run of this header can follow the trail: each setting is as far from its default, or further."""
-        pairs = zip(self.settings, header.engines, strict=False)
+        pairs = zip(self.settings, header.configs, strict=False)
         return header.machine == self.machine and all(
-            all(is_as_far(DEFAULTS[name], value, engine.get(name)) for name, value in settings.items())
+            all(is_as_far(self._defaults[name], value, engine.get(name)) for name, value in settings.items())
             for settings, engine in pairs
         )
 

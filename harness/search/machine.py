@@ -1,28 +1,31 @@
 """What every machine has: a driver for the run, and a listener that hears how the run ends."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from engine_under_test.config import EngineConfig
 from harness.core.driver import Driver
+from harness.core.oplog import Header
 from harness.core.ops import Drain, Op
-from harness.core.registry import RUN_MODELS, build_driver
+from harness.core.replay import driver_of
+from harness.core.target import Target
 
 
 class Listener(Protocol):
     """Starts the driver of each run, hears what the run does, and says when no more runs are wanted."""
 
-    @property
-    def model(self) -> str: ...
+    target: Target
 
     @property
     def is_over(self) -> bool: ...
 
-    def drive(self, machine: str, configs: Sequence[EngineConfig]) -> Driver | None:
-        """The driver of a new run; None leaves the run out."""
-        return build_driver(machine, configs, model=self.model if machine in RUN_MODELS else "")
+    def drive(self, header: Header) -> Driver | None:
+        """The driver of a new run, of which the header has the engine, the machine and the configurations.
+
+        None leaves the run out.
+        """
+        return driver_of(header)
 
     def before_op(self, op: Op) -> bool:
         """Hears of an op before the driver applies it; False leaves the op out."""
@@ -30,7 +33,7 @@ class Listener(Protocol):
 
     def on_op(self, driver: Driver) -> None: ...
 
-    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None: ...
+    def on_end(self, header: Header, driver: Driver) -> None: ...
 
 
 class Machine(RuleBasedStateMachine):
@@ -45,14 +48,17 @@ class Machine(RuleBasedStateMachine):
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self.listener = listener
-        self.configs: Sequence[EngineConfig] = ()
+        self.configs: Sequence[Any] = ()
+        self.header: Header | None = None
         self.driver: Driver | None = None
 
-    def begin(self, configs: Sequence[EngineConfig]) -> None:
-        """Start the run's engines."""
-        self.configs = configs
+    def begin(self, configs: Sequence[Any]) -> None:
+        """Start the run's engines, of these configurations of the target."""
+        self.configs, target = configs, self.listener.target
         if not self.listener.is_over:
-            self.driver = self.listener.drive(self.machine, configs)
+            encoded = [target.encode(config) for config in configs]
+            self.header = Header(engine=target.name, machine=self.machine, configs=encoded)
+            self.driver = self.listener.drive(self.header)
 
     def apply(self, op: Op) -> None:
         if self.driver is None or self.driver.failure is not None or self.listener.is_over:
@@ -75,4 +81,5 @@ class Machine(RuleBasedStateMachine):
             return
         if self.driver.failure is None and self.listener.before_op(Drain()):
             self.driver.apply(Drain())
-        self.listener.on_end(self.machine, self.configs, self.driver)
+        assert self.header is not None, "a run that has a driver has a header"
+        self.listener.on_end(self.header, self.driver)

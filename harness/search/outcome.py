@@ -5,16 +5,19 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from fakes.catalog import FAULTS
 from harness.core.driver import STUCK
 from harness.core.exit_codes import ExitCode, worst
-from harness.mutants.mutant import Mutant
+from harness.core.mutant import Mutant
+from harness.core.registry import target_of
+from harness.core.target import Target
 from harness.search.campaign import Plan, Result
+from harness.search.deaths import FAULT
 from harness.search.findings import Settled
 from harness.search.floors import why_not_green
 
 NOT_JUDGED = "not judged"
 VERDICTS = {
+    ExitCode.FAULT: "a fault of swarden itself",
     ExitCode.NONDETERMINISTIC: "not deterministic",
     ExitCode.VIOLATED: "violated",
     ExitCode.STUCK: "stuck",
@@ -37,6 +40,10 @@ class Outcome:
     not_shown: list[str] = field(default_factory=list)
     mutant: Mutant | None = None
     is_interrupted: bool = False
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.plan.engine)
 
     @property
     def diverged(self) -> list[str]:
@@ -74,7 +81,7 @@ class Outcome:
             if not self.findings and not self.is_interrupted:
                 owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
         elif not self.why_not_judged:
-            owed += why_not_green(self.result.tallies, self.plan.profile)
+            owed += why_not_green(self.result.tallies, self.plan.profile, self.target)
         return owed
 
     @property
@@ -93,6 +100,8 @@ class Outcome:
         names = sorted({*tallies.evaluated, *tallies.not_applicable})
         return {
             "version": version("swarden"),
+            "engine": self.target.name,
+            "engine_version": self.target.version(),
             "command": self.command,
             "seed": self.plan.seed,
             "profile": self.plan.profile.name,
@@ -112,7 +121,7 @@ class Outcome:
                 for name in names
             },
             "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
-            "faults": {fault: tallies.fired[fault] for fault in FAULTS},
+            "faults": {fault: tallies.fired[fault] for fault in self.target.faults},
             "owed": self.owed,
             "diverged": self.diverged,
         }
@@ -135,6 +144,8 @@ class Outcome:
 
 def _code_of(finding: Settled) -> ExitCode:
     """A run that took its process down and passes when it is repeated shows no fault of the engine by itself."""
+    if finding.fingerprint.startswith(f"{FAULT}/"):
+        return ExitCode.FAULT
     if not finding.is_confirmed:
         return ExitCode.RED
     return ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import ConfigError
-from harness.core.errors import UsageError
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import OpLog
-from harness.core.ops import OPS_OF, Drain, Op, Step
+from harness.core.ops import Drain, Op, Step
+from harness.core.registry import target_of
+from harness.core.target import Target
 from harness.search.simpler import (
     joined,
     merged,
@@ -33,13 +33,6 @@ from harness.search.simpler import (
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
 STEPS_OF_A_DRAIN = 1000  # more than a Step op has, for it takes as many as it needs
-COUPLED_SETTINGS = (
-    ("host_full_pages", "host_swa_pages"),
-    ("swa_pages", "sliding_window", "host_swa_pages"),
-)  # one without the other is no configuration
-KEPT_SETTINGS = ("role", "link_retry_ms", "link_timeout_ms")  # what an engine is, and how long a drain may take
-DEFAULTS = {name: value for name, value in EngineConfig().to_mapping().items() if name not in KEPT_SETTINGS}
-
 Mapping = dict[str, Any]
 
 
@@ -97,7 +90,8 @@ def shrink(
 def measure(log: OpLog) -> tuple[int, int, int, int]:
     """What is made smaller, the first difference deciding."""
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
-    settings = sum(mapping[name] != DEFAULTS.get(name) for mapping in log.header.engines for name in mapping)
+    defaults = target_of(log.header.engine).simplified
+    settings = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
     return len(log.ops), steps, sum(map(size, log.ops)), settings
 
 
@@ -116,6 +110,10 @@ class _Search:
     @property
     def cpu_seconds(self) -> float:
         return process_time() - self._began
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.log.header.engine)
 
     def run(self, *, simplify_config: bool) -> None:
         """All passes until none of them changes anything; the dear ones only where the others are at their end."""
@@ -136,11 +134,11 @@ class _Search:
 
     # --- trying
 
-    def _accepts(self, ops: Sequence[Op], engines: list[Mapping] | None = None) -> bool:
+    def _accepts(self, ops: Sequence[Op], configs: list[Mapping] | None = None) -> bool:
         """Take a candidate if it is smaller, was not tried and still fails."""
-        header = self.log.header if engines is None else msgspec.structs.replace(self.log.header, engines=engines)
+        header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
-        key = (msgspec.json.encode(header.engines), tuple(ops))
+        key = (msgspec.json.encode(header.configs), tuple(ops))
         if not ops or key in self._tried or measure(candidate) >= measure(self.log):
             return False
         taken = self._takes(candidate)
@@ -196,7 +194,7 @@ class _Search:
 
     def _shorten(self) -> None:
         """The last op to as few steps as it fails in: a candidate that does not fail executes them all."""
-        if Step in OPS_OF[self.log.header.machine]:
+        if Step in self.target.machines[self.log.header.machine].ops:
             self._accepts(undrained(self.log.ops))
         if isinstance(self.log.ops[-1], Step):
             self._simplify(len(self.log.ops) - 1)
@@ -240,20 +238,19 @@ class _Search:
 
     def _simplify_config(self) -> None:
         """Settings at their defaults: all, then those that go together, then each; of all engines, then of one."""
-        ordinals = range(len(self.log.header.engines))
+        defaults, ordinals = self.target.simplified, range(len(self.log.header.configs))
         for chosen in [tuple(ordinals), *([(index,) for index in ordinals] if len(ordinals) > 1 else [])]:
-            for names in [(*DEFAULTS,), *COUPLED_SETTINGS, *((name,) for name in DEFAULTS)]:
-                engines = [
-                    {name: DEFAULTS[name] if index in chosen and name in names else old for name, old in engine.items()}
-                    for index, engine in enumerate(self.log.header.engines)
+            for names in [(*defaults,), *self.target.coupled, *((name,) for name in defaults)]:
+                configs = [
+                    {name: defaults[name] if index in chosen and name in names else old for name, old in config.items()}
+                    for index, config in enumerate(self.log.header.configs)
                 ]
-                if all(map(_is_possible, engines)):
-                    self._accepts(self.log.ops, engines)
+                if all(map(self._is_possible, configs)):
+                    self._accepts(self.log.ops, configs)
 
-
-def _is_possible(mapping: Mapping) -> bool:
-    try:
-        EngineConfig.from_mapping(mapping)
-    except ConfigError:
-        return False
-    return True
+    def _is_possible(self, config: Mapping) -> bool:
+        try:
+            self.target.decode(config)
+        except InvalidConfig:
+            return False
+        return True

@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
@@ -15,9 +16,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
+from harness.core.fingerprint import fingerprint_of_error
 from harness.core.running_log import RunningLog
 from harness.search.campaign import Finding, Place, Plan, Result, Worker
-from harness.search.deaths import CRASH, HANG
+from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import Settled, settle
 from harness.search.process import end_with_parent, prepare_process
 from harness.search.shrink import Budget, DoesNotFail
@@ -173,7 +175,20 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> Non
         faulthandler.register(signal.SIGUSR1, stack)
     with suppress(EOFError, BrokenPipeError):
         while True:
-            _do(connection.recv(), connection, shared, stop, RunningLog(running))
+            task = connection.recv()
+            try:
+                _do(task, connection, shared, stop, RunningLog(running))
+            except (EOFError, BrokenPipeError):
+                raise
+            except Exception as error:  # what an engine raises has ended in the driver
+                connection.send(_fault_of(error))
+                return
+
+
+def _fault_of(error: Exception) -> Died:
+    """How a worker ends that met a fault of swarden itself."""
+    stack = "".join(traceback.format_exception(error)).strip()
+    return Died(f"{FAULT}/{fingerprint_of_error(error, '')}", f"met a fault of swarden itself, {error!r},", stack)
 
 
 def _do(task: Task, connection: Connection, shared: Any, stop: Any, running: RunningLog) -> None:

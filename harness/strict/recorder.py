@@ -29,8 +29,7 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.core.sources import source_hash
-from harness.engines.own.mutants.catalog import CATALOG
+from harness.core.registry import OWN, target_of
 from harness.strict.outside import Outside
 
 ANOTHER_ENGINE = "requests of which another engine does a part"
@@ -232,12 +231,13 @@ class FlightRecorder:
 
     def save(self, fingerprint: str, out: Path) -> Path:
         """Write the log below `out`, under a name of its own; raises OpLogError where that cannot be."""
-        ops = self.ops()
+        ops, target = self.ops(), target_of(OWN)
         header = Header(
-            machine="engine",
-            engines=[{**self._engine.config.to_mapping(), "role": "both"}],
-            source_hash=source_hash(),
-            mutant=next((mutant.id for mutant in CATALOG if mutant.is_planted), None),
+            engine=OWN,
+            version=target.version(),
+            configs=[{**self._engine.config.to_mapping(), "role": "both"}],
+            source_hash=target.source_hash(),
+            mutant=next((mutant.id for mutant in target.mutants() if mutant.is_planted), None),
             faults=sorted({op.fault for op in ops if isinstance(op, Inject) and op.fault}),
             truncated=self.truncated,
         )

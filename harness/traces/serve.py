@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.units import num_pages
-from harness.core.driver import Driver, Failure, Kept
+from harness.components.translation import CODE
+from harness.core.driver import Checking, Driver, Failure, Kept
 from harness.core.ops import AdvanceClock, Drain, Step, Submit
 from harness.core.port import Streamed
 from harness.core.system import EngineSystem
@@ -135,9 +136,9 @@ class TraceServer:
 
     def __init__(self, config: EngineConfig, pace: Pace, on_end: Callable[[], None]) -> None:
         self.system = EngineSystem(SwardenEngine(config), keep_finished=False)
-        check_every = pace.check_every or UNCHECKED
+        checking = Checking(every=pace.check_every or UNCHECKED, code=CODE)
         self.driver = Driver(
-            [self.system], check_every=check_every, keep=Kept(digests=False, moments=KEPT_HISTORY, ops=KEPT_HISTORY)
+            [self.system], checking=checking, keep=Kept(digests=False, moments=KEPT_HISTORY, ops=KEPT_HISTORY)
         )
         self.hits = Hits()
         self.meter = PoolMeter({pool.name: pool.num_pages for pool in config.pools})

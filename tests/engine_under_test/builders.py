@@ -24,9 +24,9 @@ from engine_under_test.units import Owner
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
-from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
+from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import VOCABULARY, ReferenceModel
 from invariants.reference import Expectation
 

@@ -4,9 +4,9 @@ import torch
 
 from engine_under_test.config import PoolSpec
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
-from fakes.faults import FaultPlan, faults_of
 from fakes.forward import FakeForward, Read, Written
 from fakes.unsteady import UnsteadyForward
+from harness.core.faults import FaultPlan
 
 PAGE = 4
 
@@ -31,7 +31,7 @@ class Device:
         self.kv = torch.zeros((7, PAGE), dtype=torch.int64)
         self.window = window
         self.noted: list[Read | Written] = []
-        self.plan = FaultPlan(faults_of(UnsteadyForward))
+        self.plan = FaultPlan(UnsteadyForward.FAULTS)
         self.forward = UnsteadyForward(FakeForward(Letters(), note=self.noted.append), self.plan)
         self.forward.layout(PoolSpec("pool", 6, window))
 

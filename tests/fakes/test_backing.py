@@ -1,7 +1,7 @@
 """The fake backing has memory for everything until a fault is armed."""
 
 from fakes.backing import FakeBacking
-from fakes.faults import FaultPlan
+from harness.core.faults import FaultPlan
 
 
 def test_there_is_memory_for_everything():

@@ -5,8 +5,8 @@ import torch
 
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.ports import Acknowledgement, PageCopy
-from fakes.faults import FaultPlan, faults_of
 from fakes.host import UnsteadyHostStore
+from harness.core.faults import FaultPlan
 
 FAILED = "the copy failed"
 TORN = "the copy broke off half-way"
@@ -16,7 +16,7 @@ class Shelf:
     """A store between a device with eight pages, which hold their number, and a host with as many empty ones."""
 
     def __init__(self) -> None:
-        self.plan = FaultPlan(faults_of(UnsteadyHostStore))
+        self.plan = FaultPlan(UnsteadyHostStore.FAULTS)
         self.device = torch.arange(8).view(8, 1)
         self.host = torch.zeros((8, 1), dtype=torch.int64)
         self.store = UnsteadyHostStore(HostCopier(), self.plan)
@@ -161,7 +161,7 @@ def test_who_has_nothing_to_ask_for_does_not_cross_silence():
     assert one.plan.fired["host.silent"] == 0
 
 
-@pytest.mark.parametrize("fault", sorted(faults_of(UnsteadyHostStore)))
+@pytest.mark.parametrize("fault", sorted(UnsteadyHostStore.FAULTS))
 def test_once_a_fault_is_healed_what_is_under_way_is_copied(fault):
     one = shelf(fault, count=100)
     one.plan.heal()
@@ -179,4 +179,4 @@ def test_a_store_that_never_answers_is_healed(fault):
 
 
 def test_the_faults_are_those_of_the_docstring():
-    assert list(faults_of(UnsteadyHostStore)) == ["host.fails", "host.torn", "host.slow", "host.silent"]
+    assert list(UnsteadyHostStore.FAULTS) == ["host.fails", "host.torn", "host.slow", "host.silent"]

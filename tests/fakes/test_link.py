@@ -4,8 +4,8 @@ import pytest
 
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.messages import Alive, Message, Over
-from fakes.faults import FaultPlan, faults_of
 from fakes.link import UnsteadyLink
+from harness.core.faults import FaultPlan
 
 FIRST, SECOND, THIRD = Alive(1), Alive(2), Alive(3)
 TURNED = Over(9, "turned over")
@@ -24,7 +24,7 @@ class Wire:
     """Both ends of an unsteady link, which share a plan."""
 
     def __init__(self, damaged=lost) -> None:
-        self.plan = FaultPlan(faults_of(UnsteadyLink))
+        self.plan = FaultPlan(UnsteadyLink.FAULTS)
         self.here, self.there = [UnsteadyLink(end, self.plan, damaged) for end in InProcessLink.pair()]
 
     def send(self, *messages: Message) -> None:
@@ -128,7 +128,7 @@ def test_while_the_link_is_down_nothing_is_seen_of_what_has_come():
     assert (one.there.receive(), one.there.receive()) == ([], [FIRST])
 
 
-@pytest.mark.parametrize("fault", sorted(faults_of(UnsteadyLink)))
+@pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_a_look_at_nothing_crosses_no_fault(fault):
     one = wire(fault)
 
@@ -148,7 +148,7 @@ def test_nothing_that_has_come_is_lost_by_looking(fault):
     assert sorted(message.room for message in seen) == [1, 2]
 
 
-@pytest.mark.parametrize("fault", sorted(faults_of(UnsteadyLink)))
+@pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_a_link_that_never_gets_better_is_healed(fault):
     one = wire(fault, count=100)
     one.plan.heal(fault)
@@ -158,7 +158,7 @@ def test_a_link_that_never_gets_better_is_healed(fault):
 
 
 def test_the_faults_are_those_of_the_docstring():
-    assert list(faults_of(UnsteadyLink)) == [
+    assert list(UnsteadyLink.FAULTS) == [
         "link.drop",
         "link.corrupt",
         "link.duplicate",

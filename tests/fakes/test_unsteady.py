@@ -3,7 +3,6 @@
 import pytest
 
 from engine_under_test.ports import ForwardEntry, ForwardFailed
-from fakes.faults import faults_of
 from fakes.unsteady import UnsteadyForward
 from tests.fakes.device import FIRST, NEXT, Device, passed
 
@@ -82,4 +81,4 @@ def test_a_pass_that_failed_can_be_launched_again():
 
 
 def test_the_faults_are_those_of_the_docstring():
-    assert list(faults_of(UnsteadyForward)) == ["forward.fails", "forward.late"]
+    assert list(UnsteadyForward.FAULTS) == ["forward.fails", "forward.late"]

@@ -10,13 +10,14 @@ from engine_under_test.errors import AccountingError
 from harness.cli import run
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
+from harness.core.registry import OWN
 
 
 @pytest.fixture
 def passing(tmp_path: Path) -> Path:
     """The op-log of a run in which nothing fails."""
     path = tmp_path / "passing.oplog"
-    OpLog(Header(machine="engine", engines=[EngineConfig().to_mapping()]), (Submit(), Drain())).save(path)
+    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), (Submit(), Drain())).save(path)
     return path
 
 

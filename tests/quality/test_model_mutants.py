@@ -47,7 +47,8 @@ def test_the_oracle_tells_of_a_bug_in_the_model(tmp_path, mutant):
 
 
 def test_the_oracle_is_asked_of_each_bug_that_is_left_to_it():
-    left = [row for row in ROWS if isinstance(row, ForTheOracle)]
+    here = [
+        row for row in ROWS if isinstance(row, ForTheOracle) and row.told_by == "tests/quality/test_model_mutants.py"
+    ]
 
-    assert [row for row in left if row not in PLANTED] == []
-    assert {row.told_by for row in left} == {"tests/quality/test_model_mutants.py"}
+    assert [row for row in here if row not in PLANTED] == []

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from harness.core.oplog import OpLog
+from harness.core.registry import OWN
 from harness.core.replay import Verdict, replay, run_log
-from harness.engines.own.mutants.catalog import BY_ID, CATALOG
+from harness.engines.own.mutants.catalog import BY_ID, CATALOG, ROWS
 from harness.mutants.hunt import Job, Scope, hunt
 from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.verdict import told_by
@@ -31,7 +32,7 @@ def healthy(log):
 
 @pytest.fixture(scope="module")
 def matrix():
-    return matrix_of(OPLOGS)
+    return matrix_of(ROWS, OPLOGS)
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
@@ -90,7 +91,7 @@ def test_every_mutant_is_told_of(matrix):
 @pytest.mark.parametrize("mutant", COLD_STARTS)
 def test_a_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
     """By any of three seeds within a minute of CPU, to at most 12 ops and 40 engine steps."""
-    hunts = (hunt(Job(BY_ID[mutant], seed), Scope(1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
+    hunts = (hunt(Job(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
     found = next(one for one in hunts if one.is_found)
 

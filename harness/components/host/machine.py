@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
+from harness.components.configurations import configurations
 from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.engines.own.draws import configurations, ordinals, rarely, recipes
+from harness.search.draws import ordinals, rarely, recipes
 from harness.search.machine import Machine
 
 KINDS = (

@@ -11,23 +11,24 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.units import Owner, num_pages, request_owner
 from fakes.catalog import FAULTS
-from fakes.faults import FaultPlan
 from fakes.host import UnsteadyHostStore
 from harness.components.copies import CopyInspector
 from harness.components.host.tiered_cache import TieredCache
+from harness.components.limits import claims_of, limits_of
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
-from harness.components.translation import judged
+from harness.components.translation import CODE, judged
 from harness.core.event_log import EventLog
-from harness.core.ops import Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
+from harness.core.faults import FaultPlan
+from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
 from harness.core.recipes import Prompts
-from harness.engines.own.capture import claims_of, limits_of
 from invariants import events as seen
 from invariants import view
 from invariants.reference import Reference
 
 DRAIN_STEPS = 50
 READER = "reader"
+HOST_OPS: tuple[type[Op], ...] = (Insert, Fetch, Ack, Lock, Unlock, Evict, Flush, Pressure, Inject, Heal, Drain)
 
 
 class HostSystem:
@@ -45,7 +46,7 @@ class HostSystem:
             full_pages, swa_pages = config.full_pages, config.swa_pages
             config = replace(config, prefix_sharing=True, host_full_pages=full_pages, host_swa_pages=swa_pages)
         self._config = config
-        self.log = EventLog(judged)
+        self.log = EventLog(judged, code=CODE)
         self._faults = FaultPlan(
             [fault for fault in FAULTS if fault.startswith("host.")],
             tell=lambda fault: self.log.tell(seen.Fired(fault)),

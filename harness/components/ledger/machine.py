@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
+from harness.components.configurations import configurations
 from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
-from harness.engines.own.draws import configurations
 from harness.search.machine import Machine
 
 KINDS = (

@@ -10,17 +10,18 @@ from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import Owner, request_owner
 from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
+from harness.components.limits import MILLION, limits_of
 from harness.components.neighbour import PRESSURE, Neighbour
-from harness.components.translation import judged
+from harness.components.translation import CODE, judged
 from harness.core.event_log import EventLog
-from harness.core.ops import Complete, Free, Give, Op, Pressure, Take, TakeOver, name_of
-from harness.engines.own.capture import MILLION, limits_of
+from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
 from invariants import view
 from invariants.events import Modelled
 from invariants.reference import Reference
 
 NUM_OWNERS = 4
 LAUNCHES_UNDER_WAY = 2  # a fenced free waits for one of as many
+LEDGER_OPS: tuple[type[Op], ...] = (Take, Give, Free, TakeOver, Complete, Pressure, Drain)
 
 
 class LedgerSystem:
@@ -37,7 +38,7 @@ class LedgerSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self.log = EventLog(judged)
+        self.log = EventLog(judged, code=CODE)
         self._memory = KVMemory.for_config(config, self.log)
         self._neighbour = Neighbour(self._memory)
         self._model = LedgerModel(config)

@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
+from harness.components.configurations import configurations
 from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
-from harness.engines.own.draws import configurations, ordinals, rarely, recipes
+from harness.search.draws import ordinals, rarely, recipes
 from harness.search.machine import Machine
 
 KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "rest")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import invariants.events as seen
 from engine_under_test.config import EngineConfig
@@ -15,9 +14,7 @@ from engine_under_test.model.runner import ModelForward
 from engine_under_test.ports import Forward, Link, Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.backing import FakeBacking
-from fakes.catalog import BETWEEN_ENGINES, FAULTS
 from fakes.clock import FakeClock
-from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from fakes.host import UnsteadyHostStore
 from fakes.link import UnsteadyLink
@@ -25,11 +22,13 @@ from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
 from harness.components.copies import CopyInspector
 from harness.components.neighbour import Neighbour
-from harness.components.translation import judged
+from harness.components.translation import CODE, judged
 from harness.core.event_log import EventLog
-from harness.core.port import DraftPort, SessionPort, Streamed, Submission
+from harness.core.faults import FaultPlan
+from harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from harness.engines.own.capture import EngineCapture, awaits_another
 from harness.engines.own.compared_forward import ComparedForward
+from harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from harness.engines.own.models import tiny_model
 from harness.engines.own.oracle import Oracle
 from invariants import reference, view
@@ -57,7 +56,7 @@ def damaged(message: Message) -> Message | None:
         return None
 
 
-class SwardenEngine:
+class SwardenEngine(EnginePort):
     """Our engine behind EnginePort, on fakes alone, or with a tiny `model` of that name in the place of the stand-in.
 
     With a model freed pages are poisoned: it has no tags by which one could tell who reads them.  One side of a
@@ -65,7 +64,7 @@ class SwardenEngine:
     """
 
     def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
-        self.log = EventLog(judged)
+        self.log = EventLog(judged, code=CODE)
         self.drafts: DraftPort | None = None
         known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
         self.faults = FaultPlan(known, tell=lambda fault: self.log.notice(seen.Fired(fault)))
@@ -127,14 +126,17 @@ class SwardenEngine:
                     self._compared.ended(one.request_id)
         return streamed
 
-    def advance_clock(self, ms: int) -> None:
+    def advance_clock(self, ms: int) -> bool:
         self._clock.advance(ms)
+        return True
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         self._engine.flush()
+        return True
 
-    def pressure(self, pool: str, pages: int) -> None:
+    def pressure(self, pool: str, pages: int) -> bool:
         self._neighbour.hold(self.pool_names.index(pool), pages)
+        return True
 
     def pause(self) -> bool:
         self._engine.pause()
@@ -146,9 +148,6 @@ class SwardenEngine:
     def capture(self) -> view.Snapshot:
         outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}
         return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
-
-    def take_events(self) -> list[NamedTuple]:
-        return self.log.take()
 
     def _proposer(self, config: EngineConfig) -> ScriptedProposer:
         """Guesses as the op-log says, so that any overshoot can be drawn."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine_under_test.config import EngineConfig
-from harness.engines.own.draws import TIMEOUT_MS, on_host
+from harness.components.configurations import TIMEOUT_MS, on_host
 
 Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
 

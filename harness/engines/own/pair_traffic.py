@@ -7,20 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
-from fakes.catalog import BETWEEN_ENGINES
+from harness.components.configurations import configurations, with_drafts
 from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
-from harness.engines.own.draws import (
-    PRESSURE_PAGES,
-    acceptances,
-    configurations,
-    fault_sets,
-    ordinals,
-    step_counts,
-    troubles,
-    with_drafts,
-)
+from harness.engines.own.faults import BETWEEN_ENGINES
 from harness.engines.own.loads import Load
 from harness.engines.own.scenes import pauses, submissions
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines

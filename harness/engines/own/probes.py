@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from engine_under_test.units import align_up
-from harness.engines.own.pair_probes import PAIR_PROBES, PairWatch
+from harness.engines.own.pair_probes import PairWatch
 from harness.engines.own.talk_probes import TALK_PROBES, TalkWatch
 from invariants import events as seen
 from invariants.transition import Transition
@@ -19,7 +19,7 @@ BY_ITSELF = ("stop", "length")  # how a request ends that nobody ended
 Stretch = tuple[int, int, int]  # a request and the positions [start, end) of it that a pass computes
 
 
-class Watch:
+class ProbeWatch:
     """The probes that one run has seen so far, how often each fault fired, and the little to remember for them."""
 
     def __init__(self) -> None:
@@ -204,32 +204,32 @@ def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
 
 
 LOOKS: dict[type, Callable[..., None]] = {
-    seen.Parked: Watch._on_parked,
-    seen.Admitted: Watch._on_admitted,
-    seen.Retracted: Watch._on_retracted,
-    seen.Preempted: Watch._on_preempted,
-    seen.RanOut: Watch._on_ran_out,
-    seen.Recovered: Watch._on_recovered,
-    seen.Matched: Watch._on_matched,
-    seen.TransferBegan: Watch._on_transfer_began,
-    seen.TransferEnded: Watch._on_transfer_ended,
-    seen.CopyDropped: Watch._on_copy_dropped,
-    seen.LoadPlanned: Watch._on_load_planned,
-    seen.Evicted: Watch._on_evicted,
-    seen.Split: Watch._on_split,
-    seen.Slid: Watch._on_slid,
-    seen.Finished: Watch._on_finished,
-    seen.Rejected: Watch._on_rejected,
-    seen.Launched: Watch._on_launched,
-    seen.Late: Watch._on_late,
-    seen.Failed: Watch._on_failed,
-    seen.Completed: Watch._on_completed,
-    seen.Discarded: Watch._on_discarded,
-    seen.Paused: Watch._on_paused,
-    seen.Refused: Watch._on_refused,
-    seen.Fired: Watch._on_fired,
-    seen.Freed: Watch._on_freed,
-    seen.Taken: Watch._on_taken,
+    seen.Parked: ProbeWatch._on_parked,
+    seen.Admitted: ProbeWatch._on_admitted,
+    seen.Retracted: ProbeWatch._on_retracted,
+    seen.Preempted: ProbeWatch._on_preempted,
+    seen.RanOut: ProbeWatch._on_ran_out,
+    seen.Recovered: ProbeWatch._on_recovered,
+    seen.Matched: ProbeWatch._on_matched,
+    seen.TransferBegan: ProbeWatch._on_transfer_began,
+    seen.TransferEnded: ProbeWatch._on_transfer_ended,
+    seen.CopyDropped: ProbeWatch._on_copy_dropped,
+    seen.LoadPlanned: ProbeWatch._on_load_planned,
+    seen.Evicted: ProbeWatch._on_evicted,
+    seen.Split: ProbeWatch._on_split,
+    seen.Slid: ProbeWatch._on_slid,
+    seen.Finished: ProbeWatch._on_finished,
+    seen.Rejected: ProbeWatch._on_rejected,
+    seen.Launched: ProbeWatch._on_launched,
+    seen.Late: ProbeWatch._on_late,
+    seen.Failed: ProbeWatch._on_failed,
+    seen.Completed: ProbeWatch._on_completed,
+    seen.Discarded: ProbeWatch._on_discarded,
+    seen.Paused: ProbeWatch._on_paused,
+    seen.Refused: ProbeWatch._on_refused,
+    seen.Fired: ProbeWatch._on_fired,
+    seen.Freed: ProbeWatch._on_freed,
+    seen.Taken: ProbeWatch._on_taken,
 }
 
 # What each probe is; a floor is asked of every one.
@@ -279,4 +279,3 @@ ENGINE_PROBES = {
     "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
     **TALK_PROBES,
 }
-PROBES_OF = {"engine": ENGINE_PROBES, "pd": PAIR_PROBES}  # those that the runs of a machine are held against

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
+from harness.components.configurations import TIMEOUT_MS
 from harness.core.ops import (
     MAX_STEPS_PER_OP,
     Abort,
@@ -21,16 +22,8 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.engines.own.draws import (
-    TIMEOUT_MS,
-    acceptances,
-    ordinals,
-    rarely,
-    recipes,
-    stop_sets,
-    troubles,
-)
 from harness.engines.own.loads import Load
+from harness.search.draws import acceptances, ordinals, rarely, recipes, stop_sets, troubles
 
 REWINDS = (0, 0, 1, 5, 13, 30)
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from engine_under_test.config import EngineConfig
+from harness.components.configurations import TIMEOUT_MS, configurations, with_drafts, with_sessions
 from harness.core.ops import (
     Abort,
     Accept,
@@ -14,18 +15,7 @@ from harness.core.ops import (
     Pressure,
     Step,
 )
-from harness.engines.own.draws import (
-    PRESSURE_PAGES,
-    TIMEOUT_MS,
-    acceptances,
-    configurations,
-    fault_sets,
-    ordinals,
-    step_counts,
-    troubles,
-    with_drafts,
-    with_sessions,
-)
+from harness.engines.own.faults import WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, Load, Traffic
 from harness.engines.own.scenes import (
     contests,
@@ -39,6 +29,7 @@ from harness.engines.own.scenes import (
     submissions,
     talks,
 )
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
@@ -69,7 +60,7 @@ class EngineTraffic(Machine):
 
     @initialize(
         config=CONFIGURATIONS,
-        faults=fault_sets(),
+        faults=fault_sets(WITHIN_AN_ENGINE),
         load=st.sampled_from(LOADS),
         data=st.data(),
     )
@@ -207,7 +198,7 @@ class WeightedEngineTraffic(Machine):
 
     @initialize(
         config=CONFIGURATIONS,
-        faults=fault_sets(),
+        faults=fault_sets(WITHIN_AN_ENGINE),
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),
     )

@@ -1,16 +1,16 @@
 """Random runs of all machines, recorded on the healthy engine, to be run again on broken ones."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from engine_under_test.config import EngineConfig
 from harness.core.driver import Driver
 from harness.core.files import write_whole
 from harness.core.oplog import Header, OpLog
+from harness.core.registry import OWN, target_of
 from harness.core.replay import log_of
+from harness.core.target import Target
 from harness.search.campaign import batch_seed, turns_of
 from harness.search.machine import Listener, Machine
 from harness.search.search import search
@@ -30,26 +30,26 @@ class Corpus(msgspec.Struct):
 class Recorder(Listener):
     """Hears every run, and keeps what fails not."""
 
+    target: Target
     corpus: Corpus = field(default_factory=Corpus)
     is_over: bool = False
-    model: str = ""
 
     def on_op(self, driver: Driver) -> None:
         """A run goes on to its end."""
 
-    def on_end(self, machine: str, configs: Sequence[EngineConfig], driver: Driver) -> None:
+    def on_end(self, header: Header, driver: Driver) -> None:
         if driver.failure is not None:
             self.corpus.num_red += 1
         else:
-            log = log_of(Header(machine=machine, engines=[{}]), configs, driver)
-            self.corpus.logs.setdefault(machine, []).append(OpLog(log.header, log.ops).to_bytes())
+            log = log_of(header, driver)
+            self.corpus.logs.setdefault(header.machine, []).append(OpLog(log.header, log.ops).to_bytes())
 
 
 def record(*, runs: int, seed: int) -> Corpus:
     """About `runs` runs of whole engines, with and without swarm in turn, and as many of the parts alone."""
-    recorder = Recorder()
+    recorder = Recorder(target_of(OWN))
     for name, share in PART_OF_THE_RUNS.items():
-        turns = list(dict.fromkeys(turns_of(name)))
+        turns = list(dict.fromkeys(turns_of(recorder.target, name)))
         for number in range(max(1, round(runs * share / RUNS_PER_SEARCH))):
             machine: type[Machine] = turns[number % len(turns)]
             search(machine, recorder, from_seed=batch_seed(seed, number), max_runs=min(runs, RUNS_PER_SEARCH))

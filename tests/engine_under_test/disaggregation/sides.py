@@ -14,9 +14,9 @@ from engine_under_test.sampling import SamplingParams
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
-from fakes.faults import FaultPlan
 from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
+from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
     FULL_ONLY,

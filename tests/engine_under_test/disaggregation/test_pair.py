@@ -14,9 +14,9 @@ from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.clock import FakeClock
-from fakes.faults import FaultPlan, faults_of
 from fakes.forward import FakeForward
 from fakes.link import UnsteadyLink
+from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
     HYBRID,
@@ -175,9 +175,9 @@ def test_requests_of_different_namespaces_share_nothing():
 
 
 @pytest.mark.parametrize("skip", [0, 1, 3, 6])
-@pytest.mark.parametrize("fault", sorted(faults_of(UnsteadyLink)))
+@pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_whatever_goes_wrong_at_the_link_clients_get_the_same(fault, skip):
-    plan, clock = FaultPlan(faults_of(UnsteadyLink)), FakeClock()
+    plan, clock = FaultPlan(UnsteadyLink.FAULTS), FakeClock()
     ends = [UnsteadyLink(end, plan, damaged) for end in InProcessLink.pair()]
     ports = [Ports(FakeForward(ReferenceModel()), clock, link=end) for end in ends]
     pair = create_pair(replace(HYBRID, max_running_requests=2), ports=(ports[0], ports[1]))

@@ -16,8 +16,8 @@ from engine_under_test.ports import HostStore, Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from fakes.catalog import FAULTS
-from fakes.faults import FaultPlan
 from fakes.host import UnsteadyHostStore
+from harness.core.faults import FaultPlan
 from tests.engine_under_test.builders import Heard
 from tests.engine_under_test.model.checkpoints import some_tokens
 

@@ -12,6 +12,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Recipe, Step, Submit
+from harness.core.registry import OWN
 from harness.core.replay import log_of, run_log
 from harness.engines.own.models import MODELS
 
@@ -38,9 +39,9 @@ def swarden(*arguments, cwd, stdout=subprocess.PIPE, **environment):
 @pytest.fixture
 def failing(tmp_path: Path) -> Path:
     """The op-log of a run with a planted bug."""
-    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B18"), OPS)
+    bare = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant="B18"), OPS)
     path = tmp_path / "failing.oplog"
-    log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True)).save(path)
+    log_of(bare.header, run_log(bare, keep_digests=True)).save(path)
     return path
 
 
@@ -89,7 +90,7 @@ def test_a_planted_bug_the_configuration_and_the_prompts_are_told(failing, tmp_p
 
 
 def test_a_planted_bug_that_shows_no_more_is_told_too(tmp_path):
-    OpLog(Header(machine="engine", engines=[{}], mutant="B18"), OPS).save(tmp_path / "healthy.oplog")
+    OpLog(Header(engine=OWN, machine="engine", configs=[{}], mutant="B18"), OPS).save(tmp_path / "healthy.oplog")
 
     run = swarden("replay", "healthy.oplog", cwd=tmp_path)
 
@@ -100,7 +101,7 @@ def test_a_planted_bug_that_shows_no_more_is_told_too(tmp_path):
 def test_show_says_what_is_submitted(tmp_path):
     """Token ids as they are, recipes in words."""
     ops = (Submit(tokens=(7, 8, 9)), Submit(recipe=Recipe(path=(0, 1), cut=1, continues=0), max_new_tokens=2))
-    OpLog(Header(machine="engine", engines=[{}]), ops).save(tmp_path / "two.oplog")
+    OpLog(Header(engine=OWN, machine="engine", configs=[{}]), ops).save(tmp_path / "two.oplog")
 
     run = swarden("show", "two.oplog", cwd=tmp_path)
 
@@ -183,7 +184,7 @@ def pair(tmp_path: Path) -> Path:
     """The op-log of two engines, of which the second has less to do."""
     ops = (Submit(max_new_tokens=2), Submit(engine=1, max_new_tokens=1), Step(count=2), Step(engine=1), Drain(engine=1))
     path = tmp_path / "pair.oplog"
-    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()] * 2), ops).save(path)
+    OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()] * 2), ops).save(path)
     return path
 
 
@@ -232,7 +233,9 @@ def test_show_has_a_row_for_the_op_that_raised(tmp_path):
 
 
 def test_show_prints_the_configuration_of_an_engine_without_a_transition(tmp_path):
-    OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()] * 2), [Submit()]).save(tmp_path / "one.oplog")
+    OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()] * 2), [Submit()]).save(
+        tmp_path / "one.oplog"
+    )
 
     lines = swarden("show", "one.oplog", cwd=tmp_path).stdout.splitlines()
 
@@ -252,7 +255,7 @@ def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
 
 
 def test_error_of_a_log_with_an_unknown_mutant_names_the_file(tmp_path):
-    header = Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="ZZ")
+    header = Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant="ZZ")
     OpLog(header, OPS).save(tmp_path / "odd.oplog")
 
     run = swarden("replay", "odd.oplog", cwd=tmp_path)

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from engine_under_test.config import EngineConfig
 from harness.commands.replay import replay
+from harness.core.mutant import Hunk, Mutant
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Flush, Submit
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.registry import OWN
 
 ENDLESS = Mutant(
     "endless",
@@ -57,7 +58,7 @@ def run():
 
 def test_a_replay_that_never_ends_its_drain_exits_with_three(run, tmp_path):
     path = tmp_path / "endless.oplog"
-    OpLog(Header(machine="engine", engines=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
+    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
     result = run(replay, path)
 
@@ -69,7 +70,7 @@ def test_a_replay_that_never_ends_its_drain_exits_with_three(run, tmp_path):
 def test_a_replay_that_fails_now_and_then_exits_with_four_and_counts(run, tmp_path):
     """The second of three runs fails, and is told."""
     path = tmp_path / "flaky.oplog"
-    OpLog(Header(machine="engine", engines=[EngineConfig().to_mapping()]), [Submit(), Flush()]).save(path)
+    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Flush()]).save(path)
 
     result = run(replay, path, mutant=FLAKY)
 
@@ -80,7 +81,7 @@ def test_a_replay_that_fails_now_and_then_exits_with_four_and_counts(run, tmp_pa
 
 def test_a_replay_counts_its_runs_for_scripts(run, tmp_path):
     path = tmp_path / "endless.oplog"
-    OpLog(Header(machine="engine", engines=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
+    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
     result = run(replay, path, "--repeat", 2, "--json")
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from fakes.catalog import FAULTS
+from harness.engines.own.faults import FAULTS
 from tests.harness.commands.test_commands import swarden
 
 
@@ -33,6 +33,8 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
         "noops",
         "owed",
         "diverged",
+        "engine",
+        "engine_version",
         "faults",
     }
     assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
@@ -61,8 +63,7 @@ def test_first_line_of_a_campaign_is_for_a_person(tmp_path):
     run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, cwd=tmp_path)
 
     assert run.stderr.splitlines()[0] == (
-        "1 run of random traffic for the whole engine and its parts, on 1 worker; "
-        "Ctrl-C ends it early and keeps findings"
+        "1 run of random traffic for swarden, on 1 worker; Ctrl-C ends it early and keeps findings"
     )
 
 

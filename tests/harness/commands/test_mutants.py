@@ -15,7 +15,7 @@ from tests.harness.commands.test_commands import swarden
 
 WINDOW = '"engine_under_test.cache.window:kept_len"'
 OWN = f"""
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 def planted(id, healthy, broken, *laws, **more):
     return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)

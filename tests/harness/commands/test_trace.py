@@ -11,9 +11,9 @@ from engine_under_test.strict import VARIABLE
 from harness.commands.shrink import shrink
 from harness.commands.trace import trace
 from harness.core.errors import UsageError
+from harness.core.mutant import Hunk, Mutant
 from harness.core.oplog import OpLog
 from harness.core.replay import Verdict, replay
-from harness.mutants.mutant import Hunk, Mutant
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 KEYS = [

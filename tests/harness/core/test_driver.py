@@ -4,13 +4,14 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import AccountingError
-from harness.core.driver import STUCK, Driver
+from harness.core.driver import STUCK, Checking, Driver
 from harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
-from harness.core.registry import build_driver
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.mutants.checker import CHECK_KNOWS_NO_WINDOWS
 from invariants.view import Snapshot
+from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
 REQUEST = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=6)
@@ -52,7 +53,7 @@ def test_an_error_is_of_the_engine_that_raised_and_its_last_events_are_in_the_hi
 
 def test_every_step_of_an_op_is_judged_by_itself():
     """A step op of five makes five transitions, each with its own snapshot."""
-    driver = build_driver("engine", [SMALL])
+    driver = own_driver("engine", [SMALL])
 
     driver.apply(REQUEST)
     driver.apply(Step(count=5))
@@ -64,7 +65,7 @@ def test_every_step_of_an_op_is_judged_by_itself():
 
 def test_what_finds_nothing_to_do_is_counted_as_a_no_op():
     """Abort and step of an empty engine are no-ops; a flush is not."""
-    driver = build_driver("engine", [SMALL])
+    driver = own_driver("engine", [SMALL])
 
     for op in (Abort(), Step(), Flush()):
         driver.apply(op)
@@ -98,7 +99,7 @@ def test_a_drain_that_does_not_end_within_its_bound_is_stuck():
 
 def test_a_drain_finishes_everything_and_leaves_every_pool_free():
     """Requests end, the cache is flushed, and nothing is held by anybody."""
-    driver = build_driver("engine", [SMALL])
+    driver = own_driver("engine", [SMALL])
 
     for op in (REQUEST, Step(), REQUEST, Drain()):
         driver.apply(op)
@@ -109,7 +110,7 @@ def test_a_drain_finishes_everything_and_leaves_every_pool_free():
 
 def test_with_a_cadence_only_some_steps_are_judged():
     """Every third step is captured and checked, the others only happen."""
-    driver = Driver([EngineSystem(SwardenEngine(SMALL))], check_every=3)
+    driver = Driver([EngineSystem(SwardenEngine(SMALL))], checking=Checking(every=3))
 
     driver.apply(REQUEST)
     driver.apply(Step(count=7))
@@ -120,7 +121,7 @@ def test_with_a_cadence_only_some_steps_are_judged():
 
 def test_the_same_ops_give_the_same_digests():
     """A second run of the same ops passes through the same states."""
-    first, second = build_driver("engine", [SMALL]), build_driver("engine", [SMALL])
+    first, second = own_driver("engine", [SMALL]), own_driver("engine", [SMALL])
 
     for driver in (first, second):
         for op in (REQUEST, Step(count=3), REQUEST, Step(count=3), Drain()):
@@ -132,7 +133,7 @@ def test_the_same_ops_give_the_same_digests():
 
 def test_two_engines_of_one_log_do_not_disturb_each_other():
     """An op goes to the engine that it names; the other one stays as it was."""
-    driver = build_driver("engine", [SMALL, SMALL])
+    driver = own_driver("engine", [SMALL, SMALL])
     before: Snapshot = driver.snapshot(0)
 
     driver.apply(Submit(engine=1, max_new_tokens=2))
@@ -146,7 +147,7 @@ def test_two_engines_of_one_log_do_not_disturb_each_other():
 def test_a_planted_bug_ends_the_run_with_the_names_of_the_invariants(mutant):
     """The failure holds the violations, the transition and the whole history."""
     with BY_ID[mutant].planted():
-        driver = build_driver(
+        driver = own_driver(
             "engine", [EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2, chunk_len=4)]
         )
         for op in (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain()):
@@ -156,3 +157,15 @@ def test_a_planted_bug_ends_the_run_with_the_names_of_the_invariants(mutant):
     assert {violation.law for violation in driver.failure.violations} & set(BY_ID[mutant].caught_by)
     assert driver.failure.transition is not None
     assert driver.failure.history
+
+
+def test_error_in_an_invariant_is_no_finding():
+    """It is a fault of swarden, and is not blamed on the engine."""
+    config = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6)
+    driver = own_driver("engine", [config])
+
+    with CHECK_KNOWS_NO_WINDOWS.planted(), pytest.raises(NotImplementedError):
+        for op in (REQUEST, Step(count=8), Step(count=8)):
+            driver.apply(op)
+
+    assert driver.failure is None

@@ -82,18 +82,20 @@ def test_an_error_is_named_by_the_innermost_function_of_the_engine(statement, na
 
 
 def test_an_error_outside_of_the_engine_is_named_by_where_it_was_raised():
-    assert fingerprint_of_error(raised("Ledger().take()")) == "KeyError/toy.pools.ledger.Ledger.take"
+    assert (
+        fingerprint_of_error(raised("Ledger().take()"), "engine_under_test") == "KeyError/toy.pools.ledger.Ledger.take"
+    )
 
 
 def test_an_error_that_was_not_raised_is_named_by_its_type():
-    assert fingerprint_of_error(ValueError("17")) == "ValueError"
+    assert fingerprint_of_error(ValueError("17"), "engine_under_test") == "ValueError"
 
 
 def test_our_engine_is_the_engine():
     with pytest.raises(ValueError, match="page_size") as caught:
         EngineConfig(page_size=3)
 
-    assert fingerprint_of_error(caught.value) == "ConfigError/config.EngineConfig._check_choices"
+    assert fingerprint_of_error(caught.value, "engine_under_test") == "ConfigError/config.EngineConfig._check_choices"
 
 
 @pytest.mark.parametrize(

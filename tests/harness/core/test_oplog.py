@@ -9,35 +9,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
-from fakes.catalog import FAULTS
 from harness.core.oplog import KINDS, Header, OpLog, OpLogError
-from harness.core.ops import OPS_OF, Abort, Flush, Recipe, Slide, Step, Submit
+from harness.core.ops import Abort, Flush, Recipe, Slide, Step, Submit
+from harness.core.registry import OWN, target_of
+from harness.engines.own.faults import FAULTS
 from harness.engines.own.models import MODELS
 from tests.harness.some_ops import any_ops
 
 PATH = Path("found.oplog")
-HEADER = '{"version":1,"machine":"engine","engines":[{}]}'
+HEADER = '{"format":2,"engine":"swarden","machine":"engine","configs":[{}]}'
 CORRECT = "correct it, or use the build that wrote it"
 WRITE = 'write an op as in {"op":"step","count":2}'
 UNSEAL = 'to use what is there, set "sealed" to false in line 1'
 FRESH = OpLog(
-    Header(machine="engine", engines=[{"page_size": 4}], seed=7, run=3, source_hash="c0ffee", mutant="B14"),
+    Header(engine=OWN, machine="engine", configs=[{"page_size": 4}], seed=7, run=3, source_hash="c0ffee", mutant="B14"),
     [Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3), Step(count=2), Abort()],
     ["9f3a", "02b1"],
 )
 FRESH_TEXT = """\
-{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",\
+{"format":2,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",\
 "mutant":"B14","sealed":true}
 {"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3,"digest":"9f3a"}
 {"op":"step","count":2,"digest":"02b1"}
 {"op":"abort"}
-{"end":3,"sha":"f8f671eb1cd06b7e"}
+{"end":3,"sha":"4c2a9631af25ed0c"}
 """
 
 headers = st.builds(
     Header,
+    engine=st.just(OWN),
     machine=st.sampled_from(("engine", "ledger", "tree")),
-    engines=st.lists(
+    configs=st.lists(
         st.sampled_from(({}, {"page_size": 4}, EngineConfig(new_token_ratio=0.1).to_mapping())), min_size=1, max_size=3
     ),
     seed=st.integers(-(2**63), 2**63 - 1),
@@ -51,7 +53,8 @@ headers = st.builds(
 def logs(draw):
     """Ops for engines that are there, and digests after none, some or all of them."""
     header = draw(headers)
-    ops = draw(st.lists(any_ops(OPS_OF[header.machine]).filter(lambda op: op.engine < len(header.engines)), max_size=8))
+    known = target_of(header.engine).machines[header.machine].ops
+    ops = draw(st.lists(any_ops(known).filter(lambda op: op.engine < len(header.configs)), max_size=8))
     num_digests = draw(st.none() | st.integers(0, len(ops)))
     return OpLog(header, ops, None if num_digests is None else [f"{index:02x}" for index in range(num_digests)])
 
@@ -84,7 +87,7 @@ def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_li
     log = FRESH.as_regression("each_unit_has_one_owner/swa page/free+tree")
 
     assert log.to_bytes().decode() == (
-        '{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
+        '{"format":2,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
         '"mutant":"B14","expected":"each_unit_has_one_owner/swa page/free+tree"}\n'
         '{"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3}\n{"op":"step","count":2}\n{"op":"abort"}\n'
     )
@@ -92,11 +95,20 @@ def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_li
 
 def test_a_log_can_be_written_by_hand():
     """Blank lines, spaces, Windows line ends and a missing one at the end are all right."""
-    text = '\n{"version": 1, "machine": "tree", "engines": [{}]}\r\n\r\n{"op": "slide", "page": 2}\n{"op":"flush"}'
+    header = '{"format": 2, "engine": "swarden", "machine": "tree", "configs": [{}]}'
+    text = f'\n{header}\r\n\r\n{{"op": "slide", "page": 2}}\n{{"op":"flush"}}'
 
     log = OpLog.parse(text.encode(), PATH)
 
-    assert log == OpLog(Header(machine="tree", engines=[{}]), [Slide(page=2), Flush()])
+    assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{}]), [Slide(page=2), Flush()])
+
+
+def test_log_of_format_1_was_written_for_our_engine():
+    text = '{"version":1,"machine":"tree","engines":[{"page_size":4}],"seed":3}\n{"op":"flush"}\n'
+
+    log = OpLog.parse(text.encode(), PATH)
+
+    assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{"page_size": 4}], seed=3), [Flush()])
 
 
 def test_an_edited_log_is_read_once_it_is_unsealed():
@@ -109,8 +121,8 @@ def test_an_edited_log_is_read_once_it_is_unsealed():
 
 
 BROKEN_HEADERS = [
-    ("empty", "", ': is empty; write a header first, as in {"version":1,"machine":"engine",…}'),
-    ("blank", " \n\n", ': is empty; write a header first, as in {"version":1,"machine":"engine",…}'),
+    ("empty", "", ': is empty; write a header first, as in {"format":2,"engine":"swarden",…}'),
+    ("blank", " \n\n", ': is empty; write a header first, as in {"format":2,"engine":"swarden",…}'),
     (
         "not JSON",
         "engine\n",
@@ -120,22 +132,27 @@ BROKEN_HEADERS = [
     (
         "missing",
         '{"op":"step"}\n',
-        ':1: the header is missing: the first line is an op; begin the first line with "version":1',
+        ':1: the header is missing: the first line is an op; begin the first line with "format":2',
     ),
-    ("no version", '{"seed":3}\n', ':1: the header has no version; begin the first line with "version":1'),
-    ("unknown version", '{"version":2}\n', ":1: version is 2, this build reads 1; use the build that wrote it"),
-    ("version true", '{"version":true}\n', ":1: version is true, this build reads 1; use the build that wrote it"),
-    ("version float", '{"version":1.0}\n', f":1: the header: version is 1.0, want int; {CORRECT}"),
-    ("no machine", '{"version":1}\n', f":1: the header: machine is missing; {CORRECT}"),
+    ("no format", '{"seed":3}\n', ':1: the header has no format; begin the first line with "format":2'),
+    ("unknown format", '{"format":3}\n', ":1: format is 3, this build reads 1 and 2; use the build that wrote it"),
+    ("format true", '{"format":true}\n', ":1: format is true, this build reads 1 and 2; use the build that wrote it"),
+    ("no engine", '{"format":2,"configs":[{}]}\n', f":1: the header: engine is missing; {CORRECT}"),
+    ("no configurations", '{"format":2,"engine":"swarden"}\n', f":1: the header: configs is missing; {CORRECT}"),
+    (
+        "engine that is not installed",
+        HEADER.replace("swarden", "toy"),
+        ":1: the header: engine 'toy' is not installed; install its package; here are swarden",
+    ),
     (
         "unknown machine",
-        HEADER.replace("engine", "tre", 1),
-        f':1: the header: machine is "tre", want engine, ledger, tree, host, pd; {CORRECT}',
+        HEADER.replace('"machine":"engine"', '"machine":"tre"'),
+        f':1: the header: machine is "tre", want engine, pd, ledger, tree, host; {CORRECT}',
     ),
     (
         "unknown fault",
         HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
-        f":1: the header: unknown fault pool.explodes, this build knows {', '.join(FAULTS)}; {CORRECT}",
+        f":1: the header: unknown fault pool.explodes, swarden knows {', '.join(FAULTS)}; {CORRECT}",
     ),
     (
         "unknown model",
@@ -144,12 +161,12 @@ BROKEN_HEADERS = [
     ),
     (
         "a model where nothing runs one",
-        HEADER.replace("engine", "tree", 1).replace("]}", '],"model":"tiny-gemma3"}'),
+        HEADER.replace('"machine":"engine"', '"machine":"tree"').replace("]}", '],"model":"tiny-gemma3"}'),
         f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
     ),
     (
         "one engine of a pair",
-        HEADER.replace("engine", "pd", 1),
+        HEADER.replace('"machine":"engine"', '"machine":"pd"'),
         ":1: the header: the engines' roles are both, machine pd wants prefill, decode; correct the configurations",
     ),
     (
@@ -157,8 +174,8 @@ BROKEN_HEADERS = [
         HEADER.replace("{}", '{"role":"decode"}'),
         ":1: the header: the engines' roles are decode, machine engine wants both; correct the configurations",
     ),
-    ("no engines", HEADER.replace("{}", ""), f":1: the header: engines is [], want array of length >= 1; {CORRECT}"),
-    ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: engines[1] is 3, want object; {CORRECT}"),
+    ("no engines", HEADER.replace("{}", ""), f":1: the header: configs is [], want array of length >= 1; {CORRECT}"),
+    ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: configs[1] is 3, want object; {CORRECT}"),
     ("unknown field", HEADER.replace("]}", '],"seeed":1}'), f":1: the header: unknown argument seeed; {CORRECT}"),
     (
         "bad configuration",
@@ -186,7 +203,7 @@ BROKEN_OPS = [
         "an op of another machine",
         '{"op":"take"}',
         "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, pause, "
-        f"resume, inject, heal, drain, open_session, turn, close_session, accept; {CORRECT}",
+        f"resume, inject, heal, drain, accept, open_session, turn, close_session; {CORRECT}",
     ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
@@ -255,14 +272,14 @@ def test_a_broken_op_is_named_by_its_line(line, said):
         ),
         pytest.param(
             FRESH_TEXT.replace('"count":2', '"count":3'),
-            '5: changed after it was sealed: the end line is {"end":3,"sha":"f8f671eb1cd06b7e"}, '
-            f'want {{"end":3,"sha":"969bde44004f84af"}}; {UNSEAL}',
+            '5: changed after it was sealed: the end line is {"end":3,"sha":"4c2a9631af25ed0c"}, '
+            f'want {{"end":3,"sha":"363c17fc0f6a325e"}}; {UNSEAL}',
             id="edited",
         ),
         pytest.param(
             FRESH_TEXT.replace('{"op":"abort"}\n', ""),
-            '4: changed after it was sealed: the end line is {"end":3,"sha":"f8f671eb1cd06b7e"}, '
-            f'want {{"end":2,"sha":"97bfc1c7f6bdb819"}}; {UNSEAL}',
+            '4: changed after it was sealed: the end line is {"end":3,"sha":"4c2a9631af25ed0c"}, '
+            f'want {{"end":2,"sha":"a0cacc54e16cfebf"}}; {UNSEAL}',
             id="an op removed",
         ),
         pytest.param(

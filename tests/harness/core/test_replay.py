@@ -11,10 +11,11 @@ from harness.core.driver import Driver
 from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Op, Recipe, Step, Submit
-from harness.core.registry import build_driver
+from harness.core.registry import OWN
 from harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
+from tests.harness.driving import own_driver
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
@@ -22,8 +23,8 @@ OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), 
 
 def fresh_log(mutant=None, model=""):
     """The log of a run of OPS, as a campaign would write it."""
-    bare = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant=mutant, model=model), OPS)
-    return log_of(bare.header, [CONFIG], run_log(bare, keep_digests=True))
+    bare = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant=mutant, model=model), OPS)
+    return log_of(bare.header, run_log(bare, keep_digests=True))
 
 
 def test_a_healthy_log_replays_as_fixed_and_deterministic():
@@ -97,7 +98,7 @@ def test_a_divergence_from_another_build_is_a_remark():
 
 def test_a_mutant_that_is_not_in_the_catalogue_is_named():
     """One line, with what there is."""
-    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()], mutant="B0"), OPS)
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant="B0"), OPS)
 
     with pytest.raises(
         UsageError, match=r"^mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
@@ -116,7 +117,7 @@ def test_a_log_survives_its_file(tmp_path: Path):
 def test_a_log_of_two_engines_drives_both():
     """Ops name their engine by its ordinal in the header."""
     log = OpLog(
-        Header(machine="engine", engines=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
+        Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
         [Submit(), Submit(engine=1), Step(engine=1), Drain()],
     )
 
@@ -128,7 +129,7 @@ def test_a_log_of_two_engines_drives_both():
 
 def test_a_driver_is_built_for_each_machine():
     """Whatever a header may name can be driven."""
-    drivers = {name: build_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
+    drivers = {name: own_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
 
     for driver in drivers.values():
         driver.apply(Drain())
@@ -149,7 +150,7 @@ class FlakyEngine(SwardenEngine):
 
 def test_runs_that_end_in_different_ways_are_flaky():
     """The run that failed is the one to speak of."""
-    log = OpLog(Header(machine="engine", engines=[CONFIG.to_mapping()]), OPS)
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()]), OPS)
     drivers = [Driver([EngineSystem(FlakyEngine(CONFIG))]) for _ in range(3)]
     for driver in drivers:
         for op in log.ops:

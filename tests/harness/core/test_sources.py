@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.sources import hash_of, source_hash
+from harness.core.sources import hash_of, hash_of_packages
 
 
 @pytest.fixture
@@ -16,31 +16,31 @@ def build(tmp_path):
 
 @pytest.mark.parametrize("name", ["engine_under_test/pools/ledger.py", "harness/core/ops.py", "fakes/clock.py"])
 def test_a_source_that_changes_or_comes_changes_the_hash(build, name):
-    before = hash_of(build)
+    before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
     (build / name).parent.mkdir(exist_ok=True)
 
     (build / name).write_text("pass")
 
-    assert hash_of(build) != before
+    assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) != before
 
 
 @pytest.mark.parametrize("name", ["tests/test_ops.py", "harness/notes.txt"])
 def test_what_is_no_source_of_a_run_does_not(build, name):
-    before = hash_of(build)
+    before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
 
     (build / name).write_text("pass")
 
-    assert hash_of(build) == before
+    assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) == before
 
 
 def test_a_source_that_moves_changes_the_hash(build):
-    before = hash_of(build)
+    before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
 
     (build / "harness/core/ops.py").rename(build / "harness/deeds.py")
 
-    assert hash_of(build) != before
+    assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) != before
 
 
-def test_this_build_has_one_hash():
-    assert len(source_hash()) == 16
-    assert source_hash() == source_hash()
+def test_packages_that_are_installed_have_one_hash_and_others_none():
+    assert len(hash_of_packages(("harness",))) == 16
+    assert hash_of_packages(("harness", "no_such_package", "sys")) == hash_of_packages(("harness",))

@@ -3,7 +3,7 @@
 import pytest
 
 from engine_under_test.config import EngineConfig
-from fakes.faults import FaultPlan
+from harness.core.faults import FaultPlan
 from harness.core.ops import AdvanceClock, Flush, Heal, Inject, Pause, Pressure, Recipe, Resume, Step, Submit
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine

@@ -2,11 +2,13 @@
 
 import pytest
 
-from harness.engines.own.mutants.catalog import BY_ID, own_mutants
+from harness.core.mutant_file import mutants_of_environment
+from harness.core.registry import OWN, target_of
+from harness.engines.own.mutants.catalog import BY_ID
 from harness.mutants.hunt import Hunted, Outcome, Scope, Score, hunts
 
 ENDLESS = """
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 ENDLESS = Mutant(
     "endless",
@@ -94,7 +96,9 @@ def test_a_step_that_never_ends_is_found_within_its_bound(tmp_path, monkeypatch)
     path.write_text(ENDLESS)
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
 
-    [one] = hunts([own_mutants()["endless"]], Scope(1, 60, tmp_path, hang_seconds=1.5), workers=1)
+    [one] = hunts(
+        [mutants_of_environment(target_of(OWN))["endless"]], Scope(OWN, 1, 60, tmp_path, hang_seconds=1.5), workers=1
+    )
 
     assert (one.outcome, one.law, one.path) == (BY_ANOTHER, "worker stopped answering", "")
     assert 1 < one.search_cpu_seconds < 5

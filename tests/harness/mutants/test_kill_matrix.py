@@ -20,7 +20,7 @@ def matrix():
     """Every bug is told of by an invariant of its own, as far as there are enough, and the first by an error too."""
     bugs = [row.id for row in ROWS if not isinstance(row, Waiting)]
     told = {bug: [NAMES[place % len(NAMES)]] for place, bug in enumerate(bugs)}
-    return KillMatrix(told | {bugs[0]: [NAMES[0], "SomeError"]})
+    return KillMatrix(ROWS, told | {bugs[0]: [NAMES[0], "SomeError"]})
 
 
 def test_the_rows_are_the_invariants_in_their_order_and_then_the_errors(matrix):

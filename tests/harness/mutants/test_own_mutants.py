@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import UsageError
-from harness.engines.own.mutants.catalog import own_mutants, planted_mutant
-from harness.mutants.from_file import check_mutant
+from harness.core.mutant_file import check_mutant, mutant_of, mutants_of_environment
+from harness.core.registry import OWN, target_of
 
-HEAD = "from harness.mutants.mutant import Hunk, Mutant\n"
+HEAD = "from harness.core.mutant import Hunk, Mutant\n"
 HUNKS = '(Hunk("engine_under_test.cache.window:kept_len", "max(", "min("),)'
 
 
@@ -22,10 +22,10 @@ def own(tmp_path: Path, monkeypatch) -> Path:
 def test_a_mutant_of_ones_own_is_known_under_any_id(own):
     own.write_text(f'{HEAD}ONE = Mutant("my own/1", "made up", {HUNKS}, ("stuck", "KeyError"))')
 
-    mutant = planted_mutant("my own/1")
+    mutant = mutant_of(target_of(OWN), "my own/1")
 
-    check_mutant(mutant)
-    assert list(own_mutants().values()) == [mutant]
+    check_mutant(target_of(OWN), mutant)
+    assert list(mutants_of_environment(target_of(OWN)).values()) == [mutant]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_a_file_that_cannot_be_used_is_named(own, source, message):
     own.write_text(source)
 
     with pytest.raises(UsageError) as raised:
-        own_mutants()
+        mutants_of_environment(target_of(OWN))
 
     assert str(raised.value).startswith(message.format(path=own))
 
 
 def test_a_file_that_is_not_there_is_named(own):
     with pytest.raises(UsageError) as raised:
-        own_mutants()
+        mutants_of_environment(target_of(OWN))
 
     assert str(raised.value) == f"{own}: cannot be read: No such file or directory; name a Python file with mutants"
 
@@ -82,6 +82,6 @@ def test_a_mutant_that_cannot_be_hunted_says_why(own, arguments, message):
     own.write_text(f'{HEAD}ONE = Mutant("one", "made up", {arguments})')
 
     with pytest.raises(UsageError) as raised:
-        check_mutant(planted_mutant("one"))
+        check_mutant(target_of(OWN), mutant_of(target_of(OWN), "one"))
 
     assert str(raised.value).startswith(f"mutant one: {message}")

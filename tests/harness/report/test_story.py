@@ -14,6 +14,7 @@ from harness.core.driver import Moment
 from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Recipe, Submit
+from harness.core.registry import OWN
 from harness.core.replay import run_log
 from harness.report.heading import request_lines
 from harness.report.history import Ref, refs_in
@@ -153,7 +154,7 @@ def test_the_requests_are_told_with_what_their_prompts_share():
         Submit(recipe=Recipe(path=(0, 1))),
         Drain(),
     )
-    driver = run_log(OpLog(Header(machine="engine", engines=[{}]), ops))
+    driver = run_log(OpLog(Header(engine=OWN, machine="engine", configs=[{}]), ops))
 
     assert list(request_lines(driver.systems[0].reference)) == [
         "request r1: prompt of 12 tokens, 4 output tokens",
@@ -163,7 +164,7 @@ def test_the_requests_are_told_with_what_their_prompts_share():
 
 
 def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
-    driver = run_log(OpLog(Header(machine="engine", engines=[{}]), [Submit()] * 20))
+    driver = run_log(OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit()] * 20))
 
     *told, rest = request_lines(driver.systems[0].reference, named={3})
 

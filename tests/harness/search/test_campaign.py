@@ -8,6 +8,7 @@ import pytest
 from harness.components.ledger.machine import LedgerTraffic
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog
+from harness.core.registry import OWN, target_of
 from harness.core.replay import run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
@@ -22,7 +23,7 @@ TINY = Profile(
 
 def work(**changes):
     """A worker's result after a few small runs."""
-    plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine")
     return Worker(replace(plan, **changes), lambda _: None).work()
 
 
@@ -113,11 +114,11 @@ def test_what_is_found_is_written_at_once(tmp_path):
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
     """All machines have their turn, within the first six batches; naming one leaves only its own."""
-    turns = turns_of(None)
+    turns = turns_of(target_of(OWN), None)
 
     assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
     assert {turn.machine for turn in turns[:6]} == {"engine", "pd", "ledger", "tree", "host"}
-    assert turns_of("ledger") == [LedgerTraffic]
+    assert turns_of(target_of(OWN), "ledger") == [LedgerTraffic]
 
 
 def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
@@ -150,7 +151,7 @@ def test_known_failure_is_counted_and_not_run_again():
 def test_interrupted_run_is_discarded():
     """What ended before the interrupt is kept; the run under way is neither drained nor judged."""
     told: list[Result] = []
-    plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine")
     heard = count()
     worker = Worker(plan, told.append, lambda: len(told) == 2 and next(heard) > 5)
 
@@ -170,7 +171,7 @@ def test_run_that_has_failed_is_kept_though_it_is_interrupted():
             if driver.failure is not None:
                 seen.append(driver.failure.fingerprint)
 
-    plan = Plan(TINY, seed=11, seconds=60, machine="engine", mutant="B46")
+    plan = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", mutant="B46")
     result = Watching(plan, lambda _: None, lambda: bool(seen)).work()
 
     assert list(result.findings) == seen[:1]
@@ -192,7 +193,7 @@ def test_interrupt_within_an_op_leaves_no_engine_to_be_judged():
         if told:
             raise KeyboardInterrupt
 
-    worker = Worker(Plan(TINY, seed=11, seconds=60, machine="engine"), told.append, beat=interrupt)
+    worker = Worker(Plan(OWN, TINY, seed=11, seconds=60, machine="engine"), told.append, beat=interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         worker.work()
@@ -204,7 +205,7 @@ def test_skipped_runs_are_those_before_the_first_of_the_plan():
     """A worker that goes on behind a run that took another one down does what that one would have done next."""
     logs: dict[Place, list[Result]] = {place: [] for place in (Place(0), Place(0, 4))}
     for place, told in logs.items():
-        plan = Plan(TINY, seed=11, seconds=60, max_runs=6, machine="engine", begin=place)
+        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", begin=place)
         Worker(plan, told.append).work()
 
     whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in told] for told in logs.values())
@@ -221,7 +222,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
             seen.append(log)
 
     worker = Worker(
-        Plan(TINY, seed=11, seconds=60, max_runs=1, machine="engine"),
+        Plan(OWN, TINY, seed=11, seconds=60, max_runs=1, machine="engine"),
         lambda _: None,
         beat=beat,
         running=RunningLog(path),

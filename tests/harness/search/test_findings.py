@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.oplog import OpLog
+from harness.core.registry import OWN
 from harness.report.story import Part
 from harness.search.campaign import Finding, Plan, Worker
 from harness.search.findings import settle, write
@@ -21,7 +22,7 @@ BUDGET = Budget(executions=60)
 @pytest.fixture
 def finding(tmp_path) -> Finding:
     """The first failure of a campaign with a planted bug."""
-    plan = Plan(TINY, 11, 60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path)
+    plan = Plan(OWN, TINY, 11, 60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path)
     [found] = Worker(plan, lambda _: None).work().findings.values()
     return found
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.catalog import FAULTS
+from harness.core.registry import OWN, target_of
+from harness.engines.own.faults import FAULTS
 from harness.engines.own.probes import ENGINE_PROBES
 from harness.search.campaign import Tallies
 from harness.search.floors import why_not_green
@@ -27,7 +28,7 @@ def earned() -> Tallies:
 
 def test_an_earned_campaign_is_green():
     """Everything evaluated, every probe at its floor, no op mostly idle."""
-    assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01)) == []
+    assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN)) == []
 
 
 @pytest.mark.parametrize(("times", "owed"), [(19, []), (20, ["op complete: 15 of 20 were no-ops"])])
@@ -36,15 +37,15 @@ def test_op_is_judged_once_it_came_often_enough(times, owed):
     tallies.ops.update({"complete": times})
     tallies.noops.update({"complete": 15})
 
-    assert why_not_green(tallies, TINY) == owed
+    assert why_not_green(tallies, TINY, target_of(OWN)) == owed
 
 
 def test_campaign_below_its_minimum_owes_nothing():
     """Nothing was evaluated, no probe was seen, no fault fired."""
     tallies = Tallies(runs=99)
 
-    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=100)) == []
-    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=99)) != []
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=100), target_of(OWN)) == []
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=99), target_of(OWN)) != []
 
 
 @pytest.mark.parametrize(
@@ -75,4 +76,4 @@ def test_a_campaign_that_did_not_see_enough_is_red(spoil, owed):
     tallies = earned()
     spoil(tallies)
 
-    assert why_not_green(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01)) == [owed]
+    assert why_not_green(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN)) == [owed]

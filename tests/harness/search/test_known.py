@@ -7,21 +7,22 @@ from engine_under_test.config import EngineConfig
 from harness.core.driver import Failure
 from harness.core.oplog import OpLog
 from harness.core.ops import Abort, Drain, Step, Submit
-from harness.core.registry import build_driver
+from harness.core.registry import OWN
 from harness.search.campaign import Plan, Worker
 from harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
 from harness.search.profiles import PROFILES
 from invariants.transition import Transition
+from tests.harness.driving import own_driver
 
 FINGERPRINT = "requests_are_in_one_place/request"
-NOTHING = build_driver("engine", [EngineConfig()]).snapshot()
+NOTHING = own_driver("engine", [EngineConfig()]).snapshot()
 FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
 
 
 @pytest.fixture(scope="module")
 def log() -> OpLog:
     """The first failure with a planted bug, which shows at the first step of a chunked prompt."""
-    plan = Plan(PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
+    plan = Plan(OWN, PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
     [found] = Worker(plan, lambda _: None).work().findings.values()
     assert found.fingerprint == FINGERPRINT
     return found.log
@@ -55,7 +56,7 @@ def test_run_that_is_not_steered_follows_the_trail(known, log):
 
 
 def test_run_of_another_configuration_does_not_follow_the_trail(known, log):
-    other = msgspec.structs.replace(header(log, steered=True), engines=[{"chunk_len": 1024}])
+    other = msgspec.structs.replace(header(log, steered=True), configs=[{"chunk_len": 1024}])
     known.begin_run(other)
 
     assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))

@@ -6,13 +6,14 @@ import pytest
 
 from harness.core.exit_codes import ExitCode
 from harness.core.oplog import Header, OpLog
+from harness.core.registry import OWN
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.search.campaign import Plan, Result, Tallies
 from harness.search.findings import Settled
 from harness.search.outcome import Outcome
 from harness.search.profiles import PROFILES
 
-LOG = OpLog(Header(machine="engine", engines=[{}]), [])
+LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
 ENOUGH = Result(Tallies(runs=10))
 
@@ -23,7 +24,7 @@ def settled(*fingerprints: str) -> Settled:
 
 def outcome(**changes) -> Outcome:
     """A campaign with enough runs, that found nothing."""
-    return replace(Outcome(Plan(SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
+    return replace(Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def outcome(**changes) -> Outcome:
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
         pytest.param({"is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted"),
         pytest.param(
-            {"plan": Plan(SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="a-part-of-the-engine"
+            {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="a-part-of-the-engine"
         ),
         pytest.param({"findings": [settled("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
         pytest.param(

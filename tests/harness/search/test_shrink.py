@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from engine_under_test.config import EngineConfig
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
+from harness.core.registry import OWN
 from harness.search.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
 from tests.harness.some_ops import any_ops
 
-HEADER = Header(machine="engine", engines=[{}], seed=7, mutant="B14")
+HEADER = Header(engine=OWN, machine="engine", configs=[{}], seed=7, mutant="B14")
 PLENTY = Budget(executions=100_000, cpu_seconds=60)
 
 
@@ -171,7 +172,7 @@ def test_a_drain_that_fails_in_its_first_steps_becomes_steps():
     fails_in_three = in_order(lambda op: isinstance(op, Drain) or (isinstance(op, Step) and op.count >= 3))
 
     assert shrunk([Flush(), Drain()], fails_in_three).log.ops == [Step(count=3)]
-    assert shrunk([Drain()], fails_in_three, Header(machine="tree", engines=[{}])).log.ops == [Drain()]
+    assert shrunk([Drain()], fails_in_three, Header(engine=OWN, machine="tree", configs=[{}])).log.ops == [Drain()]
 
 
 def test_two_prompts_become_one_that_is_as_long():
@@ -267,37 +268,37 @@ SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, 
 
 
 def small_pages(log: OpLog) -> FailedAt | None:
-    [engine] = log.header.engines
+    [engine] = log.header.configs
     return FailedAt(0) if EngineConfig.from_mapping(engine).page_size == 4 else None
 
 
 def test_settings_that_do_not_matter_become_the_default_and_stay_written_out():
-    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     found = shrunk([Step()], small_pages, header)
 
-    assert found.log.header.engines == [EngineConfig(page_size=4).to_mapping()]
+    assert found.log.header.configs == [EngineConfig(page_size=4).to_mapping()]
 
 
 def test_settings_that_need_each_other_stay_possible():
     def windowed(log: OpLog) -> FailedAt | None:
-        [engine] = log.header.engines
+        [engine] = log.header.configs
         return small_pages(log) if engine["swa_pages"] == 8 else None
 
-    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     found = shrunk([Step()], windowed, header)
 
     expected = EngineConfig(page_size=4, swa_pages=8, sliding_window=8)
-    assert found.log.header.engines == [expected.to_mapping()]
+    assert found.log.header.configs == [expected.to_mapping()]
 
 
 def test_settings_can_be_left_alone():
-    header = Header(machine="engine", engines=[SMALL.to_mapping()])
+    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     found = shrink(OpLog(header, [Step()]), small_pages, PLENTY, simplify_config=False)
 
-    assert found.log.header.engines == [SMALL.to_mapping()]
+    assert found.log.header.configs == [SMALL.to_mapping()]
 
 
 def test_the_rest_of_the_header_is_kept_and_digests_are_not():
@@ -365,7 +366,7 @@ def test_every_candidate_is_an_op_log_and_smaller_than_the_last_that_failed(ops,
         failed = len(log.to_bytes()) % modulus or log.ops == ops
         return FailedAt(len(log.ops) - 1) if failed else None
 
-    header = Header(machine="engine", engines=[{}] * 3)
+    header = Header(engine=OWN, machine="engine", configs=[{}] * 3)
     asked = Counted(bug)
 
     found = shrink(OpLog(header, ops), asked, Budget(executions=400))

@@ -11,6 +11,7 @@ import pytest
 
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Step, Submit
+from harness.core.registry import OWN
 from harness.search.campaign import Finding, Plan, Worker
 from harness.search.findings import Settled
 from harness.search.profiles import PROFILES
@@ -21,7 +22,7 @@ from tests.harness.commands.test_commands import swarden
 from tests.harness.some_processes import processes_of, running, wait_until
 
 RUNS = 12
-PLAN = Plan(PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
+PLAN = Plan(OWN, PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
 
 
 class Saboteur:
@@ -102,7 +103,7 @@ def test_interrupted_crew_keeps_what_has_ended(tmp_path):
 
 
 def test_finding_of_a_dead_worker_that_ends_when_run_again_is_kept_as_it_was_met(tmp_path):
-    log = OpLog(Header(machine="engine", engines=[{}]), [Submit(), Drain()])
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(), Drain()])
     finding = Finding("crash/SIGKILL/drain", log, 1.0, died="worker 0 was killed by SIGKILL in op 2, drain")
 
     with Crew(1, tmp_path, hang_seconds=60, tell=lambda _: None) as crew:
@@ -130,7 +131,7 @@ def test_workers_end_with_their_parent(tmp_path, number):
 
 
 DYING = """
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 HAS_WORK = "engine_under_test.engine:Engine.has_work"
 HEALTHY = "return self.scheduler.has_work"
@@ -183,7 +184,7 @@ def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path, monkeypatch):
 
 def test_idle_worker_that_dies_while_a_finding_is_settled_costs_nothing(tmp_path):
     """Two workers and one finding: one of them has nothing to do."""
-    plan = Plan(PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
+    plan = Plan(OWN, PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
     [found] = Worker(plan, lambda _: None).work().findings.values()
 
     def kill_the_idle(crew: Crew) -> None:
@@ -202,7 +203,7 @@ def test_idle_worker_that_dies_while_a_finding_is_settled_costs_nothing(tmp_path
 def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path):
     """FAILED with the bug planted, and FIXED without it; the command itself lives."""
     (tmp_path / "dying.py").write_text(DYING)
-    header = Header(machine="engine", engines=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
+    header = Header(engine=OWN, machine="engine", configs=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
     OpLog(header, [Submit(), Step()]).save(tmp_path / "sick.oplog")
     OpLog(msgspec.structs.replace(header, mutant=None), [Submit(), Step()]).save(tmp_path / "well.oplog")
 

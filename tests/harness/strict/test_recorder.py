@@ -21,6 +21,7 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
+from harness.core.registry import OWN
 from harness.core.replay import TruncatedLog, Verdict, replay, run_log
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
@@ -261,7 +262,7 @@ def test_a_log_that_is_cut_and_fails_is_as_good_as_any():
 
 def test_a_log_that_is_cut_and_does_not_fail_proves_nothing():
     """What is missing may be what it takes."""
-    header = Header(machine="engine", engines=[some_config().to_mapping()], truncated="the first 3 ops")
+    header = Header(engine=OWN, machine="engine", configs=[some_config().to_mapping()], truncated="the first 3 ops")
 
     with pytest.raises(TruncatedLog) as raised:
         replay(OpLog(header, [Step()]))
@@ -271,7 +272,7 @@ def test_a_log_that_is_cut_and_does_not_fail_proves_nothing():
 
 def test_token_ids_of_any_size_travel(tmp_path):
     """A trace has ids of 60 bits."""
-    log = OpLog(Header(machine="engine", engines=[{}]), [Submit(tokens=(2**60, 2**63 - 1))])
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(tokens=(2**60, 2**63 - 1))])
     log.save(tmp_path / "a.oplog")
 
     assert OpLog.load(tmp_path / "a.oplog").ops == log.ops

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.config import EngineConfig
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 from harness.traces.mooncake import read_mooncake
 from harness.traces.serve import KEPT_HISTORY, Pace, PoolUse, TraceServer, longest, oracle_config, serve
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace

@@ -1,6 +1,6 @@
 """Bugs of admission: what is promised, to whom, and what is refused."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 ADMISSION = "engine_under_test.scheduler.admission:Admission"
 DEMAND = "engine_under_test.scheduler.demand"

@@ -1,11 +1,12 @@
 """Bugs of checkers, in ours: they crash, cry wolf on a healthy engine, or see nothing on a sick one."""
 
+from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
-from harness.mutants.mutant import Hunk, Mutant
+from harness.mutants.unplanted import ForTheOracle
 
 PORT = "harness.engines.own.adapter:SwardenEngine"
 
-CHECK_KNOWS_NO_WINDOWS = Mutant(
+CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
     id="B82",
     source="sglang pull 21499: the busy check raised NotImplementedError where a tree had windows",
     hunks=(
@@ -18,7 +19,7 @@ CHECK_KNOWS_NO_WINDOWS = Mutant(
             ),
         ),
     ),
-    caught_by=("NotImplementedError",),
+    told_by="tests/harness/core/test_driver.py::test_error_in_an_invariant_is_no_finding",
 )
 
 CHECK_COMPARES_KINDS = Mutant(

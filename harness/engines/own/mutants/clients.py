@@ -1,6 +1,6 @@
 """Bugs by which a client gets more, or less, than it asked for."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 ABORT_IS_NOT_HEARD = Mutant(
     id="S100",

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 PREFILL = "engine_under_test.disaggregation.prefill:PrefillSide"
 DECODE = "engine_under_test.disaggregation.decode:DecodeSide"

@@ -1,6 +1,6 @@
 """Bugs of speculation: what is guessed, where it is written, and how much of it stays."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 ADMISSION = "engine_under_test.scheduler.admission:Admission"
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"

@@ -1,6 +1,6 @@
 """Bugs of eviction: what goes, in which order, and when it is enough."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 EVICT = "engine_under_test.cache.evict"
 CANDIDATES = "engine_under_test.cache.lru:Candidates"

@@ -1,6 +1,6 @@
 """Bugs of the host tier: of what is copied there, and of what comes back."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 BACKUPS = "engine_under_test.host.backups:Backups"
 LOADS = "engine_under_test.host.loads:Loads"

@@ -1,6 +1,6 @@
 """Bugs of the locks on the tree and of their receipts."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 DESK = "engine_under_test.cache.locks:LockDesk"
 SEGMENT = "self._release(list(receipt.segment(component)), component)"

@@ -1,7 +1,7 @@
 """Bugs of a model over pages: whom a token sees, and where its keys and values go."""
 
+from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.window import FRONTIER, WINDOW
-from harness.mutants.mutant import Hunk, Mutant
 from harness.mutants.unplanted import ForTheOracle
 
 PAGED = "engine_under_test.model.paged"

@@ -1,6 +1,6 @@
 """Bugs of passes in flight: what is freed, counted or launched before they have completed."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 CUSTODY = "engine_under_test.scheduler.custody:Custody"

@@ -1,6 +1,6 @@
 """Bugs of the pools: ledgers, the peers between their pages, the storage and the rows."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 LEDGER = "engine_under_test.pools.ledger:Ledger"
 PAIRED = "engine_under_test.pools.paired:PairedLedgers"

@@ -1,6 +1,6 @@
 """Bugs of the scheduler: who computes what in a step, and what is left of who has ended."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 CUSTODY = "engine_under_test.scheduler.custody:Custody"

@@ -1,6 +1,6 @@
 """Bugs of streaming sessions."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 from harness.mutants.unplanted import Waiting
 
 SESSION = "engine_under_test.sessions.session:Session"

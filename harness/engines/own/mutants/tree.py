@@ -1,6 +1,6 @@
 """Bugs of the prefix tree: what is inserted, split, recovered and matched."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 TREE = "engine_under_test.cache.tree:RadixTree"
 CACHE = "engine_under_test.cache.prefix_cache:PrefixCache"

@@ -1,6 +1,6 @@
 """Bugs of the one formula that says which windowed pages are needed no more."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 WINDOW = "engine_under_test.cache.window"
 FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)"

@@ -1,6 +1,6 @@
 """Bugs of giving way: who is retracted, preempted or paused, for what, and what comes of it."""
 
-from harness.mutants.mutant import Hunk, Mutant
+from harness.core.mutant import Hunk, Mutant
 
 SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.config import EngineConfig
+from harness.components.limits import limits_of
 from harness.core.ops import Heal, Inject, Recipe, Step, Submit
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.capture import limits_of
 from invariants.view import Holding, Owner
 
 WITHOUT_HOST = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=6, max_running_requests=4)

@@ -9,9 +9,9 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.model.decoder import dense_logits
 from engine_under_test.strict import LEVELS, VARIABLE
 from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
-from harness.core.registry import build_driver
 from harness.engines.own.models import MODELS, VOCABULARY, tiny_model
 from invariants.events import Compared, Read, Written
+from tests.harness.driving import own_driver
 
 BOTH = EngineConfig(
     page_size=2, full_pages=40, swa_pages=14, sliding_window=5, max_running_requests=3, chunk_len=7, overlap=True
@@ -35,7 +35,7 @@ OPS = (
 def driven(model, config, *ops):
     """A driver that did these ops, and all that was told."""
     told: list[NamedTuple] = []
-    driver = build_driver("engine", [config], model=model, tell=lambda change: told.extend(change.events))
+    driver = own_driver("engine", [config], model=model, tell=lambda change: told.extend(change.events))
     for op in ops:
         driver.apply(op)
     return driver, told

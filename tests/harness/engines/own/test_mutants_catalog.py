@@ -4,8 +4,9 @@ from operator import attrgetter
 
 import pytest
 
+from harness.core.mutant_file import check_mutant
+from harness.core.registry import OWN, target_of
 from harness.engines.own.mutants.catalog import CATALOG, ROWS
-from harness.mutants.from_file import check_mutant
 from harness.mutants.unplanted import Excluded, Waiting
 from tests.invariants.test_invariants import CASES
 
@@ -33,7 +34,7 @@ def test_every_bug_of_the_field_is_in_the_catalogue():
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
 def test_a_mutant_fits_the_code_and_names_laws_that_exist(mutant):
-    check_mutant(mutant)
+    check_mutant(target_of(OWN), mutant)
 
 
 @pytest.mark.parametrize("row", WAITING, ids=attrgetter("id"))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.probes import ENGINE_PROBES, Watch
+from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from invariants.events import (
     Admitted,
     Completed,
@@ -59,7 +59,7 @@ def copying(*events):
 
 def seen(*changes):
     """What one run has seen after these transitions."""
-    watch = Watch()
+    watch = ProbeWatch()
     for change in changes:
         watch.look(change)
     return watch.seen
@@ -203,7 +203,7 @@ def test_a_probe_of_passes_and_faults_is_seen_where_its_state_was(changes, probe
 
 
 def test_faults_are_counted_by_name():
-    watch = Watch()
+    watch = ProbeWatch()
 
     watch.look(idle(Fired("pool.refuses"), Fired("client.gone"), Fired("pool.refuses")))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.sources import ROOT
+from harness.commands.sample import ROOT
 from harness.mutants.generic.equivalent import EQUIVALENTS, Equivalent, why_equivalent
 from harness.mutants.generic.mutation import Mutation
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine_under_test.cache.window import kept_len
-from harness.core.sources import ROOT
+from harness.commands.sample import ROOT
 from harness.mutants.generic.corpus import record
 from harness.mutants.generic.mutation import Mutation
 from harness.mutants.generic.trial import STUCK, trials

@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_under_test.config import HOST_POLICIES, EngineConfig
-from fakes.catalog import FAULTS
+from harness.components.configurations import configurations, on_host
 from harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
 from harness.core.recipes import expand
-from harness.core.registry import build_driver
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.draws import configurations, fault_sets, on_host, troubles
+from harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.scenes import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
+from harness.search.draws import fault_sets, troubles
+from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
 steady = settings(derandomize=True, database=None, deadline=None)
@@ -57,7 +58,7 @@ def test_a_load_that_needs_a_host_has_one(config, load):
 
 
 @steady
-@given(faults=fault_sets(), data=st.data())
+@given(faults=fault_sets(WITHIN_AN_ENGINE), data=st.data())
 def test_trouble_is_made_only_with_the_faults_of_the_run(faults, data):
     ops = data.draw(troubles(faults))
 
@@ -135,7 +136,7 @@ def share_that_fails(mutant, load, scene, *, times=1):
     @given(data=st.data())
     def play(data):
         config = load.on(SMALL)
-        driver = build_driver("engine", [config], model="")
+        driver = own_driver("engine", [config], model="")
         for _ in range(times):
             for op in data.draw(scene(config)):
                 driver.apply(op)

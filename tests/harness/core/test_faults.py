@@ -1,9 +1,8 @@
-"""The fault plan says when an armed fault comes true; the fakes' docstrings say which faults there are."""
+"""The fault plan says when an armed fault comes true."""
 
 import pytest
 
-from fakes.catalog import FAULTS
-from fakes.faults import FaultPlan, UnknownFault, faults_of
+from harness.core.faults import FaultPlan, UnknownFault
 
 
 def test_what_is_not_armed_never_fires():
@@ -84,21 +83,3 @@ def test_a_fault_that_nobody_knows_is_refused_with_those_that_are_known(use):
         use(FaultPlan(["pool.refuses", "client.gone"]))
 
     assert str(caught.value) == "fault link.down: not one of client.gone, pool.refuses"
-
-
-class FakeLink:
-    """Delivers everything, but for the armed faults:
-
-    link.drop   a page never arrives
-    link.down   `send` raises
-
-    A page is a crossing.
-    """
-
-
-def test_the_faults_of_a_fake_are_those_that_its_docstring_lists():
-    assert faults_of(FakeLink) == {"link.drop": "a page never arrives", "link.down": "`send` raises"}
-
-
-def test_the_known_faults_are_those_of_all_fakes():
-    assert {"pool.refuses", "client.gone"} <= set(FAULTS)

@@ -1,5 +1,6 @@
 """Mutants that stand in a file of the user's own."""
 
+import os
 import runpy
 import traceback
 from dataclasses import asdict
@@ -10,10 +11,27 @@ import msgspec
 
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
-from harness.core.registry import MACHINES, RUN_MODELS
-from harness.engines.own.models import MODELS
-from harness.mutants.mutant import Mutant
+from harness.core.mutant import Mutant
+from harness.core.target import Target
 from invariants.catalog import ALL
+
+VARIABLE = "SWARDEN_MUTANTS"  # names the file, so that every process knows its mutants
+
+
+def mutants_of_environment(target: Target) -> dict[str, Mutant]:
+    """The mutants of the file that the environment names, by id; raises UsageError where one cannot be used."""
+    path = os.environ.get(VARIABLE)
+    own = mutants_of(Path(path)) if path else {}
+    for one in target.mutants():
+        if one.id in own:
+            raise UsageError(f"{path}: mutant {one.id} is in the catalogue too; choose another id")
+    return own
+
+
+def mutant_of(target: Target, name: str) -> Mutant:
+    """The mutant of that id, of the target or of the environment's file; raises UsageError where there is none."""
+    own = mutants_of_environment(target)
+    return own[name] if name in own else target.mutant(name)
 
 
 @cache
@@ -38,18 +56,19 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
     return found
 
 
-def check_mutant(mutant: Mutant) -> None:
+def check_mutant(target: Target, mutant: Mutant) -> None:
     """Raises UsageError where a mutant cannot be hunted: it does not fit the code, or names what does not exist."""
     try:
         msgspec.convert(asdict(mutant), Mutant)
     except msgspec.ValidationError as error:
         raise UsageError(f"mutant {mutant.id}: {error}") from error
-    for option, value, known in (
-        ("machine", mutant.machine, [*MACHINES]),
-        ("model", mutant.model, ["", *MODELS] if mutant.machine in RUN_MODELS else [""]),
-    ):
-        if value not in known:
-            raise UsageError(f"mutant {mutant.id}: {option} {value!r} is not one of {', '.join(map(repr, known))}")
+    spec = target.machines.get(mutant.machine)
+    if spec is None:
+        known = ", ".join(map(repr, target.machines))
+        raise UsageError(f"mutant {mutant.id}: machine {mutant.machine!r} is not one of {known}")
+    if mutant.model not in ("", *spec.models):
+        known = ", ".join(map(repr, ("", *spec.models)))
+        raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {known}")
     if not mutant.caught_by:
         raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may tell of it")
     laws = {invariant.name for invariant in ALL.invariants} | {STUCK.split("/")[0]} | _error_names(Exception)

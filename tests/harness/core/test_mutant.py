@@ -3,8 +3,8 @@
 import pytest
 
 from engine_under_test.cache.window import kept_len, window_frontier
+from harness.core.mutant import Hunk, Mutant, StaleMutant
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.mutant import Hunk, Mutant, StaleMutant
 from invariants.pools import pools_conserve_their_units
 from invariants.windows import lookback
 from tests.invariants.builders import HEALTHY

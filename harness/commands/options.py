@@ -1,0 +1,7 @@
+"""Options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+EngineOption = Annotated[str, typer.Option(help="which engine, as NAME or NAME==VERSION; see 'swarden engines'")]

@@ -1,0 +1,49 @@
+"""What a configuration of our engine promises, and what its memory claims of itself."""
+
+from engine_under_test.cache.tree import RadixTree
+from engine_under_test.config import EngineConfig
+from engine_under_test.pools.memory import KVMemory
+from harness.core.port import LINKED_MS_PER_STEP
+from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from invariants.view import Claims
+
+MILLION = 1_000_000
+
+
+def limits_of(config: EngineConfig) -> Limits:
+    return Limits(
+        config.page_size,
+        config.max_running_requests,
+        config.max_context_len,
+        config.chunk_len,
+        config.window_eviction_interval,
+        int(config.new_token_ratio_floor * MILLION),
+        config.lookahead_tokens,
+        config.most_launches,
+        config.preemption_threshold,
+        config.max_forward_retries,
+        (PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
+        estimates=Estimates(
+            config.max_estimated_new_tokens, int(config.new_token_ratio * MILLION), config.new_token_ratio_decay_steps
+        ),
+        retracts_least_done=True,
+        mixes_batches=config.mixed_batches,
+        least_load_len=config.load_back_threshold if config.host_pools else None,
+        writes_back=bool(config.host_pools) and config.host_policy == "write_back",
+        draft_len=config.draft_tokens,
+        timeout_ms=config.request_timeout_ms,
+        role=config.role,
+        ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
+    )
+
+
+def claims_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Claims:
+    names = [pool.name for pool in memory.pools]
+    return Claims(
+        {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},
+        dict(zip(names, tree.evictable, strict=True)),
+        dict(zip(names, tree.protected, strict=True)),
+        dict.fromkeys(names, 0),
+        int(ratio * MILLION),
+        ratio,
+    )

@@ -1,0 +1,98 @@
+"""Our own engine as a target, with the machines that drive it whole, in a pair, and by its parts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from engine_under_test.config import EngineConfig
+from engine_under_test.errors import ConfigError
+from harness.components.host.system import HOST_OPS, HostSystem
+from harness.components.ledger.system import LEDGER_OPS, LedgerSystem
+from harness.components.translation import CODE
+from harness.components.tree.system import TREE_OPS, TreeSystem
+from harness.core.errors import InvalidConfig
+from harness.core.mutant import Mutant
+from harness.core.ops import ENGINE_OPS, SESSION_OPS
+from harness.core.registry import OWN
+from harness.core.said import told
+from harness.core.system import EngineSystem, System
+from harness.core.target import ENGINE, MachineSpec, Target
+from harness.engines.own.adapter import SwardenEngine
+from harness.engines.own.faults import FAULTS
+from harness.engines.own.models import MODELS
+from harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
+from harness.engines.own.pair_probes import PAIR_PROBES
+from harness.engines.own.pair_system import side_systems
+from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
+from invariants.catalog import CONTRACTS
+
+PAIR = "pd"
+PARTS: Mapping[str, Callable[[EngineConfig], System]] = {"ledger": LedgerSystem, "tree": TreeSystem, "host": HostSystem}
+SWARM = "harness.engines.own.traffic:EngineTraffic"
+WEIGHTED = "harness.engines.own.traffic:WeightedEngineTraffic"
+PAIRED = "harness.engines.own.pair_traffic:PairTraffic"
+PART_TRAFFIC = (
+    "harness.components.host.machine:HostTraffic",
+    "harness.components.ledger.machine:LedgerTraffic",
+    "harness.components.tree.machine:TreeTraffic",
+)
+
+
+class OwnTarget(Target):
+    """The engine of `engine_under_test`."""
+
+    name = OWN
+    code = CODE
+    machines: Mapping[str, MachineSpec] = {
+        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES),
+        PAIR: MachineSpec(
+            [op for op in ENGINE_OPS if op not in SESSION_OPS], roles=("prefill", "decode"), probes=PAIR_PROBES
+        ),
+        "ledger": MachineSpec(LEDGER_OPS),
+        "tree": MachineSpec(TREE_OPS),
+        "host": MachineSpec(HOST_OPS),
+    }
+    # Every machine within the first six batches, and mostly whole engines, half of them with swarm.
+    traffic = (SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2)
+    faults: Mapping[str, str] = FAULTS
+    contracts = CONTRACTS
+    defaults: Mapping[str, Any] = EngineConfig().to_mapping()
+    coupled = (
+        ("host_full_pages", "host_swa_pages"),
+        ("swa_pages", "sliding_window", "host_swa_pages"),
+    )  # one without the other is no configuration
+    kept = ("role", "link_retry_ms", "link_timeout_ms")  # what an engine is, and how long a drain may take
+
+    def encode(self, config: Any) -> dict[str, Any]:
+        assert isinstance(config, EngineConfig), f"{config!r} is not an EngineConfig"
+        return config.to_mapping()
+
+    def decode(self, mapping: Mapping[str, Any]) -> EngineConfig:
+        """Types first: the configuration compares what it is given."""
+        try:
+            msgspec.convert(mapping, EngineConfig)
+            return EngineConfig.from_mapping(mapping)
+        except msgspec.ValidationError as error:
+            raise InvalidConfig(told(dict(mapping), error)) from error
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
+
+    def role(self, config: Any) -> str:
+        return "" if config.role == "both" else str(config.role)
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if machine == PAIR:
+            return side_systems(configs)
+        if machine == ENGINE:
+            return [EngineSystem(SwardenEngine(config, model)) for config in configs]
+        return [PARTS[machine](config) for config in configs]
+
+    def watch(self) -> ProbeWatch:
+        return ProbeWatch()
+
+    def mutants(self) -> Sequence[Mutant]:
+        return CATALOG
+
+    def mutant(self, name: str) -> Mutant:
+        return mutant_of_catalog(name)

@@ -1,0 +1,73 @@
+"""What traffic draws: recipes, faults and small numbers; the boring choice comes first."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from harness.core.ops import MAX_STEPS_PER_OP, Accept, Heal, Inject, Op, Recipe, Step
+
+PRESSURE_PAGES = (0, 1, 3, 10)
+BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly the same, so that prompts share long prefixes
+OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
+
+
+@st.composite
+def recipes(draw: DrawFn) -> Recipe:
+    """Paths of few choices, with stretches around page and window multiples."""
+    continues = draw(st.integers(0, 15))
+    return Recipe(
+        path=tuple(draw(st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6))),
+        stretch=draw(st.sampled_from((4, 1, 3, 5, 8, 16))),
+        cut=draw(st.integers(0, 4)),
+        continues=continues - 8 if continues >= 8 else None,
+    )
+
+
+def rarely(strategy: SearchStrategy[int]) -> SearchStrategy[int]:
+    """0 three times of four."""
+    return st.integers(0, 3).flatmap(lambda coin: strategy if coin == 3 else st.just(0))
+
+
+def ordinals() -> SearchStrategy[int]:
+    return st.integers(0, 7)
+
+
+def step_counts() -> SearchStrategy[int]:
+    """Mostly few, so that others arrive while somebody runs."""
+    return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
+
+
+def acceptances() -> SearchStrategy[Accept]:
+    """Guesses of which all is right, or nothing, or now more and now less; now and then nobody guesses."""
+    lengths = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
+    return st.one_of(st.sampled_from(((5,), (0,), (5, 0), ())), lengths).map(lambda drawn: Accept(lengths=drawn))
+
+
+def stop_sets() -> SearchStrategy[tuple[int, ...]]:
+    """None mostly, or a quarter or an eighth of what the stand-in model can say."""
+    return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
+
+
+def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
+    """The first coin of a run: which faults it has; none in a quarter of them."""
+    return st.integers(0, 3).flatmap(
+        lambda coin: st.lists(st.sampled_from(faults), min_size=1, unique=True).map(tuple) if coin else st.just(())
+    )
+
+
+@st.composite
+def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
+    """The second coin: a fault that comes true once or a few times, or one that lasts until it is healed.
+
+    A run without faults goes on for a step instead.
+    """
+    if not faults:
+        return (Step(),)
+    fault = draw(st.sampled_from(faults))
+    skip, count = draw(st.sampled_from((0, 1, 0, 2, 5))), draw(st.sampled_from((1, 1, 2, 3, OUTAGE)))
+    inject = Inject(fault=fault, skip=skip, count=count)
+    if count < OUTAGE:
+        return (inject,)
+    healed = draw(st.sampled_from((fault, None)))
+    return inject, Step(count=draw(st.integers(1, 4))), Heal(fault=healed)
