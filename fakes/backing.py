@@ -1,6 +1,7 @@
 """The stand-in for the memory behind the pages, as where it is mapped on demand."""
 
 from typing import ClassVar
+
 from fakes.faults import Faults
 
 
@@ -11,7 +12,7 @@ class FakeBacking:
     """
 
     FAULTS: ClassVar = {
-        "pool.refuses": "there is no memory for a take in one pool though its pages are free; with a skip it is the second pool",
+        "pool.refuses": "a pool has free pages and no memory behind them; with a skip it is the second pool of a take",
     }
 
     def __init__(self, plan: Faults) -> None:

@@ -1,7 +1,7 @@
 """A host store that is not to be relied on."""
 
-from typing import ClassVar
 from collections.abc import Sequence
+from typing import ClassVar
 
 from engine_under_test.ports import Acknowledgement, HostStore, PageCopy
 from fakes.faults import Faults

@@ -1,7 +1,7 @@
 """A link between two engines that is not to be relied on."""
 
-from typing import ClassVar
 from collections.abc import Callable
+from typing import ClassVar
 
 from engine_under_test.ports import Link, Message
 from fakes.faults import Faults

@@ -1,8 +1,8 @@
 """A forward on a device that is not to be relied on."""
 
-from typing import ClassVar
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 
@@ -12,9 +12,7 @@ from fakes.places import readers, written_pages, written_slots
 
 
 class UnsteadyForward:
-    """Another forward, which runs a pass only when it is collected, as late as may be, and permits these faults:
-
-    """
+    """Another forward, which runs a pass only when it is collected, as late as may be, and permits these faults:"""
 
     FAULTS: ClassVar = {
         "forward.fails": "the pass leaves rubbish where it should have written, and collecting it raises ForwardFailed",

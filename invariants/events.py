@@ -518,3 +518,7 @@ LEAVINGS = (
     Preempted,
     GaveWay,
 )  # a request gives up its record; so do all whose pass Failed
+
+ALL_EVENTS = frozenset(
+    name for name, kind in vars().items() if isinstance(kind, type) and kind.__module__ == __name__
+)  # the names of the types, for an engine that tells none or few of them

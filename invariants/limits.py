@@ -22,9 +22,9 @@ class Limits(NamedTuple):
     page_size: int
     max_running_requests: int
     max_context_len: int
-    chunk_len: int | None
-    window_slack: int  # tokens by which a window's frontier may lag
-    ratio_floor: int  # of the new-token ratio, in millionths
+    chunk_len: int | None = None
+    window_slack: int = 0  # tokens by which a window's frontier may lag
+    ratio_floor: int = 0  # of the new-token ratio, in millionths
     lookahead_len: int = 0  # tokens beyond the next for which a decode makes room
     most_launches: int = 1  # passes in flight at once
     preemption_threshold: int | None = None  # a priority must be higher by more than this; None: nobody is preempted

@@ -294,12 +294,12 @@ class Snapshot:
     limits: Limits
     components: tuple[ComponentView, ...]
     pools: tuple[PoolView, ...]
-    peer_maps: tuple[PeerMap, ...] | None
-    nodes: tuple[NodeView, ...] | None
-    receipts: tuple[ReceiptView, ...] | None
-    records: tuple[RecordView, ...] | None
-    requests: tuple[RequestView, ...] | None
-    claims: Claims | None
+    peer_maps: tuple[PeerMap, ...] | None = None
+    nodes: tuple[NodeView, ...] | None = None
+    receipts: tuple[ReceiptView, ...] | None = None
+    records: tuple[RecordView, ...] | None = None
+    requests: tuple[RequestView, ...] | None = None
+    claims: Claims | None = None
     launches: tuple[LaunchView, ...] | None = None
     is_paused: bool = False
     transfers: tuple[TransferView, ...] | None = None

@@ -18,6 +18,7 @@ from typing import TypeGuard
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PERMITTED_AT_THE_TOP = {*PACKAGES, "tests", "docs", "pyproject.toml", "requirements.lock", "README.md", "Makefile"}
 
+OWN_ENGINE = ("engine_under_test", "fakes", "invariants", "torch", "hypothesis")
 # Beside the standard library; the longest folder that holds the file decides.
 MAY_IMPORT = {
     "engine_under_test": ("engine_under_test", "torch"),
@@ -25,7 +26,17 @@ MAY_IMPORT = {
     "invariants": ("invariants",),
     "fakes": ("fakes", "torch", "engine_under_test.ports"),
     "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer"),
-    "harness/mutants/generic": (*PACKAGES, "msgspec", "cosmic_ray"),
+    "harness/core": ("harness.core", "invariants", "msgspec"),
+    "harness/report": ("harness.core", "harness.report", "invariants"),
+    "harness/search": ("harness.core", "harness.report", "harness.search", "invariants", "hypothesis", "msgspec"),
+    "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
+    "harness/mutants/generic": ("harness.core", "harness.search", "harness.mutants", "msgspec", "cosmic_ray"),
+    "harness/components": (*OWN_ENGINE, "harness.core", "harness.search", "harness.components"),
+    "harness/engines/own": (
+        *OWN_ENGINE,
+        *("harness.core", "harness.search", "harness.mutants", "harness.components", "harness.engines.own"),
+        "msgspec",
+    ),
 }
 # Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
 LAYERS = (
@@ -246,6 +257,35 @@ def imports_up_the_layers(module: Module) -> Findings:
         seen = name.removeprefix("engine_under_test.")
         if seen != name and not stands_under(seen, SEES.get(part, ())):
             yield line, f"{part} may not see {seen}"
+
+
+def folder_circles(modules: Iterable[Module]) -> list[str]:
+    """The folders of which each imports the next, and the last the first."""
+    imported: dict[str, set[str]] = {}
+    for module in modules:
+        folder = module.path.rpartition("/")[0]
+        places = {name.replace(".", "/") for _, name in module.imports()}
+        imported.setdefault(folder, set()).update(places)
+    folders = {
+        folder: {_folder_of(place, imported) for place in places} - {folder, ""} for folder, places in imported.items()
+    }
+    reached = {folder: _reached_from(folder, folders) for folder in folders}
+    return sorted(folder for folder in folders if folder in reached[folder])
+
+
+def _folder_of(place: str, folders: Iterable[str]) -> str:
+    """The innermost of these folders in which "folder/module/name" stands; "" for none."""
+    return max((folder for folder in folders if place.startswith(f"{folder}/")), key=len, default="")
+
+
+def _reached_from(folder: str, folders: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [folder]
+    while waiting:
+        new = folders.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def long_files(module: Module) -> Findings:

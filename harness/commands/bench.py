@@ -12,6 +12,7 @@ from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
 from harness.commands.console import OUT, print_json, progress
 from harness.core.exit_codes import ExitCode
+from harness.core.registry import OWN, target_of
 from harness.search.process import prepare_process
 
 
@@ -54,6 +55,7 @@ def bench(
     Outputs that should be equal and are not are a violation.
     """
     prepare_process()
+    target_of(OWN).prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
         Part.STEP: lambda: _step(pairs),
         Part.STRICT: lambda: _strict(pairs, strict_seconds),

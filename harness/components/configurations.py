@@ -9,6 +9,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.units import align_up, lookback, num_pages
+from harness.search.scenes import TIMEOUT_MS
 
 PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
 WINDOWS = (4, 2, 8, 3, 5, 17, 40)
@@ -17,7 +18,6 @@ SPARE_SWA_PAGES = (2, 0, 4, 1, 12, 40)
 KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
-TIMEOUT_MS = 100
 IDLE_SHARES = (1.0, 0.5, 0.1)
 
 

@@ -141,6 +141,9 @@ class Target(Protocol):
         """Fresh systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
 
+    def prepare_process(self) -> None:
+        """Called once in a process before it drives this engine for long."""
+
     def watch(self) -> Watch:
         """The probes of one run."""
         return FaultWatch()

@@ -166,6 +166,7 @@ class Worker(Listener):
         self._beat = beat
         self._running = running
         self._known = KnownFailures()
+        self.target.prepare_process()
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch())
         self._began = Began(time.monotonic(), time.process_time())
         self._is_stopped = False

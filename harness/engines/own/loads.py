@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import TIMEOUT_MS, on_host
+from harness.components.configurations import on_host
+from harness.search.scenes import TIMEOUT_MS
 
 Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
 

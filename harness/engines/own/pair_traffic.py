@@ -11,9 +11,9 @@ from harness.components.configurations import configurations, with_drafts
 from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
 from harness.engines.own.faults import BETWEEN_ENGINES
 from harness.engines.own.loads import Load
-from harness.engines.own.scenes import pauses, submissions
 from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
+from harness.search.scenes import pauses, submissions
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines
 LINK_TIMEOUTS_MS = (40, 15, 200)

@@ -6,11 +6,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import TIMEOUT_MS
 from harness.core.ops import (
     MAX_STEPS_PER_OP,
     Abort,
-    AdvanceClock,
     CloseSession,
     Inject,
     Op,
@@ -23,47 +21,11 @@ from harness.core.ops import (
     Turn,
 )
 from harness.engines.own.loads import Load
-from harness.search.draws import acceptances, ordinals, rarely, recipes, stop_sets, troubles
+from harness.search.draws import acceptances, recipes, stop_sets, troubles
+from harness.search.scenes import submissions
 
-REWINDS = (0, 0, 1, 5, 13, 30)
-CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of those who contest
 MOST_WAITS = 4  # Step ops in a row
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn takes back besides
-
-
-@st.composite
-def submissions(draw: st.DrawFn, load: Load) -> Submit:
-    """A request with a prompt from a recipe."""
-    return Submit(
-        recipe=draw(recipes()),
-        max_new_tokens=draw(st.sampled_from(load.outputs)),
-        stop=draw(stop_sets()),
-        priority=draw(st.sampled_from(load.priorities)),
-        namespace=draw(rarely(st.integers(1, 2))),
-    )
-
-
-@st.composite
-def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Several at once, who may all ask the same, and the time that they need to get into each other's way."""
-    crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
-    if draw(st.booleans()):
-        crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
-    return *crowd, Step(count=draw(st.sampled_from((4, 8))))
-
-
-@st.composite
-def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Some who run and may all ask the same, and one who is more important than most of them.
-
-    Now and then it is more important than all who came before, too.
-    """
-    least = draw(st.sampled_from(CONTEST_PRIORITIES))
-    many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
-    if draw(st.integers(0, 2)) == 2:
-        many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
-    late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
-    return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
 
 @st.composite
@@ -152,32 +114,6 @@ def _pages_for_one(config: EngineConfig) -> int:
 
 
 @st.composite
-def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A turn in somebody's conversation, mostly with the time that it needs; some begin, and end, with it."""
-    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
-    turn = Turn(
-        session=draw(st.integers(0, 3)),
-        recipe=draw(recipes()),
-        rewind=draw(st.sampled_from(REWINDS)),
-        max_new_tokens=draw(st.sampled_from(load.outputs)),
-        stop=draw(stop_sets()),
-        priority=draw(st.sampled_from(load.priorities)),
-    )
-    goes_back = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
-    interrupts = (
-        (),
-        (),
-        (Abort(request=draw(ordinals())),),
-        (turn,),
-        (CloseSession(session=turn.session),),
-        *((Step(count=8), Step(count=8), goes_back),) * 2,
-    )
-    before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
-    interrupt = draw(st.sampled_from(interrupts))
-    return *opens, turn, before, *interrupt, *((after,) if interrupt else ())
-
-
-@st.composite
 def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
     """A young session's turn whose window slides far, and one that takes back just more than a window, or much more."""
     most = draw(st.sampled_from(load.outputs))
@@ -193,17 +129,3 @@ def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]
 def first_guesses(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
     """Where there are drafts somebody guesses from the beginning on."""
     return (draw(acceptances()),) if config.draft_tokens else ()
-
-
-@st.composite
-def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A request, and a step when it is just as old as it may get."""
-    return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
-
-
-@st.composite
-def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A pause that ends after a while, mostly; the next one ends it otherwise."""
-    steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
-    ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
-    return Pause(), *steps, *ends

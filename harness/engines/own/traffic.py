@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import TIMEOUT_MS, configurations, with_drafts, with_sessions
+from harness.components.configurations import configurations, with_drafts, with_sessions
 from harness.core.ops import (
     Abort,
     Accept,
@@ -17,20 +17,10 @@ from harness.core.ops import (
 )
 from harness.engines.own.faults import WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, Load, Traffic
-from harness.engines.own.scenes import (
-    contests,
-    crowds,
-    delays,
-    first_guesses,
-    outlasts,
-    pauses,
-    returns,
-    rewinds,
-    submissions,
-    talks,
-)
+from harness.engines.own.scenes import first_guesses, outlasts, returns, rewinds
 from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
+from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.core.oplog import OpLog
+from harness.core.registry import OWN, target_of
 from harness.core.replay import run_log
 from harness.search.process import prepare_process
 
@@ -22,6 +23,7 @@ def attack(part: str, logs: Mapping[str, Sequence[bytes]], *, seconds: float) ->
     A run that alone takes as long is stuck, and ends the process, by SIGPROF.
     """
     prepare_process()
+    target_of(OWN).prepare_process()
     began = time.process_time()
     told: dict[str, object] = {"found": None}
     steps = runs = 0

@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.components.translation import CODE
 from harness.core.fingerprint import fingerprint_of_error
+from harness.core.registry import OWN, target_of
 from harness.mutants.generic.mutation import Mutation
 from harness.search.jobs import Died, run_jobs
 
@@ -51,7 +51,7 @@ def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
             mutation.part, logs, seconds=seconds
         )
     except Exception as error:  # an engine that cannot be built, or whose pages cannot be looked at
-        return {"found": fingerprint_of_error(error, CODE.package)}
+        return {"found": fingerprint_of_error(error, target_of(OWN).code.package)}
     return told
 
 

@@ -16,8 +16,9 @@ from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.scenes import contests, crowds, driven_out, outlasts, pauses, rewinds, submissions
+from harness.engines.own.scenes import driven_out, outlasts, rewinds
 from harness.search.draws import fault_sets, troubles
+from harness.search.scenes import contests, crowds, pauses, submissions
 from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)

@@ -5,18 +5,18 @@ A row belongs to the catalogue by standing at the top of a module of this packag
 
 import re
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 from harness.core.errors import UsageError
 from harness.core.mutant import Mutant
-from harness.engines.own import mutants
 from harness.mutants.unplanted import Excluded, ForTheOracle, Row, Waiting
 
 
 def collected() -> tuple[Row, ...]:
     """The rows of all modules of this package: those of the field (B), then our own (S), by number."""
     rows: dict[str, Row] = {}
-    for found in iter_modules(mutants.__path__, f"{mutants.__name__}."):
+    for found in iter_modules([str(Path(__file__).parent)], f"{__package__}."):
         if found.name != __name__:
             for value in vars(import_module(found.name)).values():
                 if isinstance(value, Row):

@@ -1,0 +1,152 @@
+"""Random traffic for any engine: what a target says of itself decides which ops are drawn, and how long prompts are."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from harness.core.ops import (
+    Abort,
+    Accept,
+    AdvanceClock,
+    Drain,
+    Flush,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Recipe,
+    Step,
+    Submit,
+    name_of,
+)
+from harness.core.target import ENGINE, Draw, Shape
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, rarely, step_counts, troubles
+from harness.search.machine import Machine
+from harness.search.scenes import TIMEOUT_MS, Wishes, contests, crowds, pauses, submissions, talks
+
+CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 40, 1000, 7_200_000)
+OUTPUTS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # lengths; of one run one of these
+WEIGHTS: dict[str, tuple[type[Op], int]] = {  # how often each kind is drawn, and the op that the machine has to know
+    "submit": (Submit, 5),
+    "step": (Step, 5),
+    "crowd": (Submit, 2),
+    "contest": (Submit, 1),
+    "long": (Submit, 1),
+    "abort": (Abort, 1),
+    "advance_clock": (AdvanceClock, 1),
+    "flush": (Flush, 1),
+    "drain": (Drain, 1),
+    "pressure": (Pressure, 1),
+    "pause": (Pause, 1),
+    "talk": (OpenSession, 2),
+    "accept": (Accept, 1),
+    "trouble": (Inject, 2),
+}
+ALWAYS = ("submit", "step")  # a run without these is no run
+
+ValueT = TypeVar("ValueT")
+
+
+class HypothesisDraw(Draw):
+    """Random choices for a target's configuration, which Hypothesis can replay."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def one_of(self, options: Sequence[ValueT]) -> ValueT:
+        return self._data.draw(st.sampled_from(options))
+
+    def integer(self, low: int, high: int) -> int:
+        return self._data.draw(st.integers(low, high))
+
+
+class EngineTraffic(Machine):
+    """One rule that draws an op of the kinds that the run has: a random half of them may be missing (swarm)."""
+
+    machine = ENGINE
+    kinds: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    load = Wishes(OUTPUTS[0])
+    shape = Shape()
+
+    @initialize(data=st.data())
+    def configure(self, data: st.DataObject) -> None:
+        target = self.listener.target
+        config = target.config(HypothesisDraw(data))
+        self.shape = target.shape(config)
+        self.faults = data.draw(fault_sets(list(target.faults))) if target.faults else ()
+        self.load = Wishes(data.draw(st.sampled_from(OUTPUTS)))
+        ops = target.machines[self.machine].ops
+        known = [name for name, (op, _) in WEIGHTS.items() if op in ops and (name != "trouble" or self.faults)]
+        left_out: set[str] = set()
+        if data.draw(st.booleans()):
+            optional = [name for name in known if name not in ALWAYS]
+            left_out = set(optional) - data.draw(st.sets(st.sampled_from(optional))) if optional else set()
+        self.kinds = tuple(name for name in known if name not in left_out for _ in range(WEIGHTS[name][1]))
+        self.begin([config])
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        self.apply_all(data.draw(ops_of(data.draw(st.sampled_from(self.kinds)), self)))
+
+
+@st.composite
+def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
+    """An op of a kind, or the few that belong together."""
+    match kind:
+        case "submit":
+            return (draw(prompts(run)), *draw(st.sampled_from(((), (Step(),), (Step(count=2),)))))
+        case "crowd":
+            return draw(crowds(run.load))
+        case "contest":
+            return draw(contests(run.load))
+        case "long":
+            return (draw(long_prompts(run)),)
+        case "abort":
+            return (Abort(request=draw(ordinals())),)
+        case "advance_clock":
+            return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+        case "flush":
+            return (Flush(),)
+        case "drain":
+            return (Drain(),) if draw(st.integers(0, 3)) == 3 else (Step(),)
+        case "pressure":
+            pools = max(1, len(run.shape.pools))
+            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+        case "pause":
+            return draw(pauses())
+        case "talk":
+            return draw(talks(run.load))
+        case "accept":
+            return (draw(acceptances()),)
+        case "trouble":
+            return draw(troubles(run.faults))
+    assert kind == name_of(Step()), f"no op of kind {kind}"
+    return (Step(count=draw(step_counts())),)
+
+
+@st.composite
+def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
+    """A request whose prompt mostly ends around a multiple of a page, a window or a chunk."""
+    request = draw(submissions(run.load))
+    if draw(st.booleans()):
+        return request
+    lengths = [run.shape.page_size, run.shape.chunk_len or 0, *[pool.window or 0 for pool in run.shape.pools]]
+    stretch = draw(st.sampled_from([length for length in lengths if length])) + draw(st.integers(-1, 1))
+    path = request.recipe.path[: draw(st.integers(1, 3))]
+    stretch = max(1, min(stretch, run.shape.max_context_len // (2 * len(path))))
+    return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
+    """A request that takes most of a pool, in a namespace of its own, so that other requests and cached pages yield."""
+    units = min((pool.units for pool in run.shape.pools), default=16)
+    most = draw(st.sampled_from((1, 4, 16)))
+    length = min(units * run.shape.page_size - draw(st.integers(0, 3)), run.shape.max_context_len - most - 1)
+    recipe = Recipe(path=(3,), stretch=max(1, length))
+    return Submit(recipe=recipe, max_new_tokens=most, namespace=3 + draw(rarely(st.integers(1, 2))))

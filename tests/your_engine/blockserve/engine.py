@@ -1,0 +1,87 @@
+"""A paged engine without a prefix cache: requests run in the order of their arrival, a token a step each."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass
+class Request:
+    id: int
+    prompt: list[int]
+    max_new_tokens: int
+    computed_len: int = 0
+    blocks: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+class Output(NamedTuple):
+    """A new token of a request, if any, and why the request has ended, if it has."""
+
+    request: Request
+    token: int | None
+    finish_reason: str | None
+
+
+class Engine:
+    """Blocks 1 to `num_blocks` of `block_size` tokens; prompts are computed in chunks of `chunk_len` tokens."""
+
+    def __init__(self, num_blocks: int, block_size: int, max_running: int, chunk_len: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.max_running = max_running
+        self.chunk_len = chunk_len
+        self.free_blocks = list(range(1, num_blocks + 1))
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.outputs: list[Output] = []  # since the last step
+        self.num_requests = 0
+
+    def add(self, prompt: list[int], max_new_tokens: int) -> int:
+        self.num_requests += 1
+        request = Request(self.num_requests, prompt, max_new_tokens)
+        if self._num_blocks_of(request) > self.num_blocks:
+            self.outputs.append(Output(request, None, "rejected"))
+        else:
+            self.waiting.append(request)
+        return request.id
+
+    def abort(self, request_id: int) -> None:
+        for request in [one for one in self.waiting + self.running if one.id == request_id]:
+            self.waiting = [one for one in self.waiting if one is not request]
+            self.running = [one for one in self.running if one is not request]
+            num_full = request.computed_len // self.block_size
+            self.free_blocks += request.blocks[:num_full]  # the bug: blocks that are not filled are lost
+            self.outputs.append(Output(request, None, "abort"))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running or self.outputs)
+
+    def step(self) -> list[Output]:
+        """Admit requests, and compute a chunk or a token of each that runs."""
+        self._admit()
+        for request in list(self.running):
+            length = len(request.prompt) + len(request.outputs)
+            request.computed_len = min(length, request.computed_len + self.chunk_len)
+            if request.computed_len == length:
+                request.outputs.append(length)
+                is_done = len(request.outputs) >= request.max_new_tokens
+                if is_done:
+                    self.running.remove(request)
+                    self.free_blocks += request.blocks
+                self.outputs.append(Output(request, length, "length" if is_done else None))
+        outputs, self.outputs = self.outputs, []
+        return outputs
+
+    def _admit(self) -> None:
+        """In the order of arrival, each with all the blocks that it can ever need."""
+        while self.waiting and len(self.running) < self.max_running:
+            need = self._num_blocks_of(self.waiting[0])
+            if need > len(self.free_blocks):
+                return
+            request = self.waiting.pop(0)
+            request.blocks = [self.free_blocks.pop() for _ in range(need)]
+            self.running.append(request)
+
+    def _num_blocks_of(self, request: Request) -> int:
+        return -(-(len(request.prompt) + request.max_new_tokens) // self.block_size)

@@ -1,0 +1,89 @@
+"""How swarden drives blockserve: its configuration, a port to it, and what a snapshot of it holds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blockserve.engine import Engine, Request
+from harness.core.errors import InvalidConfig
+from harness.core.event_log import EventLog
+from harness.core.faults import OF_CLIENTS, FaultPlan
+from harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
+from harness.core.origins import EngineCode
+from harness.core.port import EnginePort, Streamed, Submission
+from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
+from invariants.events import ALL_EVENTS, Fired
+from invariants.limits import Limits
+from invariants.view import ComponentView, Holding, Owner, PoolView, RequestView, Snapshot
+
+DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
+BLOCKS = "blocks"
+
+
+class BlockservePort(EnginePort):
+    def __init__(self, config: Mapping[str, int]) -> None:
+        self.log = EventLog()
+        self.faults = FaultPlan(OF_CLIENTS, tell=lambda fault: self.log.notice(Fired(fault)))
+        self._engine = Engine(**config)
+        self._limits = Limits(config["block_size"], config["max_running"], max_context_len=4096)
+        self._steps = 0
+
+    def submit(self, submission: Submission) -> int:
+        return self._engine.add(list(submission.tokens), max(1, submission.max_new_tokens))
+
+    def abort(self, request_id: int) -> None:
+        self._engine.abort(request_id)
+
+    def step(self) -> Sequence[Streamed]:
+        self._steps += 1
+        return [
+            Streamed(request.id, () if token is None else (token,), reason, cached_tokens=0, num_retractions=0)
+            for request, token, reason in self._engine.step()
+        ]
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def capture(self) -> Snapshot:
+        engine = self._engine
+        holdings = [Holding(Owner("request", one.id), tuple(one.blocks), cached=False) for one in engine.running]
+        blocks = PoolView(BLOCKS, "block", engine.num_blocks, tuple(engine.free_blocks), (), holdings)
+        return Snapshot(
+            step=self._steps,
+            limits=self._limits,
+            components=(ComponentView(BLOCKS, None),),
+            pools=(blocks,),
+            requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
+            untold=ALL_EVENTS - {"Fired"},
+        )
+
+
+def _views(requests: Sequence[Request], place: str) -> list[RequestView]:
+    return [RequestView(one.id, place, 0, len(one.prompt), len(one.outputs), one.max_new_tokens) for one in requests]
+
+
+class BlockserveTarget(Target):
+    name = "blockserve"
+    code = EngineCode("blockserve")
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(ops=(Submit, Abort, Step, Inject, Heal, Drain))}
+    faults = OF_CLIENTS
+    defaults = DEFAULTS
+
+    def config(self, draw: Draw) -> dict[str, int]:
+        sizes = {"num_blocks": draw.integer(4, 24), "block_size": draw.one_of((4, 1, 2, 16))}
+        return sizes | {"max_running": draw.one_of((4, 1, 2)), "chunk_len": draw.one_of((8, 1, 5, 64))}
+
+    def decode(self, mapping: Mapping[str, Any]) -> dict[str, int]:
+        config = DEFAULTS | dict(mapping)
+        for name, value in config.items():
+            if name not in DEFAULTS or type(value) is not int or not 1 <= value <= 1 << 16:
+                raise InvalidConfig(f"{name} is {value!r}; want {', '.join(DEFAULTS)}, numbers from 1 to {1 << 16}")
+        return config
+
+    def shape(self, config: dict[str, int]) -> Shape:
+        longest = config["num_blocks"] * config["block_size"]
+        pools = (Pool(BLOCKS, config["num_blocks"]),)
+        return Shape(config["block_size"], pools, config["chunk_len"], config["max_running"], longest)
+
+    def build(self, config: dict[str, int]) -> BlockservePort:
+        return BlockservePort(config)
