@@ -11,7 +11,7 @@ from harness.commands.told import print_lines
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
-from harness.core.oplog import OpLog
+from harness.core.oplog import Header, OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
 from harness.report.heading import configuration_line, mutant_lines, opening_lines
@@ -23,6 +23,10 @@ from harness.search.jobs import Died
 def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as written when a run failed")],
     *,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="replay on this engine, NAME or NAME==VERSION, whatever a log was written for"),
+    ] = None,
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log, which must all end alike")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
@@ -32,7 +36,7 @@ def replay(
     with event_lines(events) as lines:
         for path in paths:
             lines.write("replay", path=str(path))
-            replays.append(_ended(path, runs, lines))
+            replays.append(_ended(path, engine, runs, lines))
             if not as_json:
                 print_lines(OUT, replays[-1].told)
     if as_json:
@@ -48,9 +52,11 @@ class Ended(NamedTuple):
     told: list[Line]
 
 
-def _ended(path: Path, runs: int, lines: EventLines) -> Ended:
+def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ended:
     try:
-        log = OpLog.load(path)
+        log = OpLog.load(path, engine=engine)
+        if engine is None:
+            _check_version(path, log.header)
         death = death_of(log)
         if death is not None:
             return _ended_by(death, path, log)
@@ -60,7 +66,19 @@ def _ended(path: Path, runs: int, lines: EventLines) -> Ended:
         why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         figures = {"path": str(path), "verdict": "ERROR", "why": why}
         return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
-    return Ended(_code(repeated), _figures(path, repeated), _told(path, repeated))
+    lines_told = _told(path, repeated)
+    if engine is not None:
+        target = target_of(engine)
+        lines_told.insert(1, Line(Part.EVIDENCE, f"replayed on {target.name} {target.version()}, as asked"))
+    return Ended(_code(repeated), _figures(path, repeated), lines_told)
+
+
+def _check_version(path: Path, header: Header) -> None:
+    """A log says nothing of another version of its engine, unless that is asked for."""
+    here = target_of(header.engine).version()
+    if header.version not in ("", here):
+        asked = f"give --engine {header.engine} to replay it on the installed version"
+        raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {asked}")
 
 
 def _ended_by(death: Died, path: Path, log: OpLog) -> Ended:

@@ -94,21 +94,24 @@ class OpLog:
         self.header = msgspec.structs.replace(self.header, sealed=self.digests is not None)
 
     @classmethod
-    def load(cls, path: Path) -> "OpLog":
-        """Read a file; raises OpLogError at the first thing that is wrong with it."""
+    def load(cls, path: Path, *, engine: str | None = None) -> "OpLog":
+        """Read a file, for another engine than the one that it names where one is given.
+
+        Raises OpLogError at the first thing that is wrong with it.
+        """
         try:
             content = path.read_bytes()
         except OSError as error:
             raise OpLogError(path, None, f"cannot be read: {error.strerror}", "name an op-log") from error
-        return cls.parse(content, path)
+        return cls.parse(content, path, engine=engine)
 
     @classmethod
-    def parse(cls, content: bytes, path: Path) -> "OpLog":
+    def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
         """What a file holds; `path` is for the errors."""
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
-        header = _header(lines[0])
+        header = _header(lines[0], engine)
         torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
         raws = [_json(line, torn=line is torn) for line in lines[1:]]
         ended = bool(raws) and "end" in raws[-1] and "op" not in raws[-1]
@@ -177,11 +180,11 @@ def _json(line: Line, *, torn: bool) -> dict[str, Any]:
     return raw
 
 
-def _header(line: Line) -> Header:
+def _header(line: Line, engine: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
-    raw = _of_this_format(line, raw)
+    raw = _of_this_format(line, raw) | ({"engine": engine} if engine is not None else {})
     try:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:

@@ -23,7 +23,8 @@ def engine_name(header: Header, engine: int) -> str:
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
     """The engine, which of several failed, and the bug that is planted, a line each."""
-    named = f"engine: {header.engine} {target_of(header.engine).version()}"
+    target = target_of(header.engine)
+    named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
         named += f", machine {header.machine}"
     if header.model:

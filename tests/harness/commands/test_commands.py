@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine_under_test.config import EngineConfig
@@ -316,3 +317,27 @@ def test_a_torn_log_among_good_ones_is_named_and_the_others_still_run(failing, t
         "FAILED",
     ]
     assert torn.read_bytes() == failing.read_bytes()[:-30]
+
+
+def test_log_of_another_version_is_replayed_only_where_that_is_asked_for(failing, tmp_path):
+    log = OpLog.load(failing)
+    older = OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops)
+    older.save(tmp_path / "older.oplog")
+
+    refused = swarden("replay", "older.oplog", cwd=tmp_path)
+    asked = swarden("replay", "--engine", "swarden", "older.oplog", cwd=tmp_path)
+
+    assert refused.returncode == 2
+    assert "ERROR older.oplog: was written for swarden 0.0.9, here is " in refused.stdout
+    assert asked.returncode == 1
+    assert "replayed on swarden" in asked.stdout
+
+
+def test_log_of_an_engine_that_is_not_installed_is_no_pass(failing, tmp_path):
+    text = failing.read_text().replace('"engine":"swarden"', '"engine":"toy"')
+    (tmp_path / "toy.oplog").write_text(text)
+
+    run = swarden("replay", "toy.oplog", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert run.stdout.startswith("ERROR toy.oplog:1: the header: engine 'toy' is not installed; install its package")
