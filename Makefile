@@ -62,7 +62,7 @@ UV ?= uv
 LEFT_OUT := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 \
   triton aiohttp anybadge decorator exit-codes gitpython sqlalchemy toml yattag
 COMPILE = printf '%s\n' $(LEFT_OUT) | $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes \
-  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) --excludes /dev/stdin pyproject.toml
+  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) --excludes /dev/stdin --extra engine pyproject.toml
 
 lock:
 	head="$$(sed '/^torch==/q' requirements.lock)" && $(COMPILE) --no-emit-package torch --output-file requirements.lock && \

@@ -1,47 +1,101 @@
-"""The command line: which commands there are, and the one place where misuse ends."""
+"""The command line: which commands there are, and the one place where misuse ends.
+
+A command's module is imported when it is named, so that help costs nothing, and a command needs no more than it uses.
+"""
 
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import EntryPoint, version
+from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
-from engine_under_test.strict import setting_of
-from harness.commands.bench import bench
 from harness.commands.console import ERR, OUT, StandardOutputError
-from harness.commands.fuzz import fuzz
-from harness.commands.generate import generate
-from harness.commands.mutants import app as mutants
-from harness.commands.replay import replay
-from harness.commands.show import show
-from harness.commands.shrink import shrink
-from harness.commands.trace import trace
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 
-app = typer.Typer(
-    help="Finds KV-memory bugs in serving engines: random traffic, invariants after every step, small repros.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (fuzz, replay, shrink, show, trace, generate, bench):
-    app.command()(command)
-app.add_typer(mutants, name="mutants")
+COMMANDS = {
+    "fuzz": "Drive an engine with random traffic; check every step; shrink and keep what fails.",
+    "replay": "Run op-logs again: FIXED, FAILED, CHANGED, FLAKY or ERROR each.",
+    "shrink": "Make a failing op-log smaller.",
+    "show": "An op-log as a table of operations and steps, or the whole state after one step.",
+    "engines": "Which engines are installed, and in which versions.",
+    "mutants": "Planted bugs by their number: list them, hunt them, or say which law finds which.",
+    "trace": "Serve a production request trace on our engine.",
+    "generate": "Run a checkpoint on our engine.",
+    "bench": "The benchmarks, as ratios.",
+}
+AS_THEY_ARE = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}  # of a command not loaded
+COMPLETING = "_SWARDEN_COMPLETE"  # set by the shell's completion, which has to know all options
 
 
 def main() -> None:
     """Run the command that the arguments name."""
-    sys.exit(run(partial(app, standalone_mode=False)))
+    sys.exit(run(partial(application(lazy=COMPLETING not in os.environ), standalone_mode=False)))
+
+
+def application(*, lazy: bool) -> typer.Typer:
+    """All commands; a lazy one knows only their names until one is run."""
+    app = typer.Typer(
+        help="Finds KV-memory bugs in serving engines: random traffic, invariants after every step, small repros.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name, told in COMMANDS.items():
+        if lazy:
+            app.command(name, help=told, context_settings=AS_THEY_ARE)(_run_named)
+        elif isinstance(command := _loaded(name), typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        OUT.print(f"swarden {version('swarden')}", markup=False)
+        raise typer.Exit
+
+
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options without a command."""
+
+
+def _run_named(context: typer.Context) -> int | None:
+    """Load the command that was named, and run it with the arguments that follow."""
+    name = str(context.info_name)
+    command = _loaded(name)
+    if not isinstance(command, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name)(command)
+        command = alone
+    code: int | None = get_command(command).main(context.args, prog_name=f"swarden {name}", standalone_mode=False)
+    return code
+
+
+def _loaded(name: str) -> typer.Typer | Callable[..., None]:
+    """The command of that name, or several of them in an application."""
+    found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
+    return found
 
 
 def run(command: Callable[[], int | None]) -> int:
     """The exit code of a command. A mistake of the user and an operating error are one line on standard error."""
     try:
-        setting_of(os.environ)
         code = command() or ExitCode.CLEAN
         OUT.file.flush()
     except SystemExit:  # rich raises it where typer's help meets a closed pipe; commands return their exit code
@@ -81,3 +135,7 @@ def _stop_writing(reason: OSError) -> ExitCode:
         ERR.print(f"swarden: standard output cannot be written: {reason.strerror}", markup=False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.MISUSE
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,17 @@ from itertools import chain
 from typing import TypeGuard
 
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
-PERMITTED_AT_THE_TOP = {*PACKAGES, "tests", "docs", "pyproject.toml", "requirements.lock", "README.md", "Makefile"}
+PERMITTED_AT_THE_TOP = {
+    *PACKAGES,
+    "tests",
+    "docs",
+    "pyproject.toml",
+    "requirements.lock",
+    "README.md",
+    "Makefile",
+    "LICENSE",
+    "SECURITY.md",
+}
 
 OWN_ENGINE = ("engine_under_test", "fakes", "invariants", "torch", "hypothesis")
 # Beside the standard library; the longest folder that holds the file decides.

@@ -91,6 +91,8 @@ def _check(option: str, value: str, choices: Collection[str]) -> None:
 
 
 def _check_machine(target: Target, machine: str | None, model: str | None) -> None:
+    """The engine can be driven here, by this machine, with this model."""
+    target.prepare_process()
     if machine is not None:
         _check("--machine", machine, target.machines)
     if model is None:

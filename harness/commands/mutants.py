@@ -30,11 +30,15 @@ FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
 SEEDS_FILE = "seeds.jsonl"
 
-app = typer.Typer(help="Bugs by their number: list them, plant and hunt them, or say who tells of which.")
-app.command()(sample)
+mutants = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Bugs by their number: list them, plant and hunt them, or say who tells of which.",
+)
+mutants.command()(sample)
 
 
-@app.callback(invoke_without_command=True)
+@mutants.callback(invoke_without_command=True)
 def listing(context: typer.Context) -> None:
     """Every bug of the catalogue: its id, whether it is planted, where it happened."""
     if context.invoked_subcommand is None:
@@ -42,14 +46,14 @@ def listing(context: typer.Context) -> None:
             OUT.print(f"{row.id:4} {_status(row)}: {row.source}", markup=False)
 
 
-@app.command("list", hidden=True)
+@mutants.command("list", hidden=True)
 def list_again(context: typer.Context) -> None:
     """The same as without a command."""
     context.invoked_subcommand = None
     listing(context)
 
 
-@app.command()
+@mutants.command()
 def run(
     ids: Annotated[list[str] | None, typer.Argument(help="mutants; all of the catalogue by default")] = None,
     *,
@@ -92,7 +96,7 @@ def run(
     raise typer.Exit(ExitCode.CLEAN if all(score.is_found for score in scores) else ExitCode.RED)
 
 
-@app.command()
+@mutants.command()
 def matrix(
     oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
 ) -> None:

@@ -38,7 +38,8 @@ def target_of(engine: str) -> Target:
     try:
         found = known[name].load()
     except ModuleNotFoundError as error:
-        raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", "install what it needs") from error
+        remedy = "pip install 'swarden[engine]'" if name == OWN else f"install {error.name}"
+        raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", remedy) from error
     target: Target = found() if isinstance(found, type) else found
     if version and version != target.version():
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"

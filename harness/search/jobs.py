@@ -12,7 +12,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any, Generic, TypeVar
 
 from harness.core.errors import UsageError
-from harness.search.process import end_with_parent
+from harness.search.parent import end_with_parent
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 

@@ -21,7 +21,8 @@ from harness.core.running_log import RunningLog
 from harness.search.campaign import Finding, Place, Plan, Result, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import Settled, settle
-from harness.search.process import end_with_parent, prepare_process
+from harness.search.parent import end_with_parent
+from harness.search.process import prepare_process
 from harness.search.shrink import Budget, DoesNotFail
 
 START_S = 60.0  # the least that a process has until its first step: it imports first

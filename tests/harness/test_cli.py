@@ -1,5 +1,8 @@
 """How the command line ends when something cannot be read or written, or when swarden itself is at fault."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,44 @@ def test_books_that_are_wrong_are_a_violation(end_of):
 
 def test_an_interrupt_is_one_line_and_exits_with_130(end_of):
     assert end_of(typer.Abort()) == (130, "swarden: interrupted\n")
+
+
+HEAVY = {"torch", "numpy", "hypothesis"}
+PROBE = """
+import sys, time
+from harness.cli import application, run
+sys.argv = ["swarden", *sys.argv[1:]]
+code = run(lambda: application(lazy=True)(standalone_mode=False))
+print(code, time.process_time(), *sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["replay", "none.oplog"]],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_command_line_imports_only_what_a_task_needs(tmp_path, arguments):
+    """Of replays, where no log names an engine that needs it."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    _, cpu_seconds, *modules = run.stderr.splitlines()[-1].split()
+    assert HEAVY & set(modules) == set()
+    assert float(cpu_seconds) < 2
+
+
+def test_completion_names_commands_and_their_options(tmp_path):
+    environment = {"_SWARDEN_COMPLETE": "complete_bash", "COMP_WORDS": "swarden replay --rep", "COMP_CWORD": "2"}
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert told.stdout.split() == ["--repeat"]

@@ -1,5 +1,6 @@
 """Our own engine as a target, with the machines that drive it whole, in a pair, and by its parts."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,11 +9,12 @@ import torch
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
+from engine_under_test.strict import setting_of
 from harness.components.host.system import HOST_OPS, HostSystem
 from harness.components.ledger.system import LEDGER_OPS, LedgerSystem
 from harness.components.translation import CODE
 from harness.components.tree.system import TREE_OPS, TreeSystem
-from harness.core.errors import InvalidConfig
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, SESSION_OPS
 from harness.core.registry import OWN
@@ -90,8 +92,12 @@ class OwnTarget(Target):
         return [PARTS[machine](config) for config in configs]
 
     def prepare_process(self) -> None:
-        """One thread: on tensors this small more are slower."""
+        """One thread, for on tensors this small more are slower; a wrong strict level is told before the first run."""
         torch.set_num_threads(1)
+        try:
+            setting_of(os.environ)
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
 
     def watch(self) -> ProbeWatch:
         return ProbeWatch()

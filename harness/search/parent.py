@@ -1,0 +1,24 @@
+"""A child process that does not outlive its parent."""
+
+import os
+from contextlib import suppress
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from threading import Thread
+
+
+def end_with_parent(*files: Path) -> None:
+    """From now on a child process ends when its parent has died, whatever it computes, and removes `files` first."""
+    parent = parent_process()
+    assert parent is not None, "only a child process has a parent"
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        for path in files:
+            with suppress(OSError):
+                path.unlink()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
