@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from harness.core.as_code import kinds_in, log_code
 from harness.core.driver import Driver, Failure
 from harness.core.files import write_whole
 from harness.core.fingerprint import slug
@@ -20,16 +21,17 @@ from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""
 
-from pathlib import Path
-
-from harness.core.oplog import OpLog
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import {kinds}
 from harness.core.replay import run_log
 from harness.report.story import failure_text
 
+LOG = {log}
+
 
 def test_{name}():
-    """Replays {file}: passes once the bug is gone."""
-    failure = run_log(OpLog.load(Path(__file__).with_name("{file}"))).failure
+    """Passes once the bug is gone."""
+    failure = run_log(LOG).failure
 
     assert failure is None, failure_text(failure)
 '''
@@ -184,6 +186,6 @@ def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) ->
     if not with_test:
         return path
     identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
-    test = TEST_FILE.format(title=fingerprint, name=identifier, file=path.name)
+    test = TEST_FILE.format(title=fingerprint, name=identifier, kinds=", ".join(kinds_in(log)), log=log_code(log))
     write_whole(path.with_name(f"test_{identifier}.py"), test.encode())
     return path

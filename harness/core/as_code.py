@@ -1,0 +1,47 @@
+"""An op-log as Python code that a person can read and edit."""
+
+from textwrap import indent
+
+import msgspec
+
+from harness.core.oplog import OpLog
+from harness.core.ops import Recipe
+from harness.core.registry import target_of
+
+INDENT = "    "
+OF_THE_RUN = ("engine", "version", "machine", "configs", "mutant", "model")  # of a header, what decides how a run goes
+
+
+def log_code(log: OpLog) -> str:
+    """The expression of an op-log: settings and arguments at their defaults are left out; an op a line."""
+    defaults, absent = target_of(log.header.engine).defaults, object()
+    configs = [
+        {name: value for name, value in config.items() if value != defaults.get(name, absent)}
+        for config in log.header.configs
+    ]
+    header = msgspec.structs.replace(log.header, configs=configs)
+    fields = [f"{name}={getattr(header, name)!r},\n" for name in OF_THE_RUN if getattr(header, name)]
+    ops = [f"{value_code(op)},\n" for op in log.ops]
+    arguments = f"Header(\n{indent(''.join(fields), INDENT)}),\n[\n{indent(''.join(ops), INDENT)}],\n"
+    return f"OpLog(\n{indent(arguments, INDENT)})"
+
+
+def kinds_in(log: OpLog) -> list[str]:
+    """The names of the types that the code of a log's ops uses."""
+    recipes = [
+        value
+        for op in log.ops
+        for name, value in zip(op.__struct_fields__, msgspec.structs.astuple(op), strict=True)
+        if isinstance(value, Recipe) and value != getattr(type(op)(), name)
+    ]
+    return sorted({type(value).__name__ for value in (*log.ops, *recipes)})
+
+
+def value_code(value: object) -> str:
+    """A value as code; of an op or a recipe the fields that are not at their defaults."""
+    if not isinstance(value, msgspec.Struct):
+        return repr(value)
+    bare = type(value)()
+    fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+    changed = [f"{name}={value_code(own)}" for name, own in fields if own != getattr(bare, name)]
+    return f"{type(value).__name__}({', '.join(changed)})"
