@@ -10,7 +10,17 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.decode import DecodeSide
 from engine_under_test.disaggregation.prefill import PrefillSide
 from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import AbortAsked, Event, Flushed, Rejected, StepBegan, StepEnded, Submitted
+from engine_under_test.events import (
+    AbortAsked,
+    CloseAsked,
+    Event,
+    Flushed,
+    Rejected,
+    StepBegan,
+    StepEnded,
+    Submitted,
+    TurnRefused,
+)
 from engine_under_test.host.tier import HostTier
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
@@ -18,7 +28,6 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Belonging, Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.session_events import CloseAsked, TurnRefused
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 

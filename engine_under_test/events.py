@@ -7,16 +7,10 @@ positions are in tokens.  `PoolCounts` is one number of pages per pool.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.draft_events import DraftEvent
-from engine_under_test.handover_events import HandoverEvent
-from engine_under_test.host_events import CopyDropped as CopyDropped
-from engine_under_test.host_events import Loaded as Loaded
-from engine_under_test.host_events import LoadPlanned as LoadPlanned
-from engine_under_test.host_events import PoolCounts as PoolCounts
-from engine_under_test.host_events import TransferBegan as TransferBegan
-from engine_under_test.host_events import TransferEnded as TransferEnded
-from engine_under_test.session_events import SessionEvent
 from engine_under_test.units import Owner
+
+Event = NamedTuple  # any of these
+PoolCounts = tuple[tuple[str, int], ...]
 
 
 class Taken(NamedTuple):
@@ -314,52 +308,188 @@ class Resumed(NamedTuple):
     """Passes are launched again."""
 
 
-Event = (
-    SessionEvent
-    | DraftEvent
-    | HandoverEvent
-    | Taken
-    | Given
-    | Freed
-    | Refused
-    | Paired
-    | Matched
-    | Inserted
-    | Split
-    | Recovered
-    | Tombstoned
-    | Removed
-    | Stored
-    | Dropped
-    | Uprooted
-    | Demoted
-    | CopyDropped
-    | TransferBegan
-    | TransferEnded
-    | LoadPlanned
-    | Loaded
-    | Evicted
-    | Locked
-    | Unlocked
-    | Slid
-    | Rejected
-    | Admitted
-    | Parked
-    | Retracted
-    | RanOut
-    | Preempted
-    | GaveWay
-    | Finished
-    | Launched
-    | Late
-    | Failed
-    | Discarded
-    | Completed
-    | Submitted
-    | AbortAsked
-    | StepBegan
-    | StepEnded
-    | Flushed
-    | Paused
-    | Resumed
-)
+# --- the host tier
+
+
+class CopyDropped(NamedTuple):
+    """The host gave up pages of its copy of a node, which were the `pools`'."""
+
+    node: int
+    pools: tuple[str, ...]
+
+
+class TransferBegan(NamedTuple):
+    """Pages are being copied to the host, or from there: per pool on the device which, and from or to which there."""
+
+    transfer: int
+    to_host: bool
+    pages: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+
+
+class TransferEnded(NamedTuple):
+    """A copy is done, or came to nothing for the reason `failure`."""
+
+    transfer: int
+    failure: str | None
+
+
+class LoadPlanned(NamedTuple):
+    """A request was admitted and waits for `transfer`, which brings what it lacks of [0, length): `firm` pages at once,
+    0 where others wait for it already; `demand` with all that may follow.
+
+    Where a pool refused them there is no transfer (0), and it goes on from the device alone.
+    """
+
+    request_id: int
+    length: int
+    transfer: int
+    firm: PoolCounts
+    demand: PoolCounts
+
+
+class Loaded(NamedTuple):
+    """What a request waited for has been loaded, or not: it goes on from [0, length), on `pages`."""
+
+    request_id: int
+    length: int
+    pages: tuple[int, ...]
+
+
+# --- streaming sessions
+
+
+class SessionOpened(NamedTuple):
+    """A conversation begins."""
+
+    session: int
+    namespace: int
+    now_ms: int
+
+
+class Lent(NamedTuple):
+    """A turn goes on from the first `length` tokens of what its session keeps, on `pages`, which are the turn's now."""
+
+    session: int
+    request_id: int
+    length: int
+    pages: tuple[int, ...]
+
+
+class Kept(NamedTuple):
+    """A turn has ended, and its session keeps the KV of `length` tokens."""
+
+    session: int
+    request_id: int
+    length: int
+
+
+class GivenUp(NamedTuple):
+    """A session keeps nothing any more: it was closed, others needed the room, or a turn could not go on from it."""
+
+    session: int
+    cause: str
+
+
+class TurnRefused(NamedTuple):
+    """A request came as a turn of a session that was not open, or that somebody else had."""
+
+    session: int
+    request_id: int
+
+
+class CloseAsked(NamedTuple):
+    """A client wants no more of a session, which may be closed already, or has to wait until its turn has ended."""
+
+    session: int
+
+
+class SessionClosed(NamedTuple):
+    """Nobody can take a turn any more."""
+
+    session: int
+
+
+# --- draft tokens
+
+
+class Proposed(NamedTuple):
+    """A launched pass computes draft tokens behind the last token of a request, too."""
+
+    launch: int
+    request_id: int
+    drafts: tuple[int, ...]
+
+
+class Verified(NamedTuple):
+    """The model said `tokens`, one behind the last token and one behind each draft; so many drafts are accepted."""
+
+    launch: int
+    request_id: int
+    num_accepted: int
+    tokens: tuple[int, ...]
+
+
+# --- KV on its way from a prefill engine to a decode engine
+
+
+class Reserved(NamedTuple):
+    """A decode engine has taken `pages` for [0, length) of a request, of which it had [0, prefix_len) before."""
+
+    request_id: int
+    prefix_len: int
+    length: int
+    pages: PoolCounts
+
+
+class Invited(NamedTuple):
+    """The decode side has room for what comes behind [0, prefix_len): a prompt may be computed now."""
+
+    request_id: int
+    prefix_len: int
+
+
+class Sent(NamedTuple):
+    """Pages of one pool, from page index `first` of the prompt on, were read and are on their way."""
+
+    request_id: int
+    pool: str
+    first: int
+    pages: tuple[int, ...]
+
+
+class HandedOver(NamedTuple):
+    """A request has ended on the prefill side; what it holds stays until the other side has all of [0, length)."""
+
+    request_id: int
+    length: int
+
+
+class Filled(NamedTuple):
+    """Pages that were reserved hold now what was sent, or set aside; `places` are their page indices."""
+
+    request_id: int
+    pool: str
+    places: tuple[int, ...]
+    pages: tuple[int, ...]
+
+
+class TakenOver(NamedTuple):
+    """All of [0, length) has come, with the tokens that were said of the output; the request runs from now on."""
+
+    request_id: int
+    length: int
+    tokens: tuple[int, ...]
+
+
+class SetAside(NamedTuple):
+    """A request on the decode side gives its pages back, and what they hold of [0, length) waits outside the pools."""
+
+    request_id: int
+    length: int
+
+
+class LetGo(NamedTuple):
+    """What was held for a transfer was given back: the other side has it, or nobody wants it any more."""
+
+    request_id: int
+    cause: str

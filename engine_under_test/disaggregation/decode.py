@@ -18,8 +18,7 @@ from engine_under_test.disaggregation.payload import (
 )
 from engine_under_test.disaggregation.side import LinkedTo, Side, Silence
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Matched
-from engine_under_test.handover_events import Filled, LetGo, Reserved, SetAside, TakenOver
+from engine_under_test.events import Filled, LetGo, Matched, Reserved, SetAside, TakenOver
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need

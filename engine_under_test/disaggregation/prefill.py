@@ -8,7 +8,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
 from engine_under_test.disaggregation.side import LinkedTo, Side, Silence
-from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
+from engine_under_test.events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request

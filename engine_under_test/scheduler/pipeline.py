@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.draft_events import Proposed
-from engine_under_test.events import Completed, Failed, Late, Launched
+from engine_under_test.events import Completed, Failed, Late, Launched, Proposed
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Computed, ForwardBatch, ForwardFailed, Ports
 from engine_under_test.scheduler.batch import Entry, forward_batch

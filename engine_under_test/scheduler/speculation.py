@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import takewhile
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.draft_events import Verified
 from engine_under_test.errors import EngineError
+from engine_under_test.events import Verified
 from engine_under_test.ports import Computed, Ports, Proposer, Wanted
 from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry

@@ -6,10 +6,10 @@ from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import tail_len
 from engine_under_test.config import EngineConfig
+from engine_under_test.events import Event, GivenUp, Kept, Lent, SessionClosed, SessionOpened
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
-from engine_under_test.session_events import GivenUp, Kept, Lent, SessionClosed, SessionEvent, SessionOpened
 from engine_under_test.sessions.session import Session
 from engine_under_test.units import num_pages
 
@@ -173,6 +173,6 @@ class Sessions:
             count += num_pages(record.allocated_len, page_size) - first // page_size
         return count
 
-    def _notice(self, event: SessionEvent) -> None:
+    def _notice(self, event: Event) -> None:
         if self._observer:
             self._observer.notice(event)

@@ -14,9 +14,8 @@ from time import process_time
 from typing import Any
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.draft_events import Verified
 from engine_under_test.engine import create_engine
-from engine_under_test.events import Event
+from engine_under_test.events import Event, Verified
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages

@@ -1,19 +1,25 @@
 """What our engine tells, as the events that invariants judge: types of the same name, with the same fields."""
 
 import inspect
-from typing import Any, NamedTuple, get_args
+from types import ModuleType
+from typing import Any, NamedTuple
 
+import engine_under_test.events
 import fakes.forward
-import invariants.events as seen
-from engine_under_test.events import Event
+import invariants.events
 from harness.core.origins import EngineCode
 
 CODE = EngineCode("engine_under_test", "engine_under_test.pools", frozenset({"_tell", "_notice"}))
 
-SEEN: dict[str, type[Any]] = {
-    name: kind for name, kind in inspect.getmembers(seen, inspect.isclass) if kind.__module__ == seen.__name__
-}
-TOLD = (*get_args(Event), fakes.forward.Read, fakes.forward.Written, *SEEN.values())
+
+def _types_of(module: ModuleType) -> dict[str, Any]:
+    kinds = inspect.getmembers(module, inspect.isclass)
+    return {name: kind for name, kind in kinds if kind.__module__ == module.__name__}
+
+
+SEEN = _types_of(invariants.events)
+OF_THE_ENGINE = _types_of(engine_under_test.events)
+TOLD = (*OF_THE_ENGINE.values(), fakes.forward.Read, fakes.forward.Written, *SEEN.values())
 TRANSLATION = {kind: SEEN[kind.__name__] for kind in TOLD if kind.__name__ in SEEN}
 MISFITS = [kind.__name__ for kind, theirs in TRANSLATION.items() if kind._fields != theirs._fields]
 assert not MISFITS, f"events with other fields than the invariants want: {', '.join(MISFITS)}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from engine_under_test import draft_events, events, handover_events, session_events
+from engine_under_test import events
 from engine_under_test.engine import Engine
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog
@@ -122,12 +122,12 @@ class FlightRecorder:
             events.Late: lambda _: self._came_true(LATE),
             events.Failed: lambda _: self._came_true(FAILS),
             events.Refused: self.refused,
-            session_events.SessionOpened: self._opened,
-            session_events.CloseAsked: self._close_asked,
-            session_events.SessionClosed: self._closed,
-            handover_events.HandedOver: lambda _: self._lose(ANOTHER_ENGINE),
-            handover_events.Reserved: lambda _: self._lose(ANOTHER_ENGINE),
-            draft_events.Proposed: lambda _: self._lose("guesses of what comes next"),
+            events.SessionOpened: self._opened,
+            events.CloseAsked: self._close_asked,
+            events.SessionClosed: self._closed,
+            events.HandedOver: lambda _: self._lose(ANOTHER_ENGINE),
+            events.Reserved: lambda _: self._lose(ANOTHER_ENGINE),
+            events.Proposed: lambda _: self._lose("guesses of what comes next"),
         }
 
     def submitted(self, event: events.Submitted) -> None:
@@ -156,17 +156,17 @@ class FlightRecorder:
         self._begin()
         self._step = Steps()
 
-    def _opened(self, event: session_events.SessionOpened) -> None:
+    def _opened(self, event: events.SessionOpened) -> None:
         self._tell_time(event.now_ms)
         op = OpenSession(namespace=event.namespace)
         self._record(Opened(event.session, op))
         self._open[event.session] = op
 
-    def _close_asked(self, event: session_events.CloseAsked) -> None:
+    def _close_asked(self, event: events.CloseAsked) -> None:
         if self._open.pop(event.session, None) is not None:
             self._record(Closed(event.session))
 
-    def _closed(self, event: session_events.SessionClosed) -> None:
+    def _closed(self, event: events.SessionClosed) -> None:
         """Who is open still has not been used for too long, which the engine finds in a step."""
         if self._open.pop(event.session, None) is not None:
             assert self._step is not None, f"session {event.session} expired outside of a step"

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from engine_under_test.events import GivenUp, Kept, Lent
 from engine_under_test.sampling import SamplingParams
-from engine_under_test.session_events import GivenUp, Kept, Lent
 from engine_under_test.strict import VARIABLE
 from tests.engine_under_test.builders import HYBRID, Received
 from tests.engine_under_test.speculative.guessing import Guessing

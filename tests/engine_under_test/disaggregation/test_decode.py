@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.events import Launched, Retracted
-from engine_under_test.handover_events import LetGo, Reserved, SetAside, TakenOver
+from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
 from engine_under_test.messages import Ask, Finale, Over, Parcel
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, let_go
 from tests.engine_under_test.disaggregation.sides import ALL_POOLS, LONG, OTHER, SHORT, SIDES, Sides

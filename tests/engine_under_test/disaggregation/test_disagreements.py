@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.disaggregation.frames import FIXED, MAGIC, FrameDamaged, _checksum, decode
-from engine_under_test.handover_events import LetGo
+from engine_under_test.events import LetGo
 from engine_under_test.messages import Invite, Over, Parcel
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import HYBRID

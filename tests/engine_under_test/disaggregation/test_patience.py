@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.disaggregation import payload
-from engine_under_test.handover_events import LetGo
+from engine_under_test.events import LetGo
 from engine_under_test.messages import Alive, Ask, Got, Parcel
 from engine_under_test.ports import Computed
 from fakes.forward import FakeForward

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Launched, Refused
-from engine_under_test.handover_events import HandedOver, Invited, LetGo, Sent
+from engine_under_test.events import HandedOver, Invited, Launched, LetGo, Refused, Sent
 from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Over, Parcel
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, free_pages, hold, let_go

@@ -13,7 +13,7 @@ from engine_under_test.disaggregation.frames import decode, encode
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.disaggregation.payload import window_start
 from engine_under_test.engine import Engine, create_engine
-from engine_under_test.handover_events import SetAside, TakenOver
+from engine_under_test.events import SetAside, TakenOver
 from engine_under_test.messages import Message
 from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.pair import Pair, create_pair

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Loaded, LoadPlanned
-from engine_under_test.host_events import TransferBegan
+from engine_under_test.events import Loaded, LoadPlanned, TransferBegan
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
 from tests.engine_under_test.host.serving import by_hand, finish, ids, loading, with_copies
 

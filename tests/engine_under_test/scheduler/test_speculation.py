@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine_under_test.draft_events import Proposed, Verified
 from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import Inserted, Launched, Retracted
+from engine_under_test.events import Inserted, Kept, Launched, Proposed, Retracted, Verified
 from engine_under_test.ports import Wanted
 from engine_under_test.sampling import SamplingParams
-from engine_under_test.session_events import Kept
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Received
 from tests.engine_under_test.speculative.guessing import Guessing
 

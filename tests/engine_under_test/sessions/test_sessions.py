@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Launched, Retracted
+from engine_under_test.events import GivenUp, Kept, Launched, Lent, Retracted, SessionClosed
 from engine_under_test.sampling import SamplingParams
-from engine_under_test.session_events import GivenUp, Kept, Lent, SessionClosed
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, Received, Serving
 
 PROMPT = list(range(100, 110))

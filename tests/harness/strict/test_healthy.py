@@ -4,14 +4,10 @@ What running, chunked and parked requests hold, what a pass in flight still read
 nothing, and that nothing is whole in the middle of a step (bug catalogue, 8.7).
 """
 
-from typing import get_args
-
 import pytest
 
 from engine_under_test import events
-from engine_under_test.session_events import SessionEvent
 from engine_under_test.strict import VARIABLE
-from harness.components.translation import TRANSLATION
 from harness.strict.checker import LOGS
 from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, talk, traffic
 
@@ -77,7 +73,7 @@ def test_conversations_go_on_and_are_given_up(monkeypatch):
 
     met = set().union(*[served(config, talk(seed)) for config in CONFIGS.values() for seed in (1, 2)])
 
-    assert {kind.__name__ for kind in get_args(SessionEvent) if kind in TRANSLATION} - met == set()
+    assert {"SessionOpened", "Lent", "Kept", "GivenUp", "TurnRefused", "SessionClosed"} - met == set()
 
 
 @pytest.mark.parametrize("level", LEVELS)
