@@ -1,7 +1,8 @@
-"""Who computes which chunk in the next pass: admission as a reservation.
+"""Admission as a reservation: which requests compute which chunk in the next pass.
 
-A demand is computed once.  Its firm part is reserved in the step's book and consumed by the
-allocation; its estimate only decides whether to admit.
+The firm part of a demand is reserved in the step's book and consumed by the allocation; its estimate only decides
+whether to admit.  A request that does not fit with a load, or whole, is asked for again without the load, or with a
+shorter chunk: that is another demand.
 """
 
 from collections.abc import Sequence
