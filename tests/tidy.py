@@ -71,7 +71,15 @@ MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
-UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDict"}  # records and lists of names
+UNSIZED_BASES = {
+    "NamedTuple",
+    "Struct",
+    "Code",
+    "Enum",
+    "IntEnum",
+    "StrEnum",
+    "TypedDict",
+}  # records and lists of names
 
 NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
 NONDETERMINISTIC_CALLS = {"id", "hash"}
