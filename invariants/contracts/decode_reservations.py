@@ -13,8 +13,8 @@ from invariants.violation import Code, Evidence, found, request_ref
 class DecodeReservationsCode(Code):
     """How a reservation departs from the plan."""
 
-    TOO_MANY = "too many"
-    EMPTY_ENGINE_WAITS = "empty engine waits"
+    TOO_MANY = "too_many"
+    EMPTY_ENGINE_WAITS = "empty_engine_waits"
     OVERTAKEN = "overtaken"
 
 

@@ -28,13 +28,13 @@ from invariants.windows import first_needed_page, tail_len
 class LoadCode(Code):
     """How a load departs from the plan."""
 
-    BRINGS_TOO_MUCH = "brings too much"
-    RESERVED_OTHER_COUNT = "reserved other count"
-    DEMAND_TOO_SMALL = "demand too small"
-    LOADED_FOR_NO_REQUEST = "loaded for no request"
-    JOINED_TOO_SHORT = "joined too short"
-    LOADED_BUT_UNUSED = "loaded but unused"
-    COMPUTED_AGAIN = "computed again"
+    BRINGS_TOO_MUCH = "brings_too_much"
+    RESERVED_OTHER_COUNT = "reserved_other_count"
+    DEMAND_TOO_SMALL = "demand_too_small"
+    LOADED_FOR_NO_REQUEST = "loaded_for_no_request"
+    JOINED_TOO_SHORT = "joined_too_short"
+    LOADED_BUT_UNUSED = "loaded_but_unused"
+    COMPUTED_AGAIN = "computed_again"
 
 
 @invariant(When.OP, needs=("transfers", "windowed"), on=(TransferBegan,))

@@ -9,7 +9,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 class PromptAbortsCode(Code):
     """How an abort is missed."""
 
-    STILL_SERVED = "still served"
+    STILL_SERVED = "still_served"
 
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)

@@ -2,6 +2,7 @@
 
 from invariants.events import Completed
 from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found, unit_ref
 
@@ -9,10 +10,10 @@ from invariants.violation import Code, Evidence, Ref, found, unit_ref
 class PromptFencesCode(Code):
     """How a fence outlasts its launch."""
 
-    FENCED_AFTER_COMPLETION = "fenced after completion"
-    FENCED_FOR_NO_LAUNCH = "fenced for no launch"
-    LOCKED_AFTER_COMPLETION = "locked after completion"
-    LOCKED_FOR_NO_LAUNCH = "locked for no launch"
+    FENCED_AFTER_COMPLETION = "fenced_after_completion"
+    FENCED_FOR_NO_LAUNCH = "fenced_for_no_launch"
+    LOCKED_AFTER_COMPLETION = "locked_after_completion"
+    LOCKED_FOR_NO_LAUNCH = "locked_for_no_launch"
 
 
 def has_fences_after(change: Transition) -> bool:
@@ -30,10 +31,10 @@ def fences_end_with_their_launch(change: Transition) -> Evidence:
                 is_over = fence.launch <= completed
                 code = PromptFencesCode.FENCED_AFTER_COMPLETION if is_over else PromptFencesCode.FENCED_FOR_NO_LAUNCH
                 for unit in fence.units:
-                    yield found(unit_ref(pool, unit), code, launch=fence.launch)
+                    yield found(unit_ref(pool, unit), code, launch=launch_ref(fence.launch))
     for receipt in after.fence_receipts:
         launch = receipt.holder.id
         if launch <= completed or launch not in after.launch_by_id:
             is_over = launch <= completed
             code = PromptFencesCode.LOCKED_AFTER_COMPLETION if is_over else PromptFencesCode.LOCKED_FOR_NO_LAUNCH
-            yield found(Ref("receipt", receipt.id), code, launch=launch)
+            yield found(Ref("receipt", receipt.id), code, launch=launch_ref(launch))

@@ -10,8 +10,8 @@ MILLION = 1_000_000
 class RatioRangeCode(Code):
     """How the new-token ratio leaves its bounds."""
 
-    BELOW_FLOOR = "below floor"
-    ABOVE_ONE = "above one"
+    BELOW_FLOOR = "below_floor"
+    ABOVE_ONE = "above_one"
 
 
 @state_invariant(needs=("claims",), reads=("claims",))

@@ -3,7 +3,7 @@
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.view import FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS
-from invariants.violation import Code, Evidence, Ref, found, owner_ref
+from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
 STAYING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
 
@@ -11,9 +11,9 @@ STAYING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
 class RetractingPauseCode(Code):
     """What is left of a request in a pause."""
 
-    RECORD_LEFT = "record left"
-    RECEIPT_LEFT = "receipt left"
-    UNITS_LEFT = "units left"
+    RECORD_LEFT = "record_left"
+    RECEIPT_LEFT = "receipt_left"
+    UNITS_LEFT = "units_left"
 
 
 def is_paused(change: Transition) -> bool:
@@ -34,10 +34,5 @@ def paused_engine_holds_nothing(change: Transition) -> Evidence:
         for holding in pool.holdings:
             kind = holding.owner.kind
             if holding.units and not holding.cached and kind != OUTSIDE_KIND and kind not in STAYING:
-                yield found(
-                    owner_ref(holding.owner),
-                    RetractingPauseCode.UNITS_LEFT,
-                    pool=pool.name,
-                    unit=pool.unit,
-                    units=tuple(holding.units),
-                )
+                units = tuple(unit_ref(pool, unit) for unit in holding.units)
+                yield found(owner_ref(holding.owner), RetractingPauseCode.UNITS_LEFT, units=units)

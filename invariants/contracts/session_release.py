@@ -1,17 +1,18 @@
 """A session releases at once: at the end of a turn all but written KV, and when it closes everything."""
 
 from invariants.invariant import invariant
+from invariants.laws.lifecycle.sessions import session_ref
 from invariants.transition import Transition, When
 from invariants.view import SESSION_KIND
-from invariants.violation import Code, Evidence, Ref, found
+from invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):
     """What an idle session has not released."""
 
-    KEEPS_ROW = "keeps row"
-    KEEPS_UNWRITTEN = "keeps unwritten pages"
-    STILL_OPEN = "still open"
+    KEEPS_ROW = "keeps_row"
+    KEEPS_UNWRITTEN = "keeps_unwritten_pages"
+    STILL_OPEN = "still_open"
 
 
 @invariant(When.OP, needs=("sessions", "records"))
@@ -20,7 +21,7 @@ def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
     for record in change.after.records or ():
         if record.owner.kind != SESSION_KIND:
             continue
-        subject = Ref("session", record.owner.id)
+        subject = session_ref(record.owner.id)
         if record.row:
             yield found(subject, SessionReleaseCode.KEEPS_ROW, row=record.row)
         if record.allocated_len != record.committed_len or record.launched_len != record.committed_len:
@@ -38,4 +39,4 @@ def closing_sessions_close_after_their_turn(change: Transition) -> Evidence:
     """A session that is to be closed and has no turn is closed."""
     for session in change.after.sessions or ():
         if session.is_closing and not session.turn:
-            yield found(Ref("session", session.id), SessionReleaseCode.STILL_OPEN)
+            yield found(session_ref(session.id), SessionReleaseCode.STILL_OPEN)

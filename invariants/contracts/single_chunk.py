@@ -9,7 +9,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 class SingleChunkCode(Code):
     """How requests between chunks are too many."""
 
-    SECOND_CHUNK = "second chunk"
+    SECOND_CHUNK = "second_chunk"
 
 
 @state_invariant(needs=("requests",), reads=("requests",))

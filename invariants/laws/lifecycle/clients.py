@@ -10,10 +10,10 @@ from invariants.violation import Code, Evidence, found, request_ref
 class ClientCode(Code):
     """How a client's wish is not heeded."""
 
-    DECODED_AFTER_ABORT = "decoded after abort"
-    DECODED_AFTER_STOP = "decoded after stop"
-    STOPPED_WITHOUT_STOP_TOKEN = "stopped without stop token"
-    ENDED_SHORT = "ended short"
+    DECODED_AFTER_ABORT = "decoded_after_abort"
+    DECODED_AFTER_STOP = "decoded_after_stop"
+    STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"
+    ENDED_SHORT = "ended_short"
 
 
 def tokens_are_known(change: Transition) -> bool:

@@ -13,22 +13,26 @@ from invariants.violation import Code, Evidence, Found, Ref, found, request_ref,
 class FlightCode(Code):
     """How a pass in flight, its result, or what it reads is wrong."""
 
-    LAUNCHED_OUT_OF_ORDER = "launched out of order"
-    TOO_MANY_IN_FLIGHT = "too many in flight"
-    ENDED_NOT_IN_FLIGHT = "ended, not in flight"
-    ENDED_OUT_OF_ORDER = "ended out of order"
-    FAILED_NOT_COMPLETED = "failed, not completed"
-    IN_FLIGHT_UNTOLD = "in flight differs from events"
-    DISCARDED_NOT_COMPLETED = "discarded, not completed"
-    VALID_RESULT_DISCARDED = "valid result discarded"
-    LEFT_FENCE_EARLY = "left fence early"
-    UNLOCKED_EARLY = "unlocked early"
-    READ_WHILE_UNOWNED = "read while unowned"
-    READ_AFTER_FREE = "read after free"
-    READ_AFTER_CHANGE_OF_OWNER = "read after change of owner"
-    READ_IN_ANOTHER_RECORD = "read in another record"
-    READ_WITHOUT_LOCK = "read without lock"
-    FENCED_FOR_EARLIER_LAUNCH = "fenced for an earlier launch"
+    LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
+    TOO_MANY_IN_FLIGHT = "too_many_in_flight"
+    ENDED_NOT_IN_FLIGHT = "ended_not_in_flight"
+    ENDED_OUT_OF_ORDER = "ended_out_of_order"
+    FAILED_NOT_COMPLETED = "failed_not_completed"
+    IN_FLIGHT_UNTOLD = "in_flight_differs_from_events"
+    DISCARDED_NOT_COMPLETED = "discarded_not_completed"
+    VALID_RESULT_DISCARDED = "valid_result_discarded"
+    LEFT_FENCE_EARLY = "left_fence_early"
+    UNLOCKED_EARLY = "unlocked_early"
+    READ_WHILE_UNOWNED = "read_while_unowned"
+    READ_AFTER_FREE = "read_after_free"
+    READ_AFTER_CHANGE_OF_OWNER = "read_after_change_of_owner"
+    READ_IN_ANOTHER_RECORD = "read_in_another_record"
+    READ_WITHOUT_LOCK = "read_without_lock"
+    FENCED_FOR_EARLIER_LAUNCH = "fenced_for_an_earlier_launch"
+
+
+def launch_ref(launch: int) -> Ref:
+    return Ref("launch", launch)
 
 
 def has_fences(change: Transition) -> bool:
@@ -50,20 +54,22 @@ def passes_complete_in_order(change: Transition) -> Evidence:
             yield from _wrongly_launched(event.launch, in_flight, change.after.limits.most_launches)
             in_flight.append(event.launch)
         elif isinstance(event, (Late, Failed, Completed)):
-            subject, name = Ref("launch", event.launch), type(event).__name__
+            subject, name = launch_ref(event.launch), type(event).__name__
             if event.launch not in in_flight:
                 yield found(subject, FlightCode.ENDED_NOT_IN_FLIGHT, event=name)
             elif event.launch != in_flight[0]:
-                yield found(subject, FlightCode.ENDED_OUT_OF_ORDER, event=name, oldest=in_flight[0])
+                yield found(subject, FlightCode.ENDED_OUT_OF_ORDER, event=name, oldest=launch_ref(in_flight[0]))
             if isinstance(event, Failed):
                 failed.add(event.launch)
             elif isinstance(event, Completed):
                 in_flight = [launch for launch in in_flight if launch != event.launch]
     for launch in sorted(failed.intersection(in_flight)):
-        yield found(Ref("launch", launch), FlightCode.FAILED_NOT_COMPLETED)
+        yield found(launch_ref(launch), FlightCode.FAILED_NOT_COMPLETED)
     views = [view.launch for view in change.after.launches or ()]
     if views != in_flight:
-        yield found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=tuple(views), wanted=tuple(in_flight))
+        yield found(
+            Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=_launch_refs(views), wanted=_launch_refs(in_flight)
+        )
 
 
 @invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
@@ -74,12 +80,12 @@ def discarded_results_are_stale(change: Transition) -> Evidence:
         landing = landed.get((event.launch, event.request_id))
         subject = request_ref(event.request_id)
         if landing is None:
-            yield found(subject, FlightCode.DISCARDED_NOT_COMPLETED, launch=event.launch)
+            yield found(subject, FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(event.launch))
         elif landing.counts:
             yield found(
                 subject,
                 FlightCode.VALID_RESULT_DISCARDED,
-                launch=event.launch,
+                launch=launch_ref(event.launch),
                 start=landing.start,
                 end=landing.end,
             )
@@ -94,10 +100,10 @@ def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
         for fence in before.fenced:
             for unit in fence.units:
                 if fence.launch > completed and unit not in fenced:
-                    yield found(unit_ref(after, unit), FlightCode.LEFT_FENCE_EARLY, launch=fence.launch)
+                    yield found(unit_ref(after, unit), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(fence.launch))
     for receipt in change.before.fence_receipts:
         if receipt.holder.id > completed and receipt.id not in change.after.receipt_by_id:
-            yield found(Ref("receipt", receipt.id), FlightCode.UNLOCKED_EARLY, launch=receipt.holder.id)
+            yield found(Ref("receipt", receipt.id), FlightCode.UNLOCKED_EARLY, launch=launch_ref(receipt.holder.id))
 
 
 @invariant(When.OP, needs=("launches",), given=freed_units_wait_for_passes)
@@ -117,12 +123,16 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
                     yield from _unpinned(after, view, place, index, units)
 
 
+def _launch_refs(launches: Iterable[int]) -> tuple[Ref, ...]:
+    return tuple(map(launch_ref, launches))
+
+
 def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evidence:
-    subject = Ref("launch", launch)
+    subject = launch_ref(launch)
     if in_flight and launch <= max(in_flight):
-        yield found(subject, FlightCode.LAUNCHED_OUT_OF_ORDER, last=max(in_flight))
+        yield found(subject, FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(max(in_flight)))
     if len(in_flight) >= most:
-        yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=tuple(in_flight), most=most)
+        yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)
 
 
 def _heirs(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
@@ -164,7 +174,7 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, 
         else:
             is_pinned = owner in heirs
         if not is_pinned:
-            yield _loose(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit))
+            yield _loose(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
 
 
 def _is_read(snapshot: Snapshot, pool: PoolView, unit: int) -> bool:
@@ -174,15 +184,15 @@ def _is_read(snapshot: Snapshot, pool: PoolView, unit: int) -> bool:
     )
 
 
-def _loose(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int | None) -> Found:
+def _loose(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int) -> Found:
     """A unit that a pass reads or writes, and that nothing keeps for the pass."""
-    values: dict[str, object] = {"launch": launch, "request": request_ref(request_id)}
+    values: dict[str, object] = {"launch": launch_ref(launch), "request": request_ref(request_id)}
     if owner is None:
         return found(subject, FlightCode.READ_WHILE_UNOWNED, **values)
     if owner == FREE:
         return found(subject, FlightCode.READ_AFTER_FREE, **values)
     if owner == FENCE:
-        return found(subject, FlightCode.FENCED_FOR_EARLIER_LAUNCH, **values, waits_for=waits_for)
+        return found(subject, FlightCode.FENCED_FOR_EARLIER_LAUNCH, **values, waits_for=launch_ref(waits_for))
     if owner.kind == TREE_KIND:
         return found(subject, FlightCode.READ_WITHOUT_LOCK, **values, owner=owner)
     is_own = owner == (REQUEST_KIND, request_id)

@@ -7,7 +7,7 @@ from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, request_ref
+from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
 from invariants.windows import first_needed_page, goes_on_at
 
 COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
@@ -16,18 +16,18 @@ COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
 class HandoverCode(Code):
     """How a transfer between two engines is wrong."""
 
-    RESERVED_TOO_FEW = "reserved too few"
-    RESERVATION_MISCOUNTED = "reservation miscounted"
-    SENT_FOREIGN_PAGES = "sent foreign pages"
-    FILLED_WITHOUT_RESERVATION = "filled without reservation"
-    FILLED_OTHER_PLACES = "filled other places"
-    ENDED_UNTOLD = "ended untold"
-    BEGAN_UNTOLD = "began untold"
-    PAGES_CHANGED = "pages changed"
-    UNITS_LEFT = "units left"
-    TAKEN_OVER_AT_WRONG_LEN = "taken over at wrong length"
-    KNOWN_OUTPUT_RESENT = "known output resent"
-    WAITS_FOR_PREFILL = "waits for prefill"
+    RESERVED_TOO_FEW = "reserved_too_few"
+    RESERVATION_MISCOUNTED = "reservation_miscounted"
+    SENT_FOREIGN_PAGES = "sent_foreign_pages"
+    FILLED_WITHOUT_RESERVATION = "filled_without_reservation"
+    FILLED_OTHER_PLACES = "filled_other_places"
+    ENDED_UNTOLD = "ended_untold"
+    BEGAN_UNTOLD = "began_untold"
+    PAGES_CHANGED = "pages_changed"
+    UNITS_LEFT = "units_left"
+    TAKEN_OVER_AT_WRONG_LEN = "taken_over_at_wrong_length"
+    KNOWN_OUTPUT_RESENT = "known_output_resent"
+    WAITS_FOR_PREFILL = "waits_for_prefill"
     LOST = "lost"
 
 
@@ -83,7 +83,7 @@ def sent_pages_are_held(change: Transition) -> Evidence:
             if record.owner in owners
         ]
         if tuple(event.pages) not in held:
-            values = {"pool": event.pool, "pages": tuple(event.pages), "first": event.first}
+            values = {"pages": _page_refs(change.after, event), "first": event.first}
             yield found(request_ref(event.request_id), HandoverCode.SENT_FOREIGN_PAGES, **values)
 
 
@@ -94,11 +94,12 @@ def filled_pages_were_reserved(change: Transition) -> Evidence:
     before, after = transfer_records(change.before), transfer_records(change.after)
     for event in change.events_of(Filled):
         record = before.get(event.request_id) or after.get(event.request_id)
-        values = {"pool": event.pool, "pages": tuple(event.pages)}
         if record is None and event.request_id not in reserved:
-            yield found(request_ref(event.request_id), HandoverCode.FILLED_WITHOUT_RESERVATION, **values)
+            pages = _page_refs(change.after, event)
+            yield found(request_ref(event.request_id), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=pages)
         elif record is not None and _own_at(change.after, record, event.pool, event.places) != event.pages:
-            yield found(request_ref(event.request_id), HandoverCode.FILLED_OTHER_PLACES, **values)
+            pages = _page_refs(change.after, event)
+            yield found(request_ref(event.request_id), HandoverCode.FILLED_OTHER_PLACES, pages=pages)
 
 
 @invariant(When.OP, needs=("records", "Reserved", "HandedOver", "TakenOver", "LetGo"))
@@ -117,10 +118,10 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
     for request_id in sorted(ended - began):
         owner = Owner(HANDOVER_KIND, request_id)
         for pool in change.after.pools:
-            left = tuple(unit for holding in pool.holdings if holding.owner == owner for unit in holding.units)
+            left = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
             if left:
-                values = {"pool": pool.name, "unit": pool.unit, "units": left}
-                yield found(_transfer_ref(request_id), HandoverCode.UNITS_LEFT, **values)
+                units = tuple(unit_ref(pool, unit) for unit in left)
+                yield found(_transfer_ref(request_id), HandoverCode.UNITS_LEFT, units=units)
 
 
 @invariant(When.OP, needs=("requests",), on=(TakenOver,))
@@ -152,6 +153,10 @@ def set_aside_requests_are_kept(change: Transition) -> Evidence:
 
 def _transfer_ref(request_id: int) -> Ref:
     return Ref(HANDOVER_KIND, request_id)
+
+
+def _page_refs(snapshot: Snapshot, event: Sent | Filled) -> tuple[Ref, ...]:
+    return tuple(unit_ref(snapshot.pool(event.pool), page) for page in event.pages)
 
 
 def _changed_pages(change: Transition, record: RecordView, later: RecordView) -> Evidence:

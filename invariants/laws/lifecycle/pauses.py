@@ -2,6 +2,7 @@
 
 from invariants.events import Launched, Paused, Resumed
 from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found
 
@@ -10,8 +11,8 @@ class PauseCode(Code):
     """How an engine breaks a pause."""
 
     LAUNCHED = "launched"
-    BEGAN_UNTOLD = "began untold"
-    ENDED_UNTOLD = "ended untold"
+    BEGAN_UNTOLD = "began_untold"
+    ENDED_UNTOLD = "ended_untold"
 
 
 def has_pause(change: Transition) -> bool:
@@ -24,7 +25,7 @@ def paused_engine_launches_nothing(change: Transition) -> Evidence:
     is_paused = change.before.is_paused
     for event in change.pass_events:
         if isinstance(event, Launched) and is_paused:
-            yield found(Ref("launch", event.launch), PauseCode.LAUNCHED)
+            yield found(launch_ref(event.launch), PauseCode.LAUNCHED)
         is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
 
 

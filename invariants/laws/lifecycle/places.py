@@ -14,12 +14,12 @@ WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})
 class PlaceCode(Code):
     """How the place of a request is wrong."""
 
-    IN_TWO_QUEUES = "in two queues"
+    IN_TWO_QUEUES = "in_two_queues"
     LOST = "lost"
-    UNKNOWN_PLACE = "unknown place"
-    WITHOUT_RECORD = "without record"
-    WAITS_WITH_RECORD = "waits with record"
-    RECORD_WITHOUT_REQUEST = "record without request"
+    UNKNOWN_PLACE = "unknown_place"
+    WITHOUT_RECORD = "without_record"
+    WAITS_WITH_RECORD = "waits_with_record"
+    RECORD_WITHOUT_REQUEST = "record_without_request"
 
 
 @state_invariant(needs=("requests",), reads=("requests",))

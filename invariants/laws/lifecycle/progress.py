@@ -1,6 +1,8 @@
 """The engine goes on while there is work, and is empty after a drain."""
 
 from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
+from invariants.laws.lifecycle.sessions import session_ref
 from invariants.transition import Transition, When
 from invariants.view import FENCE, OUTSIDE_KIND, PoolView
 from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
@@ -12,15 +14,15 @@ class ProgressCode(Code):
     """How an engine stands still, and what is left after a drain."""
 
     STUCK = "stuck"
-    UNITS_LEFT = "units left"
-    UNITS_LOST = "units lost"
-    REQUEST_LEFT = "request left"
-    RECORD_LEFT = "record left"
-    RECEIPT_LEFT = "receipt left"
-    NODE_LEFT = "node left"
-    LAUNCH_LEFT = "launch left"
-    SESSION_LEFT = "session left"
-    TRANSFER_LEFT = "transfer left"
+    UNITS_LEFT = "units_left"
+    UNITS_LOST = "units_lost"
+    REQUEST_LEFT = "request_left"
+    RECORD_LEFT = "record_left"
+    RECEIPT_LEFT = "receipt_left"
+    NODE_LEFT = "node_left"
+    LAUNCH_LEFT = "launch_left"
+    SESSION_LEFT = "session_left"
+    TRANSFER_LEFT = "transfer_left"
 
 
 def is_expected_to_compute(change: Transition) -> bool:
@@ -57,9 +59,9 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
     for node in after.nodes or ():
         yield found(node_ref(node.id), ProgressCode.NODE_LEFT, locks=tuple(node.locks))
     for view in after.launches or ():
-        yield found(Ref("launch", view.launch), ProgressCode.LAUNCH_LEFT)
+        yield found(launch_ref(view.launch), ProgressCode.LAUNCH_LEFT)
     for session in after.sessions or ():
-        yield found(Ref("session", session.id), ProgressCode.SESSION_LEFT)
+        yield found(session_ref(session.id), ProgressCode.SESSION_LEFT)
     for transfer in after.transfers or ():
         yield found(Ref("transfer", transfer.id), ProgressCode.TRANSFER_LEFT)
 

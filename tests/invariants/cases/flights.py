@@ -8,6 +8,7 @@ from invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,
     fenced_units_wait_for_their_launch,
+    launch_ref,
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
@@ -62,7 +63,7 @@ def loose(name, units, **changes):
 
 def read_for_r1(pool, unit, code, **values):
     """Launch 8 reads a page for r1 that is not kept for it."""
-    return found(Ref("page", unit, pool), code, launch=8, request=request_ref(1), **values)
+    return found(Ref("page", unit, pool), code, launch=launch_ref(8), request=request_ref(1), **values)
 
 
 CASES = [
@@ -80,38 +81,38 @@ CASES = [
         passes_complete_in_order,
         "too-many",
         in_flight(LAUNCHED, Launched(9, ((1, 22, 23),)), Completed(7), Completed(8), Completed(9), launches=()),
-        found(Ref("launch", 9), FlightCode.TOO_MANY_IN_FLIGHT, in_flight=(7, 8), most=2),
+        found(launch_ref(9), FlightCode.TOO_MANY_IN_FLIGHT, in_flight=(launch_ref(7), launch_ref(8)), most=2),
     ),
     broken(
         passes_complete_in_order,
         "overtaken",
         in_flight(LAUNCHED, Completed(8), launches=FLYING.before.launches),
-        found(Ref("launch", 8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=7),
+        found(launch_ref(8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=launch_ref(7)),
     ),
     broken(
         passes_complete_in_order,
         "twice",
         in_flight(LAUNCHED, Completed(7), Completed(7)),
-        found(Ref("launch", 7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
+        found(launch_ref(7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
     ),
     broken(
         passes_complete_in_order,
         "an-old-number",
         in_flight(Completed(7), Launched(8, ()), Launched(8, ()), launches=()),
-        found(Ref("launch", 8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=8),
-        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(8, 8)),
+        found(launch_ref(8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(8)),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8), launch_ref(8))),
     ),
     broken(
         passes_complete_in_order,
         "failed-for-ever",
         in_flight(Failed(7, "lost"), launches=FLYING.before.launches),
-        found(Ref("launch", 7), FlightCode.FAILED_NOT_COMPLETED),
+        found(launch_ref(7), FlightCode.FAILED_NOT_COMPLETED),
     ),
     broken(
         passes_complete_in_order,
         "forgotten",
         in_flight(LAUNCHED, Completed(7), launches=()),
-        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(8,)),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8),)),
     ),
     healthy(
         discarded_results_are_stale,
@@ -131,19 +132,19 @@ CASES = [
         discarded_results_are_stale,
         "though-it-is-valid",
         in_flight(LAUNCHED, Completed(7), Discarded(7, 1)),
-        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=7, start=20, end=21),
+        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
         "though-it-is-delivered-after-a-retraction",
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
-        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=7, start=20, end=21),
+        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
         "of-another-pass",
         in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE}),
-        found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=8),
+        found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(8)),
     ),
     healthy(fenced_units_wait_for_their_launch, idle(before=FENCED)),
     healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "a-lock-waits-too"),
@@ -152,8 +153,8 @@ CASES = [
         fenced_units_wait_for_their_launch,
         "early",
         idle(Completed(6), before=LOCKED_BY_FENCE, after=AFTER),
-        found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=7),
-        found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=7),
+        found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
+        found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
     ),
     healthy(units_in_flight_are_pinned),
     healthy(units_in_flight_are_pinned, FLYING, "its-own-and-cached"),
@@ -189,7 +190,7 @@ CASES = [
         units_in_flight_are_pinned,
         "behind-too-early-a-fence",
         loose("full", [8], fenced=[Fence(7, [8])]),
-        read_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=7),
+        read_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
     ),
     broken(
         units_in_flight_are_pinned,

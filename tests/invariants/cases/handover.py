@@ -21,7 +21,7 @@ from invariants.laws.lifecycle.handover import (
 from invariants.limits import DECODE
 from invariants.transition import Transition
 from invariants.view import Holding, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
-from invariants.violation import Found, Ref, found, request_ref
+from invariants.violation import Found, Ref, found, request_ref, unit_ref
 from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, nodes, peers
 
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
@@ -111,6 +111,10 @@ def transfer(code: HandoverCode, request_id: int = 2, **values: object) -> Found
     return found(Ref("transfer", request_id), code, **values)
 
 
+def page_refs(pool: str, pages: tuple[int, ...]) -> tuple[Ref, ...]:
+    return tuple(unit_ref(AFTER.pool(pool), page) for page in pages)
+
+
 CASES = [
     healthy(reserved_pages_cover_the_prompt, arriving(*TAKES, RESERVED, before=WAITS)),
     healthy(reserved_pages_cover_the_prompt, taking(prefix_len=0, full=6, swa=2), "no-prefix"),
@@ -149,7 +153,7 @@ CASES = [
             sent_pages_are_held,
             name,
             idle(Sent(request, pool, first, pages), before=before),
-            found(request_ref(request), HandoverCode.SENT_FOREIGN_PAGES, pool=pool, pages=pages, first=first),
+            found(request_ref(request), HandoverCode.SENT_FOREIGN_PAGES, pages=page_refs(pool, pages), first=first),
         )
         for name, before, request, pool, first, pages in (
             ("from-an-earlier-place", AFTER, 1, "full", 4, (4, 7)),
@@ -178,7 +182,7 @@ CASES = [
             filled_pages_were_reserved,
             name,
             arriving(*events, Filled(2, pool, places, pages), before=before),
-            found(request_ref(2), HandoverCode.FILLED_OTHER_PLACES, pool=pool, pages=pages),
+            found(request_ref(2), HandoverCode.FILLED_OTHER_PLACES, pages=page_refs(pool, pages)),
         )
         for name, before, events, pool, places, pages in (
             ("a-place-before-its-own", HAS_ROOM, (), "full", (3, 4), (9, 10)),
@@ -190,7 +194,7 @@ CASES = [
         filled_pages_were_reserved,
         "without-a-reservation",
         arriving(Filled(2, "swa", (5,), (8,)), before=WAITS, after=WAITS),
-        found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pool="swa", pages=(8,)),
+        found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=page_refs("swa", (8,))),
     ),
     healthy(transfers_keep_pages_until_released, arriving()),
     healthy(transfers_keep_pages_until_released, arriving(*TAKES, RESERVED, before=WAITS), "reserved"),
@@ -229,9 +233,7 @@ CASES = [
         transfers_keep_pages_until_released,
         "left-behind",
         arriving(LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
-        transfer(HandoverCode.UNITS_LEFT, pool="full", unit="page", units=TAKEN["full"]),
-        transfer(HandoverCode.UNITS_LEFT, pool="swa", unit="page", units=TAKEN["swa"]),
-        transfer(HandoverCode.UNITS_LEFT, pool="rows", unit="row", units=TAKEN["rows"]),
+        *(transfer(HandoverCode.UNITS_LEFT, units=page_refs(pool, units)) for pool, units in TAKEN.items()),
     ),
     healthy(taken_over_len_was_computed, arriving(TAKEN_OVER, after=GOES_ON)),
     healthy(taken_over_len_was_computed, idle(TakenOver(2, 24, ()), before=HAS_THREE), "set-aside-after-three"),

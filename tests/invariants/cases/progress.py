@@ -5,7 +5,7 @@ from dataclasses import replace
 from invariants.kinds import Place
 from invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
 from invariants.transition import When
-from invariants.view import FENCE, Fence, LaunchView, Owner
+from invariants.view import FENCE, Fence, LaunchView, Owner, SessionView
 from invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, swapped
 from tests.invariants.host_builders import COPYING
@@ -77,8 +77,9 @@ CASES = [
     ),
     broken(
         drained_engine_is_empty,
-        "transfers-are-left",
-        drained(transfers=COPYING.transfers),
+        "transfers-and-sessions-are-left",
+        drained(transfers=COPYING.transfers, sessions=(SessionView(3, 0, 0, 0, False),)),
+        found(Ref("session", 3), ProgressCode.SESSION_LEFT),
         found(Ref("transfer", 1), ProgressCode.TRANSFER_LEFT),
         found(Ref("transfer", 2), ProgressCode.TRANSFER_LEFT),
     ),

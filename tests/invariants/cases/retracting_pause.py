@@ -5,7 +5,7 @@ from dataclasses import replace
 from invariants.contracts.retracting_pause import RetractingPauseCode, paused_engine_holds_nothing
 from invariants.events import Paused
 from invariants.view import Owner
-from invariants.violation import Ref, found, owner_ref
+from invariants.violation import Ref, found, owner_ref, unit_ref
 from tests.invariants.builders import AFTER, R1, R2, broken, healthy, idle, receipts
 from tests.invariants.cases.handover import LOCK, ROOM, TAKEN, held_by
 from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, RECORDS, while_copying
@@ -43,8 +43,8 @@ def paused_with_transfer(owner):
 
 
 def units(owner, pool, *numbers):
-    unit = "row" if pool == "rows" else "page"
-    return found(owner_ref(owner), RetractingPauseCode.UNITS_LEFT, pool=pool, unit=unit, units=numbers)
+    units = tuple(unit_ref(AFTER.pool(pool), number) for number in numbers)
+    return found(owner_ref(owner), RetractingPauseCode.UNITS_LEFT, units=units)
 
 
 CASES = [

@@ -21,6 +21,7 @@ from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import AFTER, BEFORE, broken, healthy, idle
 
 S4 = Owner("session", 4)
+S3_REF, S4_REF = Ref("session", 3), Ref("session", 4)
 RUNS, IDLE = SessionView(3, 0, 1, 0, False), SessionView(4, 0, 0, 8, False)
 KEPT = RecordView(S4, 0, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (), receipt=2, node=3)
 RUNNING, WAITING = (request._replace(session=3) if request.id == 1 else request for request in AFTER.requests or ())
@@ -51,51 +52,50 @@ CASES = [
         session_has_one_turn,
         "two",
         talking(requests=(RUNNING, WAITING._replace(session=3))),
-        found(request_ref(1), SessionCode.SECOND_TURN, session=3, turn=request_ref(1)),
-        found(request_ref(2), SessionCode.SECOND_TURN, session=3, turn=request_ref(1)),
+        found(request_ref(2), SessionCode.SECOND_TURN, session=S3_REF, turn=request_ref(1)),
     ),
     broken(
         session_has_one_turn,
         "of-an-idle-session",
         talking(requests=(RUNNING, WAITING._replace(session=4))),
-        found(request_ref(2), SessionCode.TURN_OF_IDLE_SESSION, session=4),
+        found(request_ref(2), SessionCode.TURN_OF_IDLE_SESSION, session=S4_REF),
     ),
     broken(
         session_has_one_turn,
         "of-a-closed-session",
         talking(sessions=(IDLE,)),
-        found(request_ref(1), SessionCode.TURN_OF_CLOSED_SESSION, session=3),
+        found(request_ref(1), SessionCode.TURN_OF_CLOSED_SESSION, session=S3_REF),
     ),
     broken(
         session_has_one_turn,
         "in-another-namespace",
         talking(sessions=(RUNS._replace(namespace=1), IDLE)),
-        found(request_ref(1), SessionCode.OTHER_NAMESPACE, session=3, namespace=0, session_namespace=1),
+        found(request_ref(1), SessionCode.OTHER_NAMESPACE, session=S3_REF, namespace=0, session_namespace=1),
     ),
     broken(
         session_has_one_turn,
         "in-no-queue",
         talking(sessions=(RUNS, IDLE._replace(turn=9))),
-        found(Ref("session", 4), SessionCode.TURN_LOST, turn=request_ref(9)),
+        found(S4_REF, SessionCode.TURN_LOST, turn=request_ref(9)),
     ),
     healthy(kept_records_match_their_sessions, talking()),
     broken(
         kept_records_match_their_sessions,
         "of-a-closed-session",
         talking(sessions=(RUNS,)),
-        found(Ref("session", 4), SessionCode.RECORD_OF_CLOSED_SESSION, kept_len=8),
+        found(S4_REF, SessionCode.RECORD_OF_CLOSED_SESSION, kept_len=8),
     ),
     broken(
         kept_records_match_their_sessions,
         "beside-its-turn",
         talking(sessions=(RUNS._replace(turn=0), IDLE._replace(turn=1))),
-        found(Ref("session", 4), SessionCode.RECORD_BESIDE_TURN, turn=request_ref(1)),
+        found(S4_REF, SessionCode.RECORD_BESIDE_TURN, turn=request_ref(1)),
     ),
     broken(
         kept_records_match_their_sessions,
         "of-another-length",
         talking(sessions=(RUNS, IDLE._replace(kept_len=5))),
-        found(Ref("session", 4), SessionCode.KEPT_LEN_DIFFERS, noted_len=5, kept_len=8),
+        found(S4_REF, SessionCode.KEPT_LEN_DIFFERS, noted_len=5, kept_len=8),
     ),
     healthy(turns_continue_on_kept_pages, talking(ONE_PAGE, **NOW_LENT)),
     healthy(
@@ -107,20 +107,20 @@ CASES = [
         turns_continue_on_kept_pages,
         "too-far",
         talking(Lent(4, 2, 9, (5, 6)), **NOW_LENT),
-        found(request_ref(2), SessionCode.CONTINUED_TOO_FAR, session=4, length=9, kept_len=8),
+        found(request_ref(2), SessionCode.CONTINUED_TOO_FAR, session=S4_REF, length=9, kept_len=8),
     ),
     broken(
         turns_continue_on_kept_pages,
         "on-other-pages",
         talking(Lent(4, 2, 8, (5, 7)), **NOW_LENT),
-        found(request_ref(2), SessionCode.CONTINUED_ON_OTHER_PAGES, session=4, pages=(5, 7), kept=(5, 6)),
+        found(request_ref(2), SessionCode.CONTINUED_ON_OTHER_PAGES, session=S4_REF, pages=(5, 7), kept=(5, 6)),
     ),
     healthy(session_outlives_its_turn, talking(sessions=(RUNS._replace(is_closing=True), IDLE))),
     broken(
         session_outlives_its_turn,
         "closed-early",
         talking(sessions=(IDLE,)),
-        found(Ref("session", 3), SessionCode.CLOSED_DURING_TURN, turn=request_ref(1)),
+        found(S3_REF, SessionCode.CLOSED_DURING_TURN, turn=request_ref(1)),
     ),
     healthy(turns_are_refused_only_if_taken, talking(TurnRefused(3, 7))),
     healthy(turns_are_refused_only_if_taken, talking(TurnRefused(9, 7)), "of-a-closed-session"),
@@ -128,20 +128,20 @@ CASES = [
         turns_are_refused_only_if_taken,
         "idle",
         talking(TurnRefused(4, 7)),
-        found(request_ref(7), SessionCode.REFUSED_WHILE_IDLE, session=4),
+        found(request_ref(7), SessionCode.REFUSED_WHILE_IDLE, session=S4_REF),
     ),
     healthy(session_keeps_only_delivered_tokens, talking(Kept(4, 1, 22))),
     broken(
         session_keeps_only_delivered_tokens,
         "computed-beyond-the-end",
         talking(Kept(4, 1, 23)),
-        found(Ref("session", 4), SessionCode.KEPT_TOO_MUCH, kept_len=23, delivered=22),
+        found(S4_REF, SessionCode.KEPT_TOO_MUCH, kept_len=23, delivered=22),
     ),
     healthy(idle_sessions_keep_their_kv, talking(GivenUp(4, "closed"), **NOW_LENT)),
     broken(
         idle_sessions_keep_their_kv,
         "untold",
         talking(**NOW_LENT),
-        found(Ref("session", 4), SessionCode.CHANGED_UNTOLD, was_len=8, kept_len=0),
+        found(S4_REF, SessionCode.CHANGED_UNTOLD, was_len=8, kept_len=0),
     ),
 ]
