@@ -41,13 +41,15 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
         expected = change.reference.expectations.get(request.id)
         if expected is None:
             continue
-        first, subject = expected.prompt_len + request.num_outputs, request_ref(request.id)
+        first = expected.prompt_len + request.num_outputs
         new, reason = expected.tokens[first:], reasons.get(request.id)
         stops = [index for index, token in enumerate(new) if token in expected.stop]
         num_outputs = request.num_outputs + len(new)
         if stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id):
-            yield found(subject, ClientCode.DECODED_AFTER_STOP, token=new[stops[0]], position=first + stops[0])
+            values = {"token": new[stops[0]], "position": first + stops[0]}
+            yield found(request_ref(request.id), ClientCode.DECODED_AFTER_STOP, **values)
         if reason == FinishReason.STOP and not stops:
-            yield found(subject, ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
+            yield found(request_ref(request.id), ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
         if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
-            yield found(subject, ClientCode.ENDED_SHORT, num_outputs=num_outputs, asked=request.max_new_tokens)
+            values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
+            yield found(request_ref(request.id), ClientCode.ENDED_SHORT, **values)

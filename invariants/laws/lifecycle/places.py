@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from invariants.invariant import state_invariant
 from invariants.kinds import Place
 from invariants.transition import Transition
+from invariants.view import RequestView
 from invariants.violation import Code, Evidence, found, request_ref
 
 QUEUES = frozenset(Place) - {Place.LOST}
@@ -25,16 +26,16 @@ class PlaceCode(Code):
 @state_invariant(needs=("requests",), reads=("requests",))
 def requests_are_in_one_queue(change: Transition) -> Evidence:
     """Every unfinished request is in exactly one queue of the engine."""
-    places: dict[int, str] = {}
+    seen: dict[int, RequestView] = {}
     for request in change.after.requests or ():
-        subject = request_ref(request.id)
-        if request.id in places:
-            yield found(subject, PlaceCode.IN_TWO_QUEUES, first=places[request.id], second=request.place)
-        places[request.id] = request.place
+        first = seen.setdefault(request.id, request)
+        if first is not request:
+            places = {"first": first.place, "second": request.place}
+            yield found(request_ref(request.id), PlaceCode.IN_TWO_QUEUES, **places)
         if request.place == Place.LOST:
-            yield found(subject, PlaceCode.LOST)
+            yield found(request_ref(request.id), PlaceCode.LOST)
         elif request.place not in QUEUES:
-            yield found(subject, PlaceCode.UNKNOWN_PLACE, place=request.place)
+            yield found(request_ref(request.id), PlaceCode.UNKNOWN_PLACE, place=request.place)
 
 
 @state_invariant(needs=("requests", "records"), reads=("requests", "records"))

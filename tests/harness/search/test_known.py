@@ -13,7 +13,7 @@ from harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, 
 from harness.search.profiles import PROFILES
 from invariants.transition import Transition
 
-FINGERPRINT = "requests_are_in_one_place/request"
+FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
 NOTHING = build_driver("engine", [EngineConfig()]).snapshot()
 FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
 
