@@ -117,7 +117,7 @@ class Stock:
         self._fenced = [(fence.launch, pool.name, len(fence.units)) for pool in before.pools for fence in pool.fenced]
 
     def waiting(self, pool: str) -> int:
-        """Units of `pool` that are free once what is in flight has completed."""
+        """Units of `pool` that are free once the passes in flight have completed."""
         return sum(count for _, fenced_pool, count in self._fenced if fenced_pool == pool)
 
     def hear(self, event: NamedTuple) -> None:

@@ -120,7 +120,7 @@ def least_load_is_known(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("nodes", "requests", "transfers"), on=(Admitted,), given=least_load_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
-    """A request is admitted only after a load of what the host has for it, be it a window alone (sglang pull 27391).
+    """A request is admitted only after a load of its prefix on the host, be it a window alone (sglang pull 27391).
 
     A request that is alone may start without the load if its pages do not all fit.  Judged against the tree before the
     step, so only while the tree's content is unchanged.
@@ -151,7 +151,8 @@ def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[
     """By component, how many pages that a continuation behind `tokens` reads are not on the device."""
     page_size, pages = snapshot.limits.page_size, list(cached_pages(snapshot, namespace, tokens))
     counts = []
-    for index, (_, window) in enumerate(snapshot.components):
+    for index, component in enumerate(snapshot.components):
+        window = component.window
         first = 0 if window is None else first_needed_page(len(tokens), window, page_size)
         counts.append(sum(not node.units[index][place] for node, place in pages[first:]))
     return counts

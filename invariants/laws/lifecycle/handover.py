@@ -1,4 +1,4 @@
-"""A request served by two engines: what is reserved for it, what is sent, and how a transfer ends."""
+"""A request served by two engines: its reservation, the pages that are sent, and the end of the transfer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -34,11 +34,11 @@ class HandoverCode(Code):
 def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
     """By pool, how many pages of a transferred prompt are missing behind its prefix; of a window those of the tail."""
     page_size, missing = snapshot.limits.page_size, dict[str, int]()
-    for pool, window in snapshot.components:
+    for component in snapshot.components:
         first = event.prefix_len // page_size
-        if window is not None:
-            first = max(first, first_needed_page(event.length, window, page_size))
-        missing[pool] = missing.get(pool, 0) - (-event.length // page_size) - first
+        if component.window is not None:
+            first = max(first, first_needed_page(event.length, component.window, page_size))
+        missing[component.pool] = missing.get(component.pool, 0) - (-event.length // page_size) - first
     return missing
 
 
@@ -171,9 +171,8 @@ def _changed_pages(change: Transition, record: RecordView, later: RecordView) ->
 def _needed(snapshot: Snapshot, record: RecordView) -> list[tuple[int, ...]]:
     """By component the units that a continuation behind all of a transfer reads."""
     page_size, position = snapshot.limits.page_size, goes_on_at(record)
-    firsts = [
-        0 if window is None else first_needed_page(position, window, page_size) for _, window in snapshot.components
-    ]
+    windows = [component.window for component in snapshot.components]
+    firsts = [0 if window is None else first_needed_page(position, window, page_size) for window in windows]
     return [tuple(units[first:]) for first, units in zip(firsts, record.units, strict=True)]
 
 

@@ -11,7 +11,7 @@ MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting,
 
 
 class ProgressCode(Code):
-    """How an engine stands still, and what is left after a drain."""
+    """How an engine stands still, and the things that are left after a drain."""
 
     STUCK = "stuck"
     UNITS_LEFT = "units_left"
