@@ -1,4 +1,4 @@
-"""What became of the passes that were in flight, and whether what they computed counts."""
+"""The fate of the passes that were in flight, and whether their results count."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from invariants.events import (
     Completed,
     Discarded,
     Failed,
+    Finished,
     Freed,
     Late,
     Launched,
@@ -19,19 +20,21 @@ from invariants.events import (
     TakenOver,
     Verified,
 )
+from invariants.kinds import Place
 from invariants.view import Snapshot
 
 OF_PASSES = frozenset(
     {Admitted, Loaded, TakenOver, Launched, Late, Failed, Completed, Verified, Discarded, Paused, Resumed, *LEAVINGS}
-)  # what they can be told by
+)  # the types of events from which landings are derived
 
 
 class Landing(NamedTuple):
-    """What a pass that completed was to compute for a request, positions [start, end).
+    """The result of a completed pass for one request: positions [start, end).
 
     Drafts belong to it as far as they were accepted: the last `accepted` positions.
-    It `counts` unless the request has given up its record since the launch, or the pass failed; `failed`
-    says that it would have counted otherwise.
+    It `counts` unless the request has ended or given up its record since the launch, or the pass failed; `failed`
+    says that it would have counted otherwise.  Of a request that the engine said to be `delivered`, it counts after a
+    retraction or a preemption, too.
     """
 
     launch: int
@@ -44,9 +47,10 @@ class Landing(NamedTuple):
 
 
 def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
-    """What landed in a step, in order; of passes that were in flight before it, or launched in it."""
+    """The results that landed in a step, in order; of passes that were in flight before it, or launched in it."""
     in_flight = {view.launch: view.entries for view in before.launches or ()}
-    given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up}
+    delivered = {(view.launch, request) for view in before.launches or () for request in view.delivered}
+    given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up} - delivered
     failed: set[tuple[int, int]] = set()
     found: list[Landing] = []
     accepted = {(event.launch, event.request_id): event.num_accepted for event in events if isinstance(event, Verified)}
@@ -54,7 +58,8 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
         if isinstance(event, Launched):
             in_flight[event.launch] = event.entries
         elif isinstance(event, LEAVINGS):
-            given_up.update((launch, event.request_id) for launch in in_flight)
+            left = {(launch, event.request_id) for launch in in_flight}
+            given_up |= left if isinstance(event, Finished) else left - delivered
         elif isinstance(event, Paused):
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
         elif isinstance(event, Failed):
@@ -72,12 +77,12 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
 
 
 class Standing:
-    """Who holds KV, and how many output tokens each request has, event by event of those by which passes are told."""
+    """The requests that hold KV, and how many output tokens each has, event by event of those that tell of passes."""
 
     def __init__(self, before: Snapshot, landed: Sequence[Landing]) -> None:
         self.requests = before.request_by_id
         self.outputs = {request.id: request.num_outputs for request in before.requests or ()}
-        self.holders = [request.id for request in before.requests or () if request.place not in ("waiting", "linked")]
+        self.holders = [one.id for one in before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
         self._landed = landed
 
     def hear(self, event: NamedTuple) -> None:
@@ -112,7 +117,7 @@ class Stock:
         self._fenced = [(fence.launch, pool.name, len(fence.units)) for pool in before.pools for fence in pool.fenced]
 
     def waiting(self, pool: str) -> int:
-        """Units of `pool` that are free once what is in flight has completed."""
+        """Units of `pool` that are free once the passes in flight have completed."""
         return sum(count for _, fenced_pool, count in self._fenced if fenced_pool == pool)
 
     def hear(self, event: NamedTuple) -> None:

@@ -39,16 +39,21 @@ def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
 class Expectation:
     """One request's tokens with the tag of each, and running sums of the tags (one longer).
 
-    It ends with one of `stop`; `is_gone` says that its client has hung up.
+    It ends with one of `stop`; `len_at_abort` is how many tokens the client had when it aborted.
     """
 
     namespace: int
     prompt_len: int
     tokens: list[int]
     stop: frozenset[int] = frozenset()
-    is_gone: bool = False
+    len_at_abort: int | None = None
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def is_gone(self) -> bool:
+        """Has the client hung up?"""
+        return self.len_at_abort is not None
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Note further tokens; costs O(len(tokens))."""
@@ -108,7 +113,8 @@ class Reference:
 
     def hung_up(self, request_id: int) -> None:
         """The client wants no more of a request."""
-        self.expectations[request_id].is_gone = True
+        expected = self.expectations[request_id]
+        expected.len_at_abort = len(expected.tokens)
 
     def streamed(self, request_id: int, tokens: Sequence[int]) -> None:
         self.expectations[request_id].extend(tokens)

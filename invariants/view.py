@@ -225,7 +225,8 @@ class LaunchView(NamedTuple):
     """A forward pass in flight: per entry the request and the positions [start, end) that it computes.
 
     `units` are, per entry and component, the units that its layers read or write.  Of the requests
-    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing;
+    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing,
+    but for those `delivered`: they get their token though they are retracted or preempted while the pass is in flight.
     `sessions` says per entry whose turn it was, and so who may have that record now.  Behind an entry it computes its
     `drafts`, of which it will turn out how many count; () where nobody has any.
     """
@@ -236,6 +237,7 @@ class LaunchView(NamedTuple):
     given_up: Sequence[int] = ()
     sessions: Sequence[int] = ()
     drafts: Sequence[Sequence[int]] = ()
+    delivered: Sequence[int] = ()
 
 
 class TransferView(NamedTuple):
@@ -305,6 +307,7 @@ class Snapshot:
     transfers: tuple[TransferView, ...] | None = None
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
+    is_loading: bool = False  # a load that `transfers` does not show is under way, and requests may wait for it
     untold: frozenset[str] = frozenset()  # the names of the types of events that this engine never tells
 
     def pool(self, name: str) -> PoolView:

@@ -344,7 +344,9 @@ def test_what_a_foreign_engine_does_not_give_is_counted():
 
     assert {name for name, counts in tally.items() if counts.evaluated} == {
         "each_unit_has_one_owner",
+        "one_request_is_between_chunks",
         "pools_conserve_their_units",
+        "requests_are_in_one_queue",
         "the_impossible_is_rejected",
         "work_makes_progress",
     }

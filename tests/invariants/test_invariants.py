@@ -11,7 +11,7 @@ from invariants.violation import violation_of
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, handover, host, loads, progress
+from tests.invariants.cases import content, decode_reservations, host, loads, progress
 from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
@@ -100,7 +100,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
     ALL.check(HEALTHY, tally)
 
     assert "evictions_meet_their_need" not in tally
-    assert "drained_pools_are_full" not in tally
+    assert "drained_engine_is_empty" not in tally
     assert tally["pools_conserve_their_units"] == Counts(evaluated=1)
 
 
@@ -132,19 +132,21 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "outputs_are_those_without_a_cache", id="outputs-of-the-stand-in"),
         pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
         pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
-        pytest.param(HEALTHY, "a_paused_engine_stands_still", id="no-pause"),
+        pytest.param(progress.WHILE_A_LOAD_IS_UNDER_WAY, "work_makes_progress", id="load"),
+        pytest.param(progress.LAUNCHES_ARE_UNTOLD, "work_makes_progress", id="launches-are-untold"),
+        pytest.param(HEALTHY, "pauses_are_told", id="no-pause"),
         pytest.param(HEALTHY, "readers_are_counted", id="receipts"),
-        pytest.param(HEALTHY, "fences_wait_for_a_launch", id="fences"),
+        pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
         pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
-        pytest.param(loads.IT_IS_NOT_KNOWN_WHAT_IS_LOADED, "what_the_host_has_is_not_computed_again", id="loads"),
+        pytest.param(loads.LEAST_LOAD_IS_UNKNOWN, "host_prefixes_are_loaded", id="loads"),
         pytest.param(host.WRITTEN_THROUGH, "nothing_is_lost_while_the_host_has_room", id="write-through"),
         pytest.param(host.A_COPY_FAILED, "nothing_is_lost_while_the_host_has_room", id="a-copy-failed"),
         pytest.param(host.A_COPY_WAS_UNDER_WAY, "nothing_is_lost_while_the_host_has_room", id="a-copy-under-way"),
         pytest.param(host.A_COPY_IS_STUCK, "nothing_is_lost_while_the_host_has_room", id="a-copy-is-stuck"),
         *(
-            pytest.param(change, "an_empty_decode_side_makes_room", id=name)
-            for name, change in handover.NOT_EMPTY.items()
+            pytest.param(change, "empty_decode_engine_reserves_at_once", id=name)
+            for name, change in decode_reservations.NOT_EMPTY.items()
         ),
     ],
 )

@@ -2,6 +2,84 @@
 
 from collections.abc import Mapping
 
+from invariants.laws.lifecycle.clients import ClientCode
+from invariants.laws.lifecycle.flights import FlightCode
+from invariants.laws.lifecycle.handover import HandoverCode
+from invariants.laws.lifecycle.pauses import PauseCode
+from invariants.laws.lifecycle.places import PlaceCode
+from invariants.laws.lifecycle.progress import ProgressCode
+from invariants.laws.lifecycle.sessions import SessionCode
+from invariants.laws.lifecycle.timeouts import TimeoutCode
 from invariants.violation import Code
 
-SENTENCES: Mapping[Code, str] = {}
+_PASS = "{launch} reads or writes it for {request}"
+
+SENTENCES: Mapping[Code, str] = {
+    ClientCode.DECODED_AFTER_ABORT: "{decoded} tokens decoded after its abort, at most {most} are allowed",
+    ClientCode.DECODED_AFTER_STOP: "not ended at its stop token {token} at position {position}",
+    ClientCode.STOPPED_WITHOUT_STOP_TOKEN: "ended by a stop token, but has none in its output",
+    ClientCode.ENDED_SHORT: "ended by length after {num_outputs} tokens, but asked for {asked}",
+    FlightCode.LAUNCHED_OUT_OF_ORDER: "launched after {last}",
+    FlightCode.TOO_MANY_IN_FLIGHT: "launched while {in_flight} are in flight, at most {most} may be",
+    FlightCode.ENDED_NOT_IN_FLIGHT: "{event}, but not in flight",
+    FlightCode.ENDED_OUT_OF_ORDER: "{event} before {oldest}",
+    FlightCode.FAILED_NOT_COMPLETED: "failed, but has not completed",
+    FlightCode.IN_FLIGHT_UNTOLD: "launches in flight: {found}; by the events: {wanted}",
+    FlightCode.DISCARDED_NOT_COMPLETED: "result of {launch} discarded, but that pass did not complete with it",
+    FlightCode.VALID_RESULT_DISCARDED: "[{start}, {end}) of {launch} discarded, but the result is valid",
+    FlightCode.LEFT_FENCE_EARLY: "left its fence before {launch} completed",
+    FlightCode.UNLOCKED_EARLY: "unlocked before {launch} completed",
+    FlightCode.READ_WHILE_UNOWNED: f"{_PASS}, but it has no owner",
+    FlightCode.READ_AFTER_FREE: f"{_PASS}, but it is free",
+    FlightCode.READ_AFTER_CHANGE_OF_OWNER: f"{_PASS}, but it is owned by {{owner}}",
+    FlightCode.READ_IN_ANOTHER_RECORD: f"{_PASS}, but {{owner}} has it in another record",
+    FlightCode.READ_WITHOUT_LOCK: f"{_PASS}, but it is owned by {{owner}} without a lock for the pass",
+    FlightCode.FENCED_FOR_EARLIER_LAUNCH: f"{_PASS}, but its fence waits for {{waits_for}} only",
+    HandoverCode.RESERVED_TOO_FEW: "{taken} of {pool} taken for {length} tokens, but {missing} are missing",
+    HandoverCode.RESERVATION_MISCOUNTED: "{taken} of {pool} taken, but {told} told",
+    HandoverCode.SENT_FOREIGN_PAGES: "{pages} sent from page index {first} on, but they are not there",
+    HandoverCode.FILLED_WITHOUT_RESERVATION: "{pages} filled, but nothing is reserved",
+    HandoverCode.FILLED_OTHER_PLACES: "{pages} filled, but not reserved for these places",
+    HandoverCode.ENDED_UNTOLD: "gone, but neither taken over nor released",
+    HandoverCode.BEGAN_UNTOLD: "begun without an event",
+    HandoverCode.PAGES_CHANGED: "{pool} pages changed from {was} to {now}",
+    HandoverCode.UNITS_LEFT: "ended, but still owns {units}",
+    HandoverCode.TAKEN_OVER_AT_WRONG_LEN: "taken over at {length}, but {computed} tokens are computed",
+    HandoverCode.KNOWN_OUTPUT_RESENT: "taken over with {num_tokens} tokens, but {num_outputs} were known before",
+    HandoverCode.WAITS_FOR_PREFILL: "set aside, but is {place}",
+    HandoverCode.LOST: "set aside, but in no queue and not finished",
+    PauseCode.LAUNCHED: "launched in a pause",
+    PauseCode.BEGAN_UNTOLD: "a pause began without an event",
+    PauseCode.ENDED_UNTOLD: "a pause ended without an event",
+    PlaceCode.IN_TWO_QUEUES: "{first} and {second}",
+    PlaceCode.LOST: "unfinished, in no queue",
+    PlaceCode.UNKNOWN_PLACE: "unfinished, at the unknown place '{place}'",
+    PlaceCode.WITHOUT_RECORD: "{place}, but has no record",
+    PlaceCode.WAITS_WITH_RECORD: "waiting, but has row {row}",
+    PlaceCode.RECORD_WITHOUT_REQUEST: "has row {row}, but is in no queue",
+    ProgressCode.STUCK: "{steps} steps without a pass, with work: {requests}",
+    ProgressCode.UNITS_LEFT: "{free} of {capacity} units are free, the others are owned by {owners}",
+    ProgressCode.UNITS_LOST: "{free} of {capacity} units are free, the others have no owner",
+    ProgressCode.REQUEST_LEFT: "still {place} after a drain",
+    ProgressCode.RECORD_LEFT: "still has row {row} after a drain",
+    ProgressCode.RECEIPT_LEFT: "still held by {holder} after a drain",
+    ProgressCode.NODE_LEFT: "still in the tree after a drain, with locks {locks}",
+    ProgressCode.LAUNCH_LEFT: "still in flight after a drain",
+    ProgressCode.SESSION_LEFT: "still open after a drain",
+    ProgressCode.TRANSFER_LEFT: "still under way after a drain",
+    SessionCode.TURN_OF_CLOSED_SESSION: "turn of {session}, which is closed",
+    SessionCode.TURN_OF_IDLE_SESSION: "turn of {session}, which has no turn",
+    SessionCode.SECOND_TURN: "a turn of {session} beside {turn}",
+    SessionCode.OTHER_NAMESPACE: "in namespace {namespace}, its {session} is in {session_namespace}",
+    SessionCode.TURN_LOST: "its turn is {turn}, which is in no queue",
+    SessionCode.RECORD_OF_CLOSED_SESSION: "keeps {kept_len} tokens, but is closed",
+    SessionCode.RECORD_BESIDE_TURN: "keeps a record beside that of its turn {turn}",
+    SessionCode.KEPT_LEN_DIFFERS: "notes {noted_len} tokens, but keeps {kept_len}",
+    SessionCode.CONTINUED_TOO_FAR: "continues {session} at {length}, but the session kept {kept_len} tokens",
+    SessionCode.CONTINUED_ON_OTHER_PAGES: "continues {session} on pages {pages}, but the session kept {kept}",
+    SessionCode.KEPT_TOO_MUCH: "keeps {kept_len} tokens, but {delivered} were delivered",
+    SessionCode.CLOSED_DURING_TURN: "closed while its turn {turn} goes on",
+    SessionCode.REFUSED_WHILE_IDLE: "refused, but {session} is open and has no turn",
+    SessionCode.CHANGED_UNTOLD: "kept {was_len} tokens and keeps {kept_len}, without an event",
+    TimeoutCode.EARLY: "timed out after {age_ms} ms, the timeout is {timeout_ms} ms",
+}

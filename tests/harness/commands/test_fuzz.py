@@ -87,7 +87,7 @@ def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
     again = swarden("replay", finding["path"], cwd=tmp_path)
 
     assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: requests_are_in_one_place/")
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: requests_are_in_one_queue/")
     assert again.stdout.rstrip().endswith(f"replay: swarden replay {finding['path']}")
     assert finding["ops"] <= 12
     assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
@@ -131,4 +131,4 @@ def test_the_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
 
     told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["runs"] for line in told[:-1]] == list(range(1, len(told)))
-    assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_place")
+    assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_queue")

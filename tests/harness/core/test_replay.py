@@ -57,7 +57,7 @@ def test_a_log_of_a_model_runs_with_it_again():
 def test_a_log_that_fails_in_another_way_has_changed():
     """What the log expects is not what is seen."""
     log = fresh_log("B18")
-    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+    log.header = msgspec.structs.replace(log.header, expected="drained_engine_is_empty/swa")
 
     assert replay(log).verdict is Verdict.CHANGED
 
@@ -76,13 +76,13 @@ def test_the_first_op_whose_state_differs_is_named():
 def test_a_run_that_fails_in_another_way_than_the_same_build_did_is_not_deterministic():
     """The op that fails has no digest; its fingerprint is held against the log's."""
     log = fresh_log("B18")
-    log.header = msgspec.structs.replace(log.header, expected="drained_pools_are_full/swa")
+    log.header = msgspec.structs.replace(log.header, expected="drained_engine_is_empty/swa")
 
     outcome = replay(log)
 
     assert outcome.is_nondeterministic
     assert outcome.diverged is not None
-    assert outcome.diverged.endswith("the log has drained_pools_are_full/swa")
+    assert outcome.diverged.endswith("the log has drained_engine_is_empty/swa")
 
 
 def test_a_divergence_from_another_build_is_a_remark():

@@ -193,7 +193,7 @@ def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
 
 
 def test_evidence_of_two_claims_is_told_under_the_first():
-    violations = [prose(name, "swa", "1 too few") for name in ("pools_conserve_their_units", "drained_pools_are_full")]
+    violations = [prose(name, "swa", "1 too few") for name in ("pools_conserve_their_units", "drained_engine_is_empty")]
 
     evidence = [line for line in story(violations, [], []).splitlines() if line.startswith("  ")]
 

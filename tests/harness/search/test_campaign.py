@@ -82,7 +82,7 @@ def test_the_first_finding_ends_a_hunt():
     result = work(mutant="B46", stop_on_first=True, max_runs=None)
 
     [finding] = result.findings.values()
-    assert finding.fingerprint == "requests_are_in_one_place/request"
+    assert finding.fingerprint == "requests_are_in_one_queue/request/in_two_queues"
     assert finding.log.header.mutant == "B46"
     assert result.tallies.failed_runs == 1
 

@@ -14,7 +14,7 @@ from harness.search.profiles import PROFILES
 from invariants.transition import Transition
 from tests.harness.driving import own_driver
 
-FINGERPRINT = "requests_are_in_one_place/request"
+FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
 NOTHING = own_driver("engine", [EngineConfig()]).snapshot()
 FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
 

@@ -1,51 +1,54 @@
-"""Clients who are not listened to."""
+"""Outputs that do not end where they should, and aborts that are not heeded."""
 
 from dataclasses import replace
 
-from invariants.clients import outputs_end_where_they_were_asked_to, who_hangs_up_is_let_go
 from invariants.events import Finished
+from invariants.kinds import FinishReason
+from invariants.laws.lifecycle.clients import ClientCode, aborted_requests_stop_decoding, outputs_end_as_asked
+from invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, broken, healthy, reference
 
 
-def asking(*events, stop=(), is_gone=False, after=AFTER):
-    """r1 has said three tokens before and one more now; `stop` picks tokens of its output that should end it."""
+def asking(*events, stop=(), num_at_abort=None, after=AFTER):
+    """r1 has three output tokens before the step and four after it; `stop` picks those that should end the output,
+    and the client aborted when it had `num_at_abort` of them."""
     known = reference(22)
     expected = known.expectations[1]
     expected.stop = frozenset(expected.tokens[expected.prompt_len + index] for index in stop)
-    expected.is_gone = is_gone
+    expected.len_at_abort = None if num_at_abort is None else expected.prompt_len + num_at_abort
     return replace(HEALTHY, reference=known, events=events, after=after)
 
 
-LAST = 3  # the index of the output that came just now
+LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
 CASES = [
-    healthy(who_hangs_up_is_let_go),
-    healthy(who_hangs_up_is_let_go, asking(is_gone=True, after=ENDED), "gone"),
+    healthy(aborted_requests_stop_decoding),
+    healthy(aborted_requests_stop_decoding, asking(num_at_abort=2), "one-more-pass"),
     broken(
-        who_hangs_up_is_let_go,
-        "still-served",
-        asking(is_gone=True),
-        ("request r1", "its client has hung up, yet it is running"),
+        aborted_requests_stop_decoding,
+        "decodes-on",
+        asking(num_at_abort=1),
+        found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
-    healthy(outputs_end_where_they_were_asked_to),
-    healthy(outputs_end_where_they_were_asked_to, asking(Finished(1, "stop"), stop=(LAST,), after=ENDED), "stopped"),
+    healthy(outputs_end_as_asked),
+    healthy(outputs_end_as_asked, asking(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED), "stopped"),
     broken(
-        outputs_end_where_they_were_asked_to,
+        outputs_end_as_asked,
         "runs-on",
         asking(stop=(LAST,)),
-        ("request r1", "goes on after its stop token 4 at position 21"),
+        found(request_ref(1), ClientCode.DECODED_AFTER_STOP, token=4, position=21),
     ),
     broken(
-        outputs_end_where_they_were_asked_to,
+        outputs_end_as_asked,
         "stopped-by-nothing",
-        asking(Finished(1, "stop"), after=ENDED),
-        ("request r1", "ended by a stop token, yet none has come"),
+        asking(Finished(1, FinishReason.STOP), after=ENDED),
+        found(request_ref(1), ClientCode.STOPPED_WITHOUT_STOP_TOKEN),
     ),
     broken(
-        outputs_end_where_they_were_asked_to,
+        outputs_end_as_asked,
         "cut-short",
-        asking(Finished(1, "length"), after=ENDED),
-        ("request r1", "ended by its length after 4 tokens, it asked for 9"),
+        asking(Finished(1, FinishReason.LENGTH), after=ENDED),
+        found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
     ),
 ]

@@ -1,15 +1,19 @@
-"""Passes out of order, and units that were not kept for those in flight."""
+"""Passes out of order, and units that were not kept for passes in flight."""
 
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Failed, Late, Launched, Retracted
-from invariants.flights import (
-    fences_wait_for_a_launch,
-    only_stale_results_are_discarded,
+from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Retracted
+from invariants.kinds import FinishReason
+from invariants.laws.lifecycle.flights import (
+    FlightCode,
+    discarded_results_are_stale,
+    fenced_units_wait_for_their_launch,
+    launch_ref,
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
 from invariants.view import Fence, Holding, Owner
+from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,
@@ -31,10 +35,11 @@ LAUNCHED = Launched(8, ((1, 21, 22),))
 PRIVATE_OF_R1 = {"full": (7, 8), "swa": (5, 6)}
 LEFT = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
 VAIN = (STALE[0]._replace(launch=8),)
+DELIVERED = (STALE[0]._replace(delivered=(1,)),)  # the token of launch 7 reaches r1 though it was preempted
 
 
 def without_r1(fence):
-    """The pools once r1 is gone, its private pages behind a fence for that launch, and so its row."""
+    """The pools once r1 is gone, with its private pages and its row behind a fence for that launch."""
     return tuple(
         replace(
             pool,
@@ -56,6 +61,11 @@ def loose(name, units, **changes):
     )
 
 
+def read_for_r1(pool, unit, code, **values):
+    """Launch 8 reads a page for r1 that is not kept for it."""
+    return found(Ref("page", unit, pool), code, launch=launch_ref(8), request=request_ref(1), **values)
+
+
 CASES = [
     healthy(passes_complete_in_order),
     healthy(passes_complete_in_order, FLYING, "one-behind-the-other"),
@@ -71,82 +81,80 @@ CASES = [
         passes_complete_in_order,
         "too-many",
         in_flight(LAUNCHED, Launched(9, ((1, 22, 23),)), Completed(7), Completed(8), Completed(9), launches=()),
-        ("launch 9", "is launched beside 7, 8, at most 2 may be in flight"),
+        found(launch_ref(9), FlightCode.TOO_MANY_IN_FLIGHT, in_flight=(launch_ref(7), launch_ref(8)), most=2),
     ),
     broken(
         passes_complete_in_order,
         "overtaken",
         in_flight(LAUNCHED, Completed(8), launches=FLYING.before.launches),
-        ("launch 8", "is completed before launch 7"),
+        found(launch_ref(8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=launch_ref(7)),
     ),
     broken(
         passes_complete_in_order,
         "twice",
         in_flight(LAUNCHED, Completed(7), Completed(7)),
-        ("launch 7", "is completed, yet it was not in flight"),
+        found(launch_ref(7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
     ),
     broken(
         passes_complete_in_order,
         "an-old-number",
         in_flight(Completed(7), Launched(8, ()), Launched(8, ()), launches=()),
-        ("launch 8", "is launched after launch 8"),
-        ("engine", "has the launches [] in flight, want [8, 8]"),
+        found(launch_ref(8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(8)),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8), launch_ref(8))),
     ),
     broken(
         passes_complete_in_order,
         "failed-for-ever",
         in_flight(Failed(7, "lost"), launches=FLYING.before.launches),
-        ("launch 7", "has failed, yet it has not completed"),
+        found(launch_ref(7), FlightCode.FAILED_NOT_COMPLETED),
     ),
     broken(
         passes_complete_in_order,
         "forgotten",
         in_flight(LAUNCHED, Completed(7), launches=()),
-        ("engine", "has the launches [] in flight, want [8]"),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8),)),
     ),
     healthy(
-        only_stale_results_are_discarded,
+        discarded_results_are_stale,
         in_flight(Completed(7), Discarded(7, 1), before={"launches": STALE}),
     ),
     healthy(
-        only_stale_results_are_discarded,
+        discarded_results_are_stale,
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
         "of-one-that-was-retracted-since",
     ),
-    broken(
-        only_stale_results_are_discarded,
-        "though-it-counts",
-        in_flight(LAUNCHED, Completed(7), Discarded(7, 1)),
-        ("request r1", "[20, 21) of launch 7 is discarded, yet it counts"),
+    healthy(
+        discarded_results_are_stale,
+        in_flight(Finished(1, FinishReason.ABORT), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
+        "of-one-that-ended-and-would-have-been-delivered",
     ),
     broken(
-        only_stale_results_are_discarded,
+        discarded_results_are_stale,
+        "though-it-is-valid",
+        in_flight(LAUNCHED, Completed(7), Discarded(7, 1)),
+        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
+    ),
+    broken(
+        discarded_results_are_stale,
+        "though-it-is-delivered-after-a-retraction",
+        in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
+        found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
+    ),
+    broken(
+        discarded_results_are_stale,
         "of-another-pass",
         in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE}),
-        ("request r1", "launch 8 is discarded for it, yet that pass did not complete with it"),
+        found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(8)),
     ),
-    healthy(fences_wait_for_a_launch, idle(before=FENCED)),
-    healthy(fences_wait_for_a_launch, idle(before=LOCKED_BY_FENCE), "a-lock-waits-too"),
-    healthy(fences_wait_for_a_launch, idle(Completed(7), before=FENCED, after=AFTER), "lowered-with-its-launch"),
+    healthy(fenced_units_wait_for_their_launch, idle(before=FENCED)),
+    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "a-lock-waits-too"),
+    healthy(fenced_units_wait_for_their_launch, idle(Completed(7), before=FENCED, after=AFTER), "launch-completes"),
     broken(
-        fences_wait_for_a_launch,
-        "lowered-too-early",
+        fenced_units_wait_for_their_launch,
+        "early",
         idle(Completed(6), before=LOCKED_BY_FENCE, after=AFTER),
-        ("full page 9", "left its fence, yet launch 7 has not completed"),
-        ("receipt 2", "returned, yet launch 7 has not completed"),
-    ),
-    broken(
-        fences_wait_for_a_launch,
-        "left-standing",
-        idle(Completed(7), before=LOCKED_BY_FENCE),
-        ("full page 9", "still fenced, yet launch 7 has completed"),
-        ("receipt 2", "still out, yet launch 7 has completed"),
-    ),
-    broken(
-        fences_wait_for_a_launch,
-        "for-no-pass",
-        idle(before=replace(FENCED, launches=())),
-        ("full page 9", "still fenced, yet launch 7 is not in flight"),
+        found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
+        found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
     ),
     healthy(units_in_flight_are_pinned),
     healthy(units_in_flight_are_pinned, FLYING, "its-own-and-cached"),
@@ -158,44 +166,39 @@ CASES = [
     healthy(
         units_in_flight_are_pinned,
         loose("swa", [5], fenced=[Fence(9, [5])]),
-        "given-up-behind-a-later-fence",
+        "behind-a-later-fence",
     ),
     broken(
         units_in_flight_are_pinned,
         "free",
         loose("swa", [5], free=[5, 7, 8]),
-        ("swa page 5", "launch 8 reads or writes it for request r1, yet it is free"),
+        read_for_r1("swa", 5, FlightCode.READ_AFTER_FREE),
     ),
     broken(
         units_in_flight_are_pinned,
-        "another's",
+        "without-owner",
+        loose("swa", [5]),
+        read_for_r1("swa", 5, FlightCode.READ_WHILE_UNOWNED),
+    ),
+    broken(
+        units_in_flight_are_pinned,
+        "of-another-request",
         loose("full", [8], holdings=[Holding(R2, (8,), cached=False)]),
-        ("full page 8", "launch 8 reads or writes it for request r1, yet it is owned by request r2"),
+        read_for_r1("full", 8, FlightCode.READ_AFTER_CHANGE_OF_OWNER, owner=R2),
     ),
     broken(
         units_in_flight_are_pinned,
         "behind-too-early-a-fence",
         loose("full", [8], fenced=[Fence(7, [8])]),
-        ("full page 8", "launch 8 reads or writes it for request r1, yet its fence waits for launch 7"),
+        read_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
     ),
     broken(
         units_in_flight_are_pinned,
         "cached-without-a-lock",
         in_flight(pools=without_r1(fence=8), launches=VAIN, **{**LEFT, "receipts": receipts(holder=Owner("fence", 7))}),
         *(
-            (
-                f"{page}",
-                "launch 8 reads or writes it for request r1, yet it is owned by tree n"
-                + node
-                + ", under no lock for it",
-            )
-            for page, node in (
-                ("full page 1", "1"),
-                ("full page 2", "1"),
-                ("full page 3", "2"),
-                ("full page 4", "2"),
-                ("swa page 2", "2"),
-            )
+            read_for_r1(pool, page, FlightCode.READ_WITHOUT_LOCK, owner=Owner("tree", node))
+            for pool, page, node in (("full", 1, 1), ("full", 2, 1), ("full", 3, 2), ("full", 4, 2), ("swa", 2, 2))
         ),
     ),
     broken(
@@ -203,8 +206,8 @@ CASES = [
         "in-the-record-of-its-next-life",
         in_flight(launches=VAIN),
         *(
-            (page, "launch 8 reads or writes it for request r1, yet request r1 has it in another record")
-            for page in ("full page 7", "full page 8", "swa page 5", "swa page 6")
+            read_for_r1(pool, page, FlightCode.READ_IN_ANOTHER_RECORD, owner=R1)
+            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
         ),
     ),
 ]

@@ -1,36 +1,37 @@
-"""Rooms that are too large, too late or given up in secret, and KV that goes from what or to what it should not.
+"""Reservations that are too small, transfers that end without an event, and KV that goes to the wrong pages.
 
-r1 runs as in builders.py.  r2 comes from another engine: of its 22 tokens n3 has [0, 8), and room for the rest is
-taken on full 9 10 11 12 and, for the two pages of the tail, on swa 7 8; r3 waits for room behind it.
+r1 runs as in builders.py.  r2 comes from another engine: of its 22 tokens n3 has [0, 8), and pages for the rest are
+reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8; r3 waits for pages behind it.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Refused, Reserved, Sent, SetAside, Taken, TakenOver
-from invariants.handover import (
-    a_decode_side_takes_what_it_lacks,
-    an_empty_decode_side_makes_room,
-    room_is_made_in_order,
-    transfers_end_in_the_open,
-    what_comes_fills_what_is_reserved,
-    what_is_sent_is_held,
-    what_is_taken_over_was_computed,
-    who_is_set_aside_waits_for_room,
+from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
+from invariants.kinds import FinishReason, Place
+from invariants.laws.lifecycle.handover import (
+    HandoverCode,
+    filled_pages_were_reserved,
+    reserved_pages_cover_the_prompt,
+    sent_pages_are_held,
+    set_aside_requests_are_kept,
+    taken_over_len_was_computed,
+    transfers_keep_pages_until_released,
 )
 from invariants.limits import DECODE
-from invariants.transition import Transition, When
-from invariants.view import Fence, Holding, LaunchView, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
-from tests.invariants.builders import AFTER, LIMITS, R1, R2, broken, healthy, holding, idle, nodes, peers
+from invariants.transition import Transition
+from invariants.view import Holding, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
+from invariants.violation import Found, Ref, found, request_ref, unit_ref
+from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, nodes, peers
 
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
 TAKEN = {"full": (9, 10, 11, 12), "swa": (7, 8), "rows": (2,)}
 ROOM = RecordView(
     T2, 2, 8, 8, 8, 22, 16, ((5, 6, 9, 10, 11, 12), (0, 0, 0, 0, 7, 8)), (5, 6, 9, 10, 11, 12), receipt=2, node=3
 )
-LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # of n3 the window is over when r2 goes on
+LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # the window of n3 is over when r2 goes on
 RUNNING, _ = AFTER.requests or ()
-COMING, BEHIND = RequestView(2, "linked", 0, 22, 0, 9), RequestView(3, "linked", 0, 5, 0, 1)
+COMING, BEHIND = RequestView(2, Place.LINKED, 0, 22, 0, 9), RequestView(3, Place.LINKED, 0, 5, 0, 1)
 RECORDS, RECEIPTS = AFTER.records or (), AFTER.receipts or ()
 TAKES = tuple(Taken(pool, units, T2) for pool, units in TAKEN.items())
 RESERVED = Reserved(2, 8, 22, (("full", 4), ("swa", 2)))
@@ -38,7 +39,7 @@ TAKEN_OVER = TakenOver(2, 22, (3,))
 
 
 def held_by(owner: Owner) -> tuple[PoolView, ...]:
-    """The pools when all that was taken for r2 is the owner's, and n3 is locked for it."""
+    """The pools when the owner has all that was taken for r2, and n3 is locked for it."""
     return tuple(
         replace(
             pool,
@@ -73,42 +74,24 @@ GOES_ON = replace(
     pools=held_by(R2),
     receipts=(*RECEIPTS, LOCK._replace(holder=R2)),
     records=(*RECORDS, ROOM._replace(owner=R2, committed_len=22, launched_len=22)),
-    requests=(RUNNING, COMING._replace(place="running", num_outputs=1), BEHIND),
+    requests=(RUNNING, COMING._replace(place=Place.RUNNING, num_outputs=1), BEHIND),
 )
 HANDED_OVER = replace(AFTER, records=(RECORDS[0]._replace(owner=T1),), requests=())
 
 
 def arriving(*events: Any, before: Snapshot = HAS_ROOM, after: Snapshot = HAS_ROOM, **parts: Any) -> Transition:
-    """There is room for r2, before and after, unless told otherwise."""
+    """Pages are reserved for r2, before and after, unless told otherwise."""
     return idle(*events, before=before, after=replace(after, **parts))
 
 
-def linked(*events: Any, gone: tuple[int, ...] = (), room: RecordView | None = None, **changes: Any) -> Transition:
-    """r2 and r3 wait for room, but for what r2 has of it and who is gone; r3 is changed."""
-    before = replace(
-        WAITS,
-        requests=(RUNNING, COMING, BEHIND._replace(**changes)),
-        records=(*RECORDS, *([] if room is None else [room])),
-    )
-    left = tuple(one for one in before.requests or () if one.id not in gone)
-    return idle(*events, before=before, after=replace(before, requests=left))
-
-
 def taking(*, prefix_len: int, **pages: int) -> Transition:
-    """Room for r2 is taken, of which so much was there, on so many pages."""
+    """So many pages are taken for r2, which had a prefix of so many tokens."""
     takes = [Taken(pool, tuple(range(1, count + 1)), T2) for pool, count in pages.items()]
     return idle(*takes, Reserved(2, prefix_len, 22, tuple(pages.items())), before=WAITS, after=HAS_ROOM)
 
 
-def empty(*events: Any, when: When = When.STEP, left: tuple[RequestView, ...] = (COMING,), **before: Any) -> Transition:
-    """r2 waits for room where nobody has anything, unless told otherwise."""
-    pools = tuple(replace(one, holdings=[held for held in one.holdings if held.owner != R1]) for one in AFTER.pools)
-    state = replace(WAITS, **{"records": (), "requests": (COMING,), "pools": pools} | before)
-    return replace(idle(*events, before=state, after=replace(state, requests=left)), when=when)
-
-
-def set_aside(*events: Any, place: str | None) -> Transition:
-    """r2 ran, gave its room up after three tokens, and is in a place, or in none."""
+def set_aside(*events: Any, place: Place | None) -> Transition:
+    """r2 ran, was set aside after three tokens, and is in a place, or in none."""
     later = [] if place is None else [COMING._replace(place=place, num_outputs=3)]
     return idle(
         SetAside(2, 24),
@@ -118,243 +101,174 @@ def set_aside(*events: Any, place: str | None) -> Transition:
     )
 
 
-SAID_THREE = replace(WAITS, requests=(RUNNING, COMING._replace(num_outputs=3)))
+HAS_THREE = replace(WAITS, requests=(RUNNING, COMING._replace(num_outputs=3)))
 WITHOUT_R2 = replace(WAITS, requests=(RUNNING, BEHIND))
 ELSEWHERE = ROOM._replace(units=((5, 6, 9, 10, 12, 11), ROOM.units[1]))
 WITH_MORE = ROOM._replace(units=(ROOM.units[0], (0, 0, 0, 6, 7, 8)))
-NOT_EMPTY = {
-    "between-steps": empty(when=When.OP),
-    "in-a-pause": empty(is_paused=True),
-    "somebody-has-a-record": empty(records=RECORDS),
-    "a-pass-of-who-is-gone-is-in-flight": empty(launches=(LaunchView(7, (), ()),)),
-    "pages-wait-behind-a-fence": empty(pools=(replace(AFTER.pools[0], fenced=[Fence(7, [7, 8])]), *AFTER.pools[1:])),
-    "a-neighbour-has-pages": empty(pools=holding("swa", Owner("pressure"), (7, 8))),
-}
+
+
+def transfer(code: HandoverCode, request_id: int = 2, **values: object) -> Found:
+    return found(Ref("transfer", request_id), code, **values)
+
+
+def page_refs(pool: str, pages: tuple[int, ...]) -> tuple[Ref, ...]:
+    return tuple(unit_ref(AFTER.pool(pool), page) for page in pages)
+
 
 CASES = [
-    healthy(a_decode_side_takes_what_it_lacks, arriving(*TAKES, RESERVED, before=WAITS)),
-    healthy(a_decode_side_takes_what_it_lacks, taking(prefix_len=0, full=6, swa=2), "nothing-was-there"),
-    healthy(a_decode_side_takes_what_it_lacks, taking(prefix_len=20, full=1, swa=1), "some-of-the-tail-was-there"),
+    healthy(reserved_pages_cover_the_prompt, arriving(*TAKES, RESERVED, before=WAITS)),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=0, full=6, swa=2), "no-prefix"),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=20, full=1, swa=1), "some-of-the-tail-was-there"),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=8, full=6, swa=6), "more-than-is-missing"),
     broken(
-        a_decode_side_takes_what_it_lacks,
-        "windowed-pages-for-the-whole-prompt",
-        taking(prefix_len=8, full=4, swa=4),
-        ("request r2", "said 4, took 4 of swa for 22 tokens, lacks 2"),
+        reserved_pages_cover_the_prompt,
+        "without-the-tail",
+        taking(prefix_len=8, full=4, swa=1),
+        found(request_ref(2), HandoverCode.RESERVED_TOO_FEW, pool="swa", taken=1, missing=2, length=22),
     ),
     broken(
-        a_decode_side_takes_what_it_lacks,
-        "what-was-there-once-more",
-        taking(prefix_len=8, full=6, swa=2),
-        ("request r2", "said 6, took 6 of full for 22 tokens, lacks 4"),
-    ),
-    broken(
-        a_decode_side_takes_what_it_lacks,
-        "more-than-it-says",
-        arriving(*TAKES, Taken("swa", (4,), T2), RESERVED, before=WAITS),
-        ("request r2", "said 2, took 3 of swa for 22 tokens, lacks 2"),
-    ),
-    broken(
-        a_decode_side_takes_what_it_lacks,
-        "less-than-it-says",
+        reserved_pages_cover_the_prompt,
+        "miscounted",
         arriving(*TAKES, RESERVED._replace(pages=(("full", 4), ("swa", 4))), before=WAITS),
-        ("request r2", "said 4, took 2 of swa for 22 tokens, lacks 2"),
+        found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", told=4, taken=2),
     ),
-    healthy(an_empty_decode_side_makes_room, empty(*TAKES, RESERVED)),
-    healthy(an_empty_decode_side_makes_room, empty(requests=(), left=()), "nobody-waits"),
-    healthy(an_empty_decode_side_makes_room, empty(Finished(2, "abort"), left=()), "gone-before-it-got-any"),
+    healthy(sent_pages_are_held, idle(Sent(1, "full", 4, (7, 8)), Sent(1, "swa", 3, (2, 5, 6)))),
     healthy(
-        an_empty_decode_side_makes_room,
-        empty(Finished(2, "abort"), requests=(COMING, BEHIND), left=(BEHIND,)),
-        "the-first-has-gone",
-    ),
-    healthy(an_empty_decode_side_makes_room, empty(Refused("full", T2, 4, 4)), "no-memory-behind-free-pages"),
-    broken(
-        an_empty_decode_side_makes_room,
-        "none-is-made",
-        empty(),
-        ("request r2", "waits for room, yet nobody has any"),
-    ),
-    broken(
-        an_empty_decode_side_makes_room,
-        "more-is-asked-for-than-is-free",
-        empty(Refused("swa", T2, 6, 4)),
-        ("request r2", "waits for room, yet nobody has any"),
-    ),
-    healthy(what_is_sent_is_held, idle(Sent(1, "full", 4, (7, 8)), Sent(1, "swa", 3, (2, 5, 6)))),
-    healthy(
-        what_is_sent_is_held,
+        sent_pages_are_held,
         idle(HandedOver(1, 21), Sent(1, "full", 4, (7, 8)), after=HANDED_OVER),
         "while-it-is-handed-over",
     ),
-    healthy(what_is_sent_is_held, idle(Sent(1, "full", 4, (7,)), before=HANDED_OVER), "once-more"),
     healthy(
-        what_is_sent_is_held,
+        sent_pages_are_held,
         idle(Sent(1, "full", 4, (7,)), LetGo(1, "aborted"), before=HANDED_OVER, after=replace(HANDED_OVER, records=())),
-        "let-go-of-in-the-step",
+        "released-in-the-step",
     ),
     healthy(
-        what_is_sent_is_held,
+        sent_pages_are_held,
         idle(Sent(1, "full", 4, (7,)), before=replace(AFTER, records=()), after=AFTER),
         "admitted-in-the-step",
     ),
-    broken(
-        what_is_sent_is_held,
-        "from-a-place-too-early",
-        idle(Sent(1, "full", 4, (4, 7))),
-        ("request r1", "sent full pages 4, 7 from page 4 on, which it has not there"),
+    *(
+        broken(
+            sent_pages_are_held,
+            name,
+            idle(Sent(request, pool, first, pages), before=before),
+            found(request_ref(request), HandoverCode.SENT_FOREIGN_PAGES, pages=page_refs(pool, pages), first=first),
+        )
+        for name, before, request, pool, first, pages in (
+            ("from-an-earlier-place", AFTER, 1, "full", 4, (4, 7)),
+            ("from-beyond-its-end", HANDED_OVER, 1, "full", 5, (8, 9)),
+            ("without-a-record", AFTER, 9, "swa", 0, (3,)),
+        )
     ),
-    broken(
-        what_is_sent_is_held,
-        "from-beyond-its-end",
-        idle(Sent(1, "full", 5, (8, 9)), before=HANDED_OVER),
-        ("request r1", "sent full pages 8, 9 from page 5 on, which it has not there"),
-    ),
-    broken(
-        what_is_sent_is_held,
-        "of-one-who-has-nothing",
-        idle(Sent(9, "swa", 0, (3,))),
-        ("request r9", "sent swa page 3 from page 0 on, which it has not there"),
-    ),
-    healthy(what_comes_fills_what_is_reserved, arriving(Filled(2, "full", (2, 3), (9, 10)))),
+    healthy(filled_pages_were_reserved, arriving(Filled(2, "full", (2, 3), (9, 10)))),
     healthy(
-        what_comes_fills_what_is_reserved,
+        filled_pages_were_reserved,
         arriving(Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, after=GOES_ON),
-        "the-last-of-it",
+        "the-last-pages",
     ),
     healthy(
-        what_comes_fills_what_is_reserved,
+        filled_pages_were_reserved,
         arriving(*TAKES, RESERVED, Filled(2, "swa", (5,), (8,)), before=WAITS),
-        "reserved-just-now",
+        "reserved-in-the-step",
     ),
     healthy(
-        what_comes_fills_what_is_reserved,
-        arriving(*TAKES, RESERVED, Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, before=SAID_THREE, after=GOES_ON),
+        filled_pages_were_reserved,
+        arriving(*TAKES, RESERVED, Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, before=HAS_THREE, after=GOES_ON),
         "reserved-and-taken-over-in-one-step",
     ),
-    broken(
-        what_comes_fills_what_is_reserved,
-        "a-place-before-its-own",
-        arriving(Filled(2, "full", (3, 4), (9, 10))),
-        ("request r2", "full pages 9, 10 filled, which is not reserved for these places"),
+    *(
+        broken(
+            filled_pages_were_reserved,
+            name,
+            arriving(*events, Filled(2, pool, places, pages), before=before),
+            found(request_ref(2), HandoverCode.FILLED_OTHER_PLACES, pages=page_refs(pool, pages)),
+        )
+        for name, before, events, pool, places, pages in (
+            ("a-place-before-its-own", HAS_ROOM, (), "full", (3, 4), (9, 10)),
+            ("beyond-its-end", HAS_ROOM, (), "full", (5, 6), (12, 1)),
+            ("another-page-than-was-reserved-in-the-step", WAITS, (*TAKES, RESERVED), "swa", (4,), (8,)),
+        )
     ),
     broken(
-        what_comes_fills_what_is_reserved,
-        "beyond-its-end",
-        arriving(Filled(2, "full", (5, 6), (12, 1))),
-        ("request r2", "full pages 12, 1 filled, which is not reserved for these places"),
-    ),
-    broken(
-        what_comes_fills_what_is_reserved,
-        "another-page-than-was-reserved-just-now",
-        arriving(*TAKES, RESERVED, Filled(2, "swa", (4,), (8,)), before=WAITS),
-        ("request r2", "swa page 8 filled, which is not reserved for these places"),
-    ),
-    broken(
-        what_comes_fills_what_is_reserved,
-        "without-room",
+        filled_pages_were_reserved,
+        "without-a-reservation",
         arriving(Filled(2, "swa", (5,), (8,)), before=WAITS, after=WAITS),
-        ("request r2", "swa page 8 filled, yet nothing is reserved for it"),
+        found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=page_refs("swa", (8,))),
     ),
-    healthy(transfers_end_in_the_open, arriving()),
-    healthy(transfers_end_in_the_open, arriving(*TAKES, RESERVED, before=WAITS), "room-is-made"),
-    healthy(transfers_end_in_the_open, arriving(TAKEN_OVER, after=GOES_ON), "taken-over"),
-    healthy(transfers_end_in_the_open, arriving(LetGo(2, "abort"), after=WITHOUT_R2), "let-go-of"),
-    healthy(transfers_end_in_the_open, idle(HandedOver(1, 21), after=HANDED_OVER), "handed-over"),
+    healthy(transfers_keep_pages_until_released, arriving()),
+    healthy(transfers_keep_pages_until_released, arriving(*TAKES, RESERVED, before=WAITS), "reserved"),
+    healthy(transfers_keep_pages_until_released, arriving(TAKEN_OVER, after=GOES_ON), "taken-over"),
+    healthy(transfers_keep_pages_until_released, arriving(LetGo(2, "abort"), after=WITHOUT_R2), "released"),
+    healthy(transfers_keep_pages_until_released, idle(HandedOver(1, 21), after=HANDED_OVER), "handed-over"),
     healthy(
-        transfers_end_in_the_open,
+        transfers_keep_pages_until_released,
         arriving(LetGo(2, "abort"), *TAKES, RESERVED, records=(*RECORDS, ELSEWHERE)),
-        "let-go-of-and-reserved-anew",
+        "released-and-reserved-again",
     ),
     healthy(
-        transfers_end_in_the_open,
+        transfers_keep_pages_until_released,
         arriving(before=replace(HAS_ROOM, records=(*RECORDS, WITH_MORE))),
-        "a-page-goes-that-nobody-reads-any-more",
+        "a-page-out-of-the-window-goes",
     ),
     broken(
-        transfers_end_in_the_open,
+        transfers_keep_pages_until_released,
         "gone",
         arriving(after=WITHOUT_R2),
-        ("transfer t2", "is gone, and was neither taken over nor let go of"),
+        transfer(HandoverCode.ENDED_UNTOLD),
     ),
     broken(
-        transfers_end_in_the_open,
+        transfers_keep_pages_until_released,
         "on-other-pages",
         arriving(records=(*RECORDS, ELSEWHERE)),
-        (
-            "transfer t2",
-            "holds {'full': [5, 6, 9, 10, 12, 11], 'swa': [7, 8]}, "
-            "it held {'full': [5, 6, 9, 10, 11, 12], 'swa': [7, 8]}",
-        ),
+        transfer(HandoverCode.PAGES_CHANGED, pool="full", was=(5, 6, 9, 10, 11, 12), now=(5, 6, 9, 10, 12, 11)),
     ),
     broken(
-        transfers_end_in_the_open,
-        "begun-in-secret",
+        transfers_keep_pages_until_released,
+        "begun-untold",
         arriving(before=WAITS),
-        ("transfer t2", "is there, and nobody has told of it"),
+        transfer(HandoverCode.BEGAN_UNTOLD),
     ),
     broken(
-        transfers_end_in_the_open,
+        transfers_keep_pages_until_released,
         "left-behind",
         arriving(LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
-        ("transfer t2", "has ended, and has left full pages 9, 10, 11, 12"),
-        ("transfer t2", "has ended, and has left swa pages 7, 8"),
-        ("transfer t2", "has ended, and has left rows row 2"),
+        *(transfer(HandoverCode.UNITS_LEFT, units=page_refs(pool, units)) for pool, units in TAKEN.items()),
     ),
-    healthy(what_is_taken_over_was_computed, arriving(TAKEN_OVER, after=GOES_ON)),
-    healthy(what_is_taken_over_was_computed, idle(TakenOver(2, 24, ()), before=SAID_THREE), "set-aside-after-three"),
-    healthy(what_is_taken_over_was_computed, idle(TAKEN_OVER, before=WITHOUT_R2, after=GOES_ON), "not-known-before"),
+    healthy(taken_over_len_was_computed, arriving(TAKEN_OVER, after=GOES_ON)),
+    healthy(taken_over_len_was_computed, idle(TakenOver(2, 24, ()), before=HAS_THREE), "set-aside-after-three"),
+    healthy(taken_over_len_was_computed, idle(TAKEN_OVER, before=WITHOUT_R2, after=GOES_ON), "not-known-before"),
     broken(
-        what_is_taken_over_was_computed,
+        taken_over_len_was_computed,
         "without-its-last-token",
         arriving(TakenOver(2, 21, (3,)), after=GOES_ON),
-        ("request r2", "taken over at 21, yet 22 are computed of it"),
+        found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=21, computed=22),
     ),
     broken(
-        what_is_taken_over_was_computed,
+        taken_over_len_was_computed,
         "with-the-newest-token",
-        idle(TakenOver(2, 25, ()), before=SAID_THREE),
-        ("request r2", "taken over at 25, yet 24 are computed of it"),
+        idle(TakenOver(2, 25, ()), before=HAS_THREE),
+        found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=25, computed=24),
     ),
     broken(
-        what_is_taken_over_was_computed,
-        "what-was-said-is-said-again",
-        idle(TakenOver(2, 24, (3,)), before=SAID_THREE),
-        ("request r2", "taken over with 1 and 3 output tokens, of which the first were known"),
+        taken_over_len_was_computed,
+        "known-output-is-sent-again",
+        idle(TakenOver(2, 24, (3,)), before=HAS_THREE),
+        found(request_ref(2), HandoverCode.KNOWN_OUTPUT_RESENT, num_tokens=1, num_outputs=3),
     ),
-    healthy(room_is_made_in_order, linked(RESERVED)),
-    healthy(room_is_made_in_order, linked(RESERVED, RESERVED._replace(request_id=3)), "both-get-some"),
-    healthy(room_is_made_in_order, linked(RESERVED._replace(request_id=3), room=ROOM), "the-first-has-it"),
-    healthy(room_is_made_in_order, linked(RESERVED._replace(request_id=3), gone=(2,)), "the-first-has-gone"),
-    healthy(
-        room_is_made_in_order,
-        linked(RESERVED._replace(request_id=3), num_outputs=1),
-        "who-gave-its-room-up-is-before-the-first",
+    healthy(set_aside_requests_are_kept, set_aside(place=Place.LINKED)),
+    healthy(set_aside_requests_are_kept, set_aside(TakenOver(2, 24, ()), place=Place.RUNNING), "has-its-kv-again"),
+    healthy(set_aside_requests_are_kept, set_aside(Finished(2, FinishReason.ABORT), place=None), "has-ended"),
+    broken(
+        set_aside_requests_are_kept,
+        "waits-for-prefill",
+        set_aside(place=Place.WAITING),
+        found(request_ref(2), HandoverCode.WAITS_FOR_PREFILL, place=Place.WAITING),
     ),
     broken(
-        room_is_made_in_order,
-        "the-last-comes-first",
-        linked(RESERVED._replace(request_id=3)),
-        ("request r2", "waits for room, yet request r3 got some"),
-    ),
-    healthy(who_is_set_aside_waits_for_room, set_aside(place="linked")),
-    healthy(who_is_set_aside_waits_for_room, set_aside(TakenOver(2, 24, ()), place="running"), "has-it-again"),
-    healthy(who_is_set_aside_waits_for_room, set_aside(Finished(2, "abort"), place=None), "has-ended"),
-    broken(
-        who_is_set_aside_waits_for_room,
-        "in-another-queue",
-        set_aside(place="waiting"),
-        ("request r2", "was set aside, and is waiting"),
-    ),
-    broken(
-        who_is_set_aside_waits_for_room,
-        "forgotten",
+        set_aside_requests_are_kept,
+        "lost",
         set_aside(place=None),
-        ("request r2", "was set aside, and is nowhere"),
-    ),
-    broken(
-        who_is_set_aside_waits_for_room,
-        "ended-and-in-another-queue",
-        set_aside(Finished(2, "abort"), place="waiting"),
-        ("request r2", "was set aside, and is waiting"),
+        found(request_ref(2), HandoverCode.LOST),
     ),
 ]

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.progress import drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
+from invariants.kinds import Place
+from invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
 from invariants.transition import When
-from invariants.view import LaunchView
-from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, after, broken, claims, healthy, holding
+from invariants.view import FENCE, Fence, LaunchView, Owner, SessionView
+from invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, swapped
 from tests.invariants.host_builders import COPYING
 
 EMPTY = replace(
@@ -16,53 +18,69 @@ EMPTY = replace(
     records=(),
     requests=(),
 )
-IN_A_PAUSE = replace(HEALTHY, before=replace(BEFORE, is_paused=True), steps_without_forward=4)
+IDLE = replace(HEALTHY, steps_without_forward=4)
+IN_A_PAUSE = replace(IDLE, before=replace(BEFORE, is_paused=True))
 UNDER_PRESSURE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
+WHILE_A_LOAD_IS_UNDER_WAY = replace(IDLE, after=replace(AFTER, is_loading=True))
+LAUNCHES_ARE_UNTOLD = replace(IDLE, after=replace(AFTER, untold=frozenset({"Launched"})))
+
+
+def drained(**parts):
+    """A drain that leaves nothing, but for these parts."""
+    return replace(HEALTHY, after=replace(EMPTY, **parts), when=When.QUIESCENT)
+
 
 CASES = [
-    healthy(the_ratio_is_in_range),
-    broken(
-        the_ratio_is_in_range,
-        "below-its-floor",
-        after(claims=claims(new_token_ratio=97_999)),
-        ("new-token ratio", "97999 millionths, want 98000 to 1000000"),
-    ),
     healthy(work_makes_progress, replace(HEALTHY, steps_without_forward=3)),
     broken(
         work_makes_progress,
         "stuck",
-        replace(HEALTHY, steps_without_forward=4),
-        ("engine", "4 steps without a pass, with work: request r1 running, request r2 waiting"),
+        IDLE,
+        found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
     ),
-    healthy(drained_pools_are_full, replace(HEALTHY, after=EMPTY, when=When.QUIESCENT)),
+    healthy(drained_engine_is_empty, drained()),
+    healthy(drained_engine_is_empty, drained(transfers=()), "with-a-host"),
     broken(
-        drained_pools_are_full,
-        "something-is-left",
+        drained_engine_is_empty,
+        "everything-is-left",
         replace(
             HEALTHY,
             after=replace(AFTER, nodes=(AFTER.nodes or ())[1:2], launches=(LaunchView(7, (), ()),)),
             when=When.QUIESCENT,
         ),
-        ("full", "capacity 12 = free 4 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2)"),
-        ("swa", "capacity 8 = free 2 + cached 4 (evictable 2, protected 2) + uncached 2 (request r1 2)"),
-        ("rows", "capacity 2 = free 1 + cached 0 (evictable 0, protected 0) + uncached 1 (request r1 1)"),
-        ("request r1", "still running"),
-        ("request r2", "still waiting"),
-        ("request r1", "still has row 1"),
-        ("receipt 1", "still out, held by request r1"),
-        ("node n2", "still in the tree, with locks [1, 1]"),
-        ("launch 7", "still in flight"),
-    ),
-    healthy(
-        drained_pools_are_full,
-        replace(HEALTHY, after=replace(EMPTY, transfers=()), when=When.QUIESCENT),
-        "with-a-host",
+        *(
+            found(pool_ref(pool), ProgressCode.UNITS_LEFT, free=free, capacity=capacity, owners=owners)
+            for pool, free, capacity, owners in (
+                ("full", 4, 12, (Owner("tree", 1), Owner("tree", 2), Owner("tree", 3), R1)),
+                ("swa", 2, 8, (Owner("tree", 2), Owner("tree", 3), R1)),
+                ("rows", 1, 2, (R1,)),
+            )
+        ),
+        found(request_ref(1), ProgressCode.REQUEST_LEFT, place=Place.RUNNING),
+        found(request_ref(2), ProgressCode.REQUEST_LEFT, place=Place.WAITING),
+        found(owner_ref(R1), ProgressCode.RECORD_LEFT, row=1),
+        found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
+        found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1)),
+        found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
     ),
     broken(
-        drained_pools_are_full,
-        "transfers-are-left",
-        replace(HEALTHY, after=replace(EMPTY, transfers=COPYING.transfers), when=When.QUIESCENT),
-        ("transfer 1", "still under way"),
-        ("transfer 2", "still under way"),
+        drained_engine_is_empty,
+        "page-without-owner",
+        drained(pools=swapped(EMPTY, "swa", free=range(1, 8))),
+        found(pool_ref("swa"), ProgressCode.UNITS_LOST, free=7, capacity=8),
+    ),
+    broken(
+        drained_engine_is_empty,
+        "fence-is-left",
+        drained(pools=swapped(EMPTY, "swa", free=range(1, 8), fenced=[Fence(7, [8])])),
+        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(FENCE,)),
+    ),
+    broken(
+        drained_engine_is_empty,
+        "transfers-and-sessions-are-left",
+        drained(transfers=COPYING.transfers, sessions=(SessionView(3, 0, 0, 0, False),)),
+        found(Ref("session", 3), ProgressCode.SESSION_LEFT),
+        found(Ref("transfer", 1), ProgressCode.TRANSFER_LEFT),
+        found(Ref("transfer", 2), ProgressCode.TRANSFER_LEFT),
     ),
 ]

@@ -1,16 +1,19 @@
-"""Requests that get too old, and that are ended too young."""
+"""Requests that time out too young."""
 
 from dataclasses import replace
 
 from invariants.events import Finished
-from invariants.timeouts import nobody_gets_older_than_the_limit
+from invariants.kinds import FinishReason
+from invariants.laws.lifecycle.timeouts import TimeoutCode, timed_out_requests_are_old_enough
+from invariants.violation import found, request_ref
 from tests.invariants.builders import BEFORE, LIMITS, broken, healthy, idle
 
 LIMIT_MS = 100
+TIMED_OUT = Finished(2, FinishReason.TIMEOUT)
 
 
 def aged(*events, ages, ms_per_step=0):
-    """r1 runs and r2 waits, so many milliseconds old; only who is left of them after the step."""
+    """r1 runs and r2 waits, so many milliseconds old; the ones that are left of them after the step."""
     requests = [request._replace(age_ms=age) for request, age in zip(BEFORE.requests or (), ages, strict=True)]
     ended = {event.request_id for event in events}
     before = replace(
@@ -21,30 +24,18 @@ def aged(*events, ages, ms_per_step=0):
 
 
 CASES = [
-    healthy(nobody_gets_older_than_the_limit, aged(Finished(2, "timeout"), ages=(99, 100))),
-    healthy(nobody_gets_older_than_the_limit, aged(Finished(2, "abort"), ages=(99, 7)), "gone-for-another-reason"),
-    healthy(nobody_gets_older_than_the_limit, aged(ages=(None, None)), "ages-are-not-told"),
-    broken(
-        nobody_gets_older_than_the_limit,
-        "a-moment-too-late",
-        aged(ages=(100, 99)),
-        ("request r1", "is running after 100 ms, the limit is 100"),
-    ),
-    broken(
-        nobody_gets_older_than_the_limit,
-        "a-moment-too-early",
-        aged(Finished(2, "timeout"), ages=(1, 99)),
-        ("request r2", "ended by its age after 99 ms, the limit is 100"),
-    ),
+    healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(99, 100))),
+    healthy(timed_out_requests_are_old_enough, aged(Finished(2, FinishReason.ABORT), ages=(99, 7)), "aborted"),
+    healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(None, None)), "ages-are-not-told"),
     healthy(
-        nobody_gets_older_than_the_limit,
-        aged(Finished(2, "timeout"), ages=(98, 99), ms_per_step=1),
-        "the-clock-goes-on-as-the-step-begins",
+        timed_out_requests_are_old_enough,
+        aged(TIMED_OUT, ages=(98, 99), ms_per_step=1),
+        "clock-goes-on-as-the-step-begins",
     ),
     broken(
-        nobody_gets_older_than_the_limit,
-        "a-moment-too-early-by-the-clock-of-the-step",
-        aged(Finished(2, "timeout"), ages=(97, 98), ms_per_step=1),
-        ("request r2", "ended by its age after 99 ms, the limit is 100"),
+        timed_out_requests_are_old_enough,
+        "early",
+        aged(TIMED_OUT, ages=(97, 98), ms_per_step=1),
+        found(request_ref(2), TimeoutCode.EARLY, age_ms=99, timeout_ms=LIMIT_MS),
     ),
 ]

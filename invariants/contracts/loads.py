@@ -1,4 +1,4 @@
-"""Loads from the host: what they bring, who pays for them, and who waits for them."""
+"""Loads from the host tier: they bring what is missing and no more, are reserved once, and are used."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -15,21 +15,30 @@ from invariants.events import (
     TransferBegan,
     TransferEnded,
 )
-from invariants.handover import LINKED
 from invariants.invariant import invariant
+from invariants.kinds import Place
 from invariants.matches import CHANGES_CONTENT
 from invariants.prefixes import cached_pages, reachable_len
 from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Evidence
+from invariants.view import LOAD_KIND, Snapshot
+from invariants.violation import Code, Evidence, Ref, found, request_ref
 from invariants.windows import first_needed_page, tail_len
-from invariants.wording import request_name
 
-WAITING = "waiting"
+
+class LoadCode(Code):
+    """How a load departs from the plan."""
+
+    BRINGS_TOO_MUCH = "brings_too_much"
+    RESERVED_OTHER_COUNT = "reserved_other_count"
+    DEMAND_TOO_SMALL = "demand_too_small"
+    LOADED_FOR_NO_REQUEST = "loaded_for_no_request"
+    JOINED_TOO_SHORT = "joined_too_short"
+    LOADED_BUT_UNUSED = "loaded_but_unused"
+    COMPUTED_AGAIN = "computed_again"
 
 
 @invariant(When.OP, needs=("transfers", "windowed"), on=(TransferBegan,))
-def loads_bring_no_more_than_is_read(change: Transition) -> Evidence:
+def loads_bring_only_the_window(change: Transition) -> Evidence:
     """Of a windowed component a load brings the last window and no more, however long the segment on the host is."""
     page_size = change.after.limits.page_size
     windows = {component.pool: component.window for component in change.after.components}
@@ -37,36 +46,38 @@ def loads_bring_no_more_than_is_read(change: Transition) -> Evidence:
         for pool, here, _ in event.pages if not event.to_host else ():
             window = windows[pool]
             if window is not None and len(here) * page_size > tail_len(window, page_size):
-                most = tail_len(window, page_size) // page_size
-                yield f"load {event.transfer}", f"brings {len(here)} pages of {pool}, {most} are read"
+                counts = {"pages": len(here), "most": tail_len(window, page_size) // page_size}
+                yield found(_load_ref(event.transfer), LoadCode.BRINGS_TOO_MUCH, pool=pool, **counts)
 
 
 @invariant(When.OP, needs=("transfers",), on=(LoadPlanned,))
-def loads_are_paid_for_once(change: Transition) -> Evidence:
-    """Who is admitted with a load was promised just the pages that it brings, none where it was under way already."""
+def loads_are_reserved_once(change: Transition) -> Evidence:
+    """A request that is admitted with a load reserves the pages that its load brings; a later one reserves none."""
     began = {event.transfer: event for event in change.events_of(TransferBegan)}
     known = {view.id for view in change.before.transfers or ()}
     for event in change.events_of(LoadPlanned):
         load = began.pop(event.transfer, None)
         brought = {pool: len(here) for pool, here, _ in load.pages} if load is not None else {}
-        firm, demand = {pool: count for pool, count in event.firm if count}, dict(event.demand)
-        subject = request_name(event.request_id)
-        if firm != brought:
-            yield subject, f"was promised {firm} for load {event.transfer}, which brings {brought}"
-        if any(demand.get(pool, 0) <= count for pool, count in brought.items()):
-            yield subject, f"is to come to need {demand}, yet its load alone brings {brought}"
+        subject, reserved, demand = request_ref(event.request_id), dict(event.firm), dict(event.demand)
+        for pool in dict.fromkeys([*reserved, *brought]):
+            brings = brought.get(pool, 0)
+            values = {"load": _load_ref(event.transfer), "pool": pool, "brings": brings}
+            if reserved.get(pool, 0) != brings:
+                yield found(subject, LoadCode.RESERVED_OTHER_COUNT, **values, reserved=reserved.get(pool, 0))
+            if brings and demand.get(pool, 0) <= brings:
+                yield found(subject, LoadCode.DEMAND_TOO_SMALL, **values, demand=demand.get(pool, 0))
         known.add(event.transfer)
     for transfer in sorted(began):
         if not began[transfer].to_host and transfer not in known:
-            yield f"load {transfer}", "was begun for nobody"
+            yield found(_load_ref(transfer), LoadCode.LOADED_FOR_NO_REQUEST)
 
 
 @invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
-def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
-    """Who waits with a load that was under way already lacks nothing else up to where it is to go on.
+def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
+    """A load under way that another request joins brings all pages that this request lacks up to its start.
 
-    It would compute what the host has.  Judged against the tree before the step, so only while nothing has come into it
-    or left it.
+    Otherwise the request would compute what the host has.  Judged against the tree before the step, so only while the
+    tree's content is unchanged.
     """
     before = change.before
     coming = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
@@ -78,15 +89,15 @@ def who_joins_a_load_lacks_no_more(change: Transition) -> Evidence:
             lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])
             for component, lacks, brings in zip(before.components, lacking, coming[event.transfer], strict=True):
                 if lacks > brings:
-                    said = f"which brings {brings} pages of {component.pool}, and lacks {lacks}"
-                    yield request_name(request.id), f"waits with load {event.transfer}, {said}"
+                    values = {"load": _load_ref(event.transfer), "pool": component.pool, "brings": brings}
+                    yield found(request_ref(request.id), LoadCode.JOINED_TOO_SHORT, **values, lacks=lacks)
 
 
 @invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(Loaded,))
-def who_waited_goes_on_from_what_was_loaded(change: Transition) -> Evidence:
-    """A request that waited for a load goes on where that ends, unless it came to nothing.
+def loaded_prefixes_are_used(change: Transition) -> Evidence:
+    """A request that waited for a load goes on where the loaded prefix ends, unless the load has failed.
 
-    What has come for somebody is not evicted before he has it.
+    The loaded prefix is not evicted before the request has it.
     """
     ended = {event.transfer for event in change.events_of(TransferEnded) if event.failure is None}
     loads = {view.id: view for view in change.before.transfers or () if view.id in ended}
@@ -99,54 +110,56 @@ def who_waited_goes_on_from_what_was_loaded(change: Transition) -> Evidence:
         input_len = request.prompt_len + request.num_outputs if request is not None else 0
         tokens = change.reference.tokens_of(event.request_id)[:input_len]
         if event.length < len(key) < len(tokens) and list(tokens[: len(key)]) == key:
-            yield request_name(event.request_id), f"goes on from {event.length}, {len(key)} tokens were loaded for it"
+            lengths = {"start": event.length, "loaded": len(key)}
+            yield found(request_ref(event.request_id), LoadCode.LOADED_BUT_UNUSED, **lengths)
 
 
-def it_is_known_what_is_loaded(change: Transition) -> bool:
+def least_load_is_known(change: Transition) -> bool:
     return change.after.limits.least_load_len is not None
 
 
-@invariant(
-    When.STEP,
-    needs=("nodes", "requests", "transfers"),
-    on=(Admitted,),
-    given=it_is_known_what_is_loaded,
-)
-def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
-    """Who is admitted loads what the host has for it, be it a window alone (sglang pull 27391).
+@invariant(When.STEP, needs=("nodes", "requests", "transfers"), on=(Admitted,), given=least_load_is_known)
+def host_prefixes_are_loaded(change: Transition) -> Evidence:
+    """A request is admitted only after a load of its prefix on the host, be it a window alone (sglang pull 27391).
 
-    Only who is alone may begin without, where there is no room for all of it.  Judged against the tree before the
-    step, so only while nothing has come into it or left it.
+    A request that is alone may start without the load if its pages do not all fit.  Judged against the tree before the
+    step, so only while the tree's content is unchanged.
     """
-    waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
+    waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
-    others = [request for request in change.before.requests or () if request.place not in (WAITING, LINKED)]
-    has_room = has_room_for_all(change.before)
+    others = [one for one in change.before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
+    fits = has_room_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
         is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now
-        if isinstance(event, CHANGES_CONTENT) or (is_alone and not has_room):
+        if isinstance(event, CHANGES_CONTENT) or (is_alone and not fits):
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:
             request = waiting[event.request_id]
             tokens = change.reference.tokens_of(request.id)[: request.prompt_len + request.num_outputs]
             reach = _reach_worth_a_load(change.before, request.namespace, tokens, event.start)
             if reach is not None:
-                yield request_name(request.id), f"admitted at {event.start}, with the host {reach} tokens are cached"
+                lengths = {"start": event.start, "cached": reach}
+                yield found(request_ref(request.id), LoadCode.COMPUTED_AGAIN, **lengths)
+
+
+def _load_ref(transfer: int) -> Ref:
+    return Ref(LOAD_KIND, transfer)
 
 
 def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[int]:
-    """Per component, how many pages are not on the device of those that who goes on behind `tokens` reads."""
+    """By component, how many pages that a continuation behind `tokens` reads are not on the device."""
     page_size, pages = snapshot.limits.page_size, list(cached_pages(snapshot, namespace, tokens))
     counts = []
-    for index, (_, window) in enumerate(snapshot.components):
+    for index, component in enumerate(snapshot.components):
+        window = component.window
         first = 0 if window is None else first_needed_page(len(tokens), window, page_size)
         counts.append(sum(not node.units[index][place] for node, place in pages[first:]))
     return counts
 
 
 def _reach_worth_a_load(snapshot: Snapshot, namespace: int, tokens: Sequence[int], start: int) -> int | None:
-    """How far a request could begin if what the host has were loaded; None where that is not worth it."""
+    """The length from which a request could start after a load from the host; None where a load is not worth it."""
     page_size, least = snapshot.limits.page_size, snapshot.limits.least_load_len or 0
     usable = tokens[: max(0, len(tokens) - 1) // page_size * page_size]
     reach = reachable_len(snapshot, namespace, usable)

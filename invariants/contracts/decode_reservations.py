@@ -1,0 +1,68 @@
+"""A decode engine reserves exactly the missing pages, at once, in the order of arrival."""
+
+from invariants.events import Refused, Reserved
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for, transfer_records
+from invariants.limits import DECODE
+from invariants.transition import Transition, When
+from invariants.view import OUTSIDE_KIND, Snapshot
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class DecodeReservationsCode(Code):
+    """How a reservation departs from the plan."""
+
+    TOO_MANY = "too_many"
+    EMPTY_ENGINE_WAITS = "empty_engine_waits"
+    OVERTAKEN = "overtaken"
+
+
+def is_empty_decode_engine(change: Transition) -> bool:
+    """Does nothing hold pages of this decode engine before the step, not even a request that has ended?"""
+    before = change.before
+    is_empty = not (before.records or before.launches or before.has_fences)
+    is_shared = any(holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings)
+    is_at_work = change.when is When.STEP and not before.is_paused
+    return change.after.limits.role == DECODE and is_at_work and is_empty and not is_shared
+
+
+@invariant(When.OP, needs=("Taken",), on=(Reserved,))
+def decode_reserves_only_missing_pages(change: Transition) -> Evidence:
+    """A decode engine takes no page for a transfer beyond those that the prompt lacks."""
+    for event in change.events_of(Reserved):
+        taken = pages_taken_for(change, event.request_id)
+        for pool, count in missing_pages(change.after, event).items():
+            if taken[pool] > count:
+                values = {"pool": pool, "taken": taken[pool], "missing": count, "length": event.length}
+                yield found(request_ref(event.request_id), DecodeReservationsCode.TOO_MANY, **values)
+
+
+@invariant(When.OP, needs=("requests", "records", "Reserved", "Refused"), given=is_empty_decode_engine)
+def empty_decode_engine_reserves_at_once(change: Transition) -> Evidence:
+    """A request that waits for pages of an empty decode engine gets them in the next step."""
+    waiting = [request for request in change.before.requests or () if request.place == Place.LINKED]
+    is_short = any(event.want <= event.free for event in change.events_of(Refused))  # of memory behind free pages
+    if waiting and not is_short and not change.events_of(Reserved):
+        still = [one for one in waiting if one.id in change.after.request_by_id]
+        if len(still) == len(waiting):
+            yield found(request_ref(still[0].id), DecodeReservationsCode.EMPTY_ENGINE_WAITS)
+
+
+@invariant(When.OP, needs=("requests", "records"), on=(Reserved,))
+def reservations_follow_arrival_order(change: Transition) -> Evidence:
+    """A request gets its pages before later requests do, and one that was set aside before all that have no output."""
+    reserved = [event.request_id for event in change.events_of(Reserved)]
+    has_pages = {*reserved, *transfer_records(change.before)}
+    for request in change.before.requests or ():
+        if request.place == Place.LINKED and request.id not in has_pages and request.id in change.after.request_by_id:
+            newcomers = [one for one in reserved if not _outputs(change.before, one)]
+            later = newcomers if request.num_outputs else [one for one in newcomers if one > request.id]
+            if later:
+                values = {"by": request_ref(later[0])}
+                yield found(request_ref(request.id), DecodeReservationsCode.OVERTAKEN, **values)
+
+
+def _outputs(snapshot: Snapshot, request_id: int) -> int:
+    request = snapshot.request_by_id.get(request_id)
+    return request.num_outputs if request is not None else 0

@@ -1,0 +1,21 @@
+"""An abort takes effect at once."""
+
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.clients import tokens_are_known
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class PromptAbortsCode(Code):
+    """How an abort is missed."""
+
+    STILL_SERVED = "still_served"
+
+
+@invariant(When.OP, needs=("requests",), given=tokens_are_known)
+def aborted_requests_are_released(change: Transition) -> Evidence:
+    """An aborted request is in no queue."""
+    for request in change.after.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is not None and expected.is_gone:
+            yield found(request_ref(request.id), PromptAbortsCode.STILL_SERVED, place=request.place)

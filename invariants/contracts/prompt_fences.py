@@ -1,0 +1,40 @@
+"""Fences come down at once: with the launch for which they stand."""
+
+from invariants.events import Completed
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, Ref, found, unit_ref
+
+
+class PromptFencesCode(Code):
+    """How a fence outlasts its launch."""
+
+    FENCED_AFTER_COMPLETION = "fenced_after_completion"
+    FENCED_FOR_NO_LAUNCH = "fenced_for_no_launch"
+    LOCKED_AFTER_COMPLETION = "locked_after_completion"
+    LOCKED_FOR_NO_LAUNCH = "locked_for_no_launch"
+
+
+def has_fences_after(change: Transition) -> bool:
+    return change.after.has_fences or bool(change.after.fence_receipts)
+
+
+@invariant(When.OP, needs=("launches", "Completed"), given=has_fences_after)
+def fences_end_with_their_launch(change: Transition) -> Evidence:
+    """No unit and no lock is behind a fence for a launch that has completed or is not in flight."""
+    after = change.after
+    completed = max((event.launch for event in change.events_of(Completed)), default=0)
+    for pool in after.pools:
+        for fence in pool.fenced:
+            if fence.launch <= completed or fence.launch not in after.launch_by_id:
+                is_over = fence.launch <= completed
+                code = PromptFencesCode.FENCED_AFTER_COMPLETION if is_over else PromptFencesCode.FENCED_FOR_NO_LAUNCH
+                for unit in fence.units:
+                    yield found(unit_ref(pool, unit), code, launch=launch_ref(fence.launch))
+    for receipt in after.fence_receipts:
+        launch = receipt.holder.id
+        if launch <= completed or launch not in after.launch_by_id:
+            is_over = launch <= completed
+            code = PromptFencesCode.LOCKED_AFTER_COMPLETION if is_over else PromptFencesCode.LOCKED_FOR_NO_LAUNCH
+            yield found(Ref("receipt", receipt.id), code, launch=launch_ref(launch))

@@ -1,0 +1,28 @@
+"""The first step that finds a request too old ends the request."""
+
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.timeouts import has_timeout
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class PromptTimeoutsCode(Code):
+    """How a timeout is missed."""
+
+    LATE = "late"
+
+
+@invariant(When.STEP, needs=("requests",), given=has_timeout)
+def old_requests_time_out(change: Transition) -> Evidence:
+    """No request is left after a step that found the request as old as the timeout or older."""
+    limit = change.after.limits.timeout_ms
+    assert limit is not None, "there is a timeout"
+    for request in change.after.requests or ():
+        if request.age_ms is not None and request.age_ms >= limit:
+            yield found(
+                request_ref(request.id),
+                PromptTimeoutsCode.LATE,
+                place=request.place,
+                age_ms=request.age_ms,
+                timeout_ms=limit,
+            )

@@ -1,0 +1,26 @@
+"""The new-token ratio stays within its bounds."""
+
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
+from invariants.violation import Code, Evidence, Ref, found
+
+MILLION = 1_000_000
+
+
+class RatioRangeCode(Code):
+    """How the new-token ratio leaves its bounds."""
+
+    BELOW_FLOOR = "below_floor"
+    ABOVE_ONE = "above_one"
+
+
+@state_invariant(needs=("claims",), reads=("claims",))
+def new_token_ratio_is_in_range(change: Transition) -> Evidence:
+    """The new-token ratio lies between its floor and 1."""
+    claims, floor = change.after.claims, change.after.limits.ratio_floor
+    assert claims is not None, "claims are needed"
+    ratio, subject = claims.new_token_ratio, Ref("new-token ratio")
+    if ratio < floor:
+        yield found(subject, RatioRangeCode.BELOW_FLOOR, ratio=ratio, floor=floor)
+    elif ratio > MILLION:
+        yield found(subject, RatioRangeCode.ABOVE_ONE, ratio=ratio)

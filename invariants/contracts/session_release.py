@@ -1,0 +1,42 @@
+"""A session releases at once: at the end of a turn all but written KV, and when it closes everything."""
+
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.sessions import session_ref
+from invariants.transition import Transition, When
+from invariants.view import SESSION_KIND
+from invariants.violation import Code, Evidence, found
+
+
+class SessionReleaseCode(Code):
+    """What an idle session has not released."""
+
+    KEEPS_ROW = "keeps_row"
+    KEEPS_UNWRITTEN = "keeps_unwritten_pages"
+    STILL_OPEN = "still_open"
+
+
+@invariant(When.OP, needs=("sessions", "records"))
+def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
+    """The record of an idle session has no row and nothing behind its committed tokens."""
+    for record in change.after.records or ():
+        if record.owner.kind != SESSION_KIND:
+            continue
+        subject = session_ref(record.owner.id)
+        if record.row:
+            yield found(subject, SessionReleaseCode.KEEPS_ROW, row=record.row)
+        if record.allocated_len != record.committed_len or record.launched_len != record.committed_len:
+            yield found(
+                subject,
+                SessionReleaseCode.KEEPS_UNWRITTEN,
+                committed_len=record.committed_len,
+                launched_len=record.launched_len,
+                allocated_len=record.allocated_len,
+            )
+
+
+@invariant(When.OP, needs=("sessions",))
+def closing_sessions_close_after_their_turn(change: Transition) -> Evidence:
+    """A session that is to be closed and has no turn is closed."""
+    for session in change.after.sessions or ():
+        if session.is_closing and not session.turn:
+            yield found(session_ref(session.id), SessionReleaseCode.STILL_OPEN)

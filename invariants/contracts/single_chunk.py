@@ -1,0 +1,20 @@
+"""Prompts are computed in chunks one after the other."""
+
+from invariants.invariant import state_invariant
+from invariants.kinds import Place
+from invariants.transition import Transition
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class SingleChunkCode(Code):
+    """How requests between chunks are too many."""
+
+    SECOND_CHUNK = "second_chunk"
+
+
+@state_invariant(needs=("requests",), reads=("requests",))
+def one_request_is_between_chunks(change: Transition) -> Evidence:
+    """At most one request is between two chunks of its prompt."""
+    first, *others = [one.id for one in change.after.requests or () if one.place == Place.CHUNKED] or [0]
+    for request_id in others:
+        yield found(request_ref(request_id), SingleChunkCode.SECOND_CHUNK, first=request_ref(first))

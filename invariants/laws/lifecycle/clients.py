@@ -1,0 +1,55 @@
+"""The client's wishes: where an output ends, and that an aborted request ends too."""
+
+from invariants.events import Finished
+from invariants.invariant import invariant
+from invariants.kinds import FinishReason
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class ClientCode(Code):
+    """How a client's wish is not heeded."""
+
+    DECODED_AFTER_ABORT = "decoded_after_abort"
+    DECODED_AFTER_STOP = "decoded_after_stop"
+    STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"
+    ENDED_SHORT = "ended_short"
+
+
+def tokens_are_known(change: Transition) -> bool:
+    return bool(change.reference.expectations)
+
+
+@invariant(When.OP, needs=("requests",), given=tokens_are_known)
+def aborted_requests_stop_decoding(change: Transition) -> Evidence:
+    """An aborted request gets no tokens but those of the passes in flight and of one more pass."""
+    limits = change.after.limits
+    most = (limits.most_launches + 1) * (1 + limits.draft_len)
+    for request in change.after.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is not None and expected.len_at_abort is not None:
+            decoded = request.prompt_len + request.num_outputs - expected.len_at_abort
+            if decoded > most:
+                yield found(request_ref(request.id), ClientCode.DECODED_AFTER_ABORT, decoded=decoded, most=most)
+
+
+@invariant(When.STEP, needs=("requests",), given=tokens_are_known)
+def outputs_end_as_asked(change: Transition) -> Evidence:
+    """An output ends at its first stop token or at its length, and the finish reason says which."""
+    reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
+    for request in change.before.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is None:
+            continue
+        first = expected.prompt_len + request.num_outputs
+        new, reason = expected.tokens[first:], reasons.get(request.id)
+        stops = [index for index, token in enumerate(new) if token in expected.stop]
+        num_outputs = request.num_outputs + len(new)
+        if stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id):
+            values = {"token": new[stops[0]], "position": first + stops[0]}
+            yield found(request_ref(request.id), ClientCode.DECODED_AFTER_STOP, **values)
+        if reason == FinishReason.STOP and not stops:
+            yield found(request_ref(request.id), ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
+        if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
+            values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
+            yield found(request_ref(request.id), ClientCode.ENDED_SHORT, **values)

@@ -1,0 +1,200 @@
+"""Passes in flight: in which order, how many, and which units and locks stay for them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from invariants.events import Completed, Discarded, Failed, Late, Launched
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
+from invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
+
+
+class FlightCode(Code):
+    """How a pass in flight, its result, or what it reads is wrong."""
+
+    LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
+    TOO_MANY_IN_FLIGHT = "too_many_in_flight"
+    ENDED_NOT_IN_FLIGHT = "ended_not_in_flight"
+    ENDED_OUT_OF_ORDER = "ended_out_of_order"
+    FAILED_NOT_COMPLETED = "failed_not_completed"
+    IN_FLIGHT_UNTOLD = "in_flight_differs_from_events"
+    DISCARDED_NOT_COMPLETED = "discarded_not_completed"
+    VALID_RESULT_DISCARDED = "valid_result_discarded"
+    LEFT_FENCE_EARLY = "left_fence_early"
+    UNLOCKED_EARLY = "unlocked_early"
+    READ_WHILE_UNOWNED = "read_while_unowned"
+    READ_AFTER_FREE = "read_after_free"
+    READ_AFTER_CHANGE_OF_OWNER = "read_after_change_of_owner"
+    READ_IN_ANOTHER_RECORD = "read_in_another_record"
+    READ_WITHOUT_LOCK = "read_without_lock"
+    FENCED_FOR_EARLIER_LAUNCH = "fenced_for_an_earlier_launch"
+
+
+def launch_ref(launch: int) -> Ref:
+    return Ref("launch", launch)
+
+
+def has_fences(change: Transition) -> bool:
+    return any(snapshot.has_fences or snapshot.fence_receipts for snapshot in (change.before, change.after))
+
+
+def freed_units_wait_for_passes(change: Transition) -> bool:
+    """Is a freed unit kept from other requests until the passes that may read it have completed?"""
+    return not change.after.limits.reuses_in_launch_order
+
+
+@invariant(When.OP, needs=("launches", "Launched", "Completed"))
+def passes_complete_in_order(change: Transition) -> Evidence:
+    """Passes complete in launch order, each once, and no more are in flight than the limit."""
+    in_flight = [view.launch for view in change.before.launches or ()]
+    failed: set[int] = set()
+    for event in change.pass_events:
+        if isinstance(event, Launched):
+            yield from _wrongly_launched(event.launch, in_flight, change.after.limits.most_launches)
+            in_flight.append(event.launch)
+        elif isinstance(event, (Late, Failed, Completed)):
+            subject, name = launch_ref(event.launch), type(event).__name__
+            if event.launch not in in_flight:
+                yield found(subject, FlightCode.ENDED_NOT_IN_FLIGHT, event=name)
+            elif event.launch != in_flight[0]:
+                yield found(subject, FlightCode.ENDED_OUT_OF_ORDER, event=name, oldest=launch_ref(in_flight[0]))
+            if isinstance(event, Failed):
+                failed.add(event.launch)
+            elif isinstance(event, Completed):
+                in_flight = [launch for launch in in_flight if launch != event.launch]
+    for launch in sorted(failed.intersection(in_flight)):
+        yield found(launch_ref(launch), FlightCode.FAILED_NOT_COMPLETED)
+    views = [view.launch for view in change.after.launches or ()]
+    if views != in_flight:
+        yield found(
+            Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=_launch_refs(views), wanted=_launch_refs(in_flight)
+        )
+
+
+@invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
+def discarded_results_are_stale(change: Transition) -> Evidence:
+    """The result of a completed pass is discarded only for a request that gave up its record since the launch."""
+    landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
+    for event in change.events_of(Discarded):
+        landing = landed.get((event.launch, event.request_id))
+        subject = request_ref(event.request_id)
+        if landing is None:
+            yield found(subject, FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(event.launch))
+        elif landing.counts:
+            yield found(
+                subject,
+                FlightCode.VALID_RESULT_DISCARDED,
+                launch=launch_ref(event.launch),
+                start=landing.start,
+                end=landing.end,
+            )
+
+
+@invariant(When.OP, needs=("Completed",), given=has_fences)
+def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
+    """Units and locks behind a fence stay there until the launch of the fence has completed."""
+    completed = max((event.launch for event in change.events_of(Completed)), default=0)
+    for before, after in zip(change.before.pools, change.after.pools, strict=True):
+        fenced = set(chain.from_iterable(fence.units for fence in after.fenced))
+        for fence in before.fenced:
+            for unit in fence.units:
+                if fence.launch > completed and unit not in fenced:
+                    yield found(unit_ref(after, unit), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(fence.launch))
+    for receipt in change.before.fence_receipts:
+        if receipt.holder.id > completed and receipt.id not in change.after.receipt_by_id:
+            yield found(Ref("receipt", receipt.id), FlightCode.UNLOCKED_EARLY, launch=launch_ref(receipt.holder.id))
+
+
+@invariant(When.OP, needs=("launches",), given=freed_units_wait_for_passes)
+def units_in_flight_are_pinned(change: Transition) -> Evidence:
+    """A unit that a pass in flight reads or writes is its request's, cached under a lock, or fenced for that pass.
+
+    The unit is never free and never another request's.  A request that gave up its record since has nothing but fences,
+    unless the request was the turn of a session, which keeps the record for the next turn.
+    """
+    after = change.after
+    for view in after.launches or ():
+        for place, columns in enumerate(view.units):
+            heirs = _heirs(after, view, place)
+            for index, units in enumerate(columns):
+                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units)) - heirs
+                if owners and not _are_locked(after, view, place, index, owners):
+                    yield from _unpinned(after, view, place, index, units)
+
+
+def _launch_refs(launches: Iterable[int]) -> tuple[Ref, ...]:
+    return tuple(map(launch_ref, launches))
+
+
+def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evidence:
+    subject = launch_ref(launch)
+    if in_flight and launch <= max(in_flight):
+        yield found(subject, FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(max(in_flight)))
+    if len(in_flight) >= most:
+        yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)
+
+
+def _heirs(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
+    """The owners that may have the record for which an entry of a pass was launched."""
+    request, session = view.entries[place][0], view.sessions[place] if view.sessions else 0
+    if request not in view.given_up:
+        return {Owner(REQUEST_KIND, request)}
+    if not session:
+        return set()
+    turns = [Owner(REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
+    return {Owner(SESSION_KIND, session), *turns}
+
+
+def _are_locked(
+    snapshot: Snapshot, view: LaunchView, place: int, component: int, owners: Collection[Owner | None]
+) -> bool:
+    """Are all owners nodes under a lock of the record's owner, or under one that waits for this or a later pass?"""
+    nodes = [owner.id for owner in owners if owner is not None and owner.kind == TREE_KIND]
+    request = Owner(REQUEST_KIND, view.entries[place][0])
+    late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
+    return (
+        snapshot.receipts is not None
+        and len(nodes) == len(owners)
+        and snapshot.covered_by({request, *_heirs(snapshot, view, place), *late}, component).issuperset(nodes)
+    )
+
+
+def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, units: Iterable[int]) -> Evidence:
+    """Looks at unit by unit: at fences, and at caches that count readers without naming them."""
+    request, heirs = view.entries[place][0], _heirs(snapshot, view, place)
+    pool = snapshot.pool(snapshot.components[component].pool)
+    waits_for = {unit: fence.launch for fence in pool.fenced for unit in fence.units}
+    for unit in filter(None, units):
+        owner = pool.owner_of.get(unit)
+        if owner == FENCE:
+            is_pinned = waits_for[unit] >= view.launch
+        elif owner is not None and owner.kind == TREE_KIND:
+            is_pinned = _are_locked(snapshot, view, place, component, [owner]) or _is_read(snapshot, pool, unit)
+        else:
+            is_pinned = owner in heirs
+        if not is_pinned:
+            yield _loose(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
+
+
+def _is_read(snapshot: Snapshot, pool: PoolView, unit: int) -> bool:
+    """Does a cache that gives no receipts count a reader of a unit?"""
+    return snapshot.receipts is None and any(
+        holding.locks for holding in pool.holdings if holding.cached and unit in holding.units
+    )
+
+
+def _loose(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int) -> Found:
+    """A unit that a pass reads or writes, and that nothing keeps for the pass."""
+    values: dict[str, object] = {"launch": launch_ref(launch), "request": request_ref(request_id)}
+    if owner is None:
+        return found(subject, FlightCode.READ_WHILE_UNOWNED, **values)
+    if owner == FREE:
+        return found(subject, FlightCode.READ_AFTER_FREE, **values)
+    if owner == FENCE:
+        return found(subject, FlightCode.FENCED_FOR_EARLIER_LAUNCH, **values, waits_for=launch_ref(waits_for))
+    if owner.kind == TREE_KIND:
+        return found(subject, FlightCode.READ_WITHOUT_LOCK, **values, owner=owner)
+    is_own = owner == (REQUEST_KIND, request_id)
+    code = FlightCode.READ_IN_ANOTHER_RECORD if is_own else FlightCode.READ_AFTER_CHANGE_OF_OWNER
+    return found(subject, code, **values, owner=owner)

@@ -1,0 +1,189 @@
+"""A request served by two engines: its reservation, the pages that are sent, and the end of the transfer."""
+
+from collections.abc import Iterable, Sequence
+
+from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.transition import Transition, When
+from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
+from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
+from invariants.windows import first_needed_page, goes_on_at
+
+COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
+
+
+class HandoverCode(Code):
+    """How a transfer between two engines is wrong."""
+
+    RESERVED_TOO_FEW = "reserved_too_few"
+    RESERVATION_MISCOUNTED = "reservation_miscounted"
+    SENT_FOREIGN_PAGES = "sent_foreign_pages"
+    FILLED_WITHOUT_RESERVATION = "filled_without_reservation"
+    FILLED_OTHER_PLACES = "filled_other_places"
+    ENDED_UNTOLD = "ended_untold"
+    BEGAN_UNTOLD = "began_untold"
+    PAGES_CHANGED = "pages_changed"
+    UNITS_LEFT = "units_left"
+    TAKEN_OVER_AT_WRONG_LEN = "taken_over_at_wrong_length"
+    KNOWN_OUTPUT_RESENT = "known_output_resent"
+    WAITS_FOR_PREFILL = "waits_for_prefill"
+    LOST = "lost"
+
+
+def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
+    """By pool, how many pages of a transferred prompt are missing behind its prefix; of a window those of the tail."""
+    page_size, missing = snapshot.limits.page_size, dict[str, int]()
+    for component in snapshot.components:
+        first = event.prefix_len // page_size
+        if component.window is not None:
+            first = max(first, first_needed_page(event.length, component.window, page_size))
+        missing[component.pool] = missing.get(component.pool, 0) - (-event.length // page_size) - first
+    return missing
+
+
+def pages_taken_for(change: Transition, request_id: int) -> dict[str, int]:
+    """By pool, how many pages were taken for a transfer."""
+    taken = {component.pool: 0 for component in change.after.components}
+    for one in change.events_of(Taken):
+        if one.owner == (HANDOVER_KIND, request_id) and one.pool in taken:
+            taken[one.pool] += len(one.units)
+    return taken
+
+
+def transfer_records(snapshot: Snapshot) -> dict[int, RecordView]:
+    """The records of transfers between engines, by request."""
+    return {record.owner.id: record for record in snapshot.records or () if record.owner.kind == HANDOVER_KIND}
+
+
+@invariant(When.OP, needs=("Taken",), on=(Reserved,))
+def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
+    """A decode engine takes every page that a transferred prompt lacks, and tells as many as it takes."""
+    for event in change.events_of(Reserved):
+        subject, taken, told = request_ref(event.request_id), pages_taken_for(change, event.request_id), {*event.pages}
+        for pool, count in missing_pages(change.after, event).items():
+            if taken[pool] < count:
+                counts = {"taken": taken[pool], "missing": count, "length": event.length}
+                yield found(subject, HandoverCode.RESERVED_TOO_FEW, pool=pool, **counts)
+            if (pool, taken[pool]) not in told:
+                said = dict(event.pages).get(pool)
+                yield found(subject, HandoverCode.RESERVATION_MISCOUNTED, pool=pool, told=said, taken=taken[pool])
+
+
+@invariant(When.OP, needs=("records",), on=(Sent,))
+def sent_pages_are_held(change: Transition) -> Evidence:
+    """Pages that are sent to the other engine are those that the request has in these places."""
+    for event in change.events_of(Sent):
+        owners = [Owner(REQUEST_KIND, event.request_id), Owner(HANDOVER_KIND, event.request_id)]
+        places = range(event.first, event.first + len(event.pages))
+        held = [
+            _at(change.after, record, event.pool, places)
+            for snapshot in (change.before, change.after)
+            for record in snapshot.records or ()
+            if record.owner in owners
+        ]
+        if tuple(event.pages) not in held:
+            values = {"pages": _page_refs(change.after, event), "first": event.first}
+            yield found(request_ref(event.request_id), HandoverCode.SENT_FOREIGN_PAGES, **values)
+
+
+@invariant(When.OP, needs=("records", "Reserved"), on=(Filled,))
+def filled_pages_were_reserved(change: Transition) -> Evidence:
+    """KV that arrives from the other engine is written to the pages that were reserved for these places."""
+    reserved = {event.request_id for event in change.events_of(Reserved)}
+    before, after = transfer_records(change.before), transfer_records(change.after)
+    for event in change.events_of(Filled):
+        record = before.get(event.request_id) or after.get(event.request_id)
+        if record is None and event.request_id not in reserved:
+            pages = _page_refs(change.after, event)
+            yield found(request_ref(event.request_id), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=pages)
+        elif record is not None and _own_at(change.after, record, event.pool, event.places) != event.pages:
+            pages = _page_refs(change.after, event)
+            yield found(request_ref(event.request_id), HandoverCode.FILLED_OTHER_PLACES, pages=pages)
+
+
+@invariant(When.OP, needs=("records", "Reserved", "HandedOver", "TakenOver", "LetGo"))
+def transfers_keep_pages_until_released(change: Transition) -> Evidence:
+    """A transfer holds its pages until it is taken over or released, and holds nothing afterwards."""
+    before, after = transfer_records(change.before), transfer_records(change.after)
+    ended = {one.request_id for kind in (LetGo, TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
+    began = {one.request_id for kind in (HandedOver, Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
+    for request_id in sorted(before.keys() - ended):
+        if request_id not in after:
+            yield found(_transfer_ref(request_id), HandoverCode.ENDED_UNTOLD)
+        else:
+            yield from _changed_pages(change, before[request_id], after[request_id])
+    for request_id in sorted(after.keys() - before.keys() - began):
+        yield found(_transfer_ref(request_id), HandoverCode.BEGAN_UNTOLD)
+    for request_id in sorted(ended - began):
+        owner = Owner(HANDOVER_KIND, request_id)
+        for pool in change.after.pools:
+            left = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
+            if left:
+                units = tuple(unit_ref(pool, unit) for unit in left)
+                yield found(_transfer_ref(request_id), HandoverCode.UNITS_LEFT, units=units)
+
+
+@invariant(When.OP, needs=("requests",), on=(TakenOver,))
+def taken_over_len_was_computed(change: Transition) -> Evidence:
+    """A request is taken over behind its prompt, or behind all of its output but the newest token."""
+    for event in change.events_of(TakenOver):
+        request = change.before.request_by_id.get(event.request_id)
+        if request is not None:
+            subject, computed = request_ref(event.request_id), request.prompt_len + max(0, request.num_outputs - 1)
+            if event.length != computed:
+                lengths = {"length": event.length, "computed": computed}
+                yield found(subject, HandoverCode.TAKEN_OVER_AT_WRONG_LEN, **lengths)
+            if event.tokens and request.num_outputs:
+                counts = {"num_tokens": len(event.tokens), "num_outputs": request.num_outputs}
+                yield found(subject, HandoverCode.KNOWN_OUTPUT_RESENT, **counts)
+
+
+@invariant(When.OP, needs=("requests",), on=(SetAside,))
+def set_aside_requests_are_kept(change: Transition) -> Evidence:
+    """A request whose KV was set aside waits for its KV, has it again, or has ended."""
+    ended = {event.request_id for event in change.events_of(Finished)}
+    for event in change.events_of(SetAside):
+        request = change.after.request_by_id.get(event.request_id)
+        if request is None and event.request_id not in ended:
+            yield found(request_ref(event.request_id), HandoverCode.LOST)
+        elif request is not None and request.place in COMPUTES_PROMPTS:
+            yield found(request_ref(event.request_id), HandoverCode.WAITS_FOR_PREFILL, place=request.place)
+
+
+def _transfer_ref(request_id: int) -> Ref:
+    return Ref(HANDOVER_KIND, request_id)
+
+
+def _page_refs(snapshot: Snapshot, event: Sent | Filled) -> tuple[Ref, ...]:
+    return tuple(unit_ref(snapshot.pool(event.pool), page) for page in event.pages)
+
+
+def _changed_pages(change: Transition, record: RecordView, later: RecordView) -> Evidence:
+    """The pools in which a transfer that goes on has other pages than before."""
+    was, now = _needed(change.before, record), _needed(change.after, later)
+    for component, held, holds in zip(change.after.components, was, now, strict=True):
+        if held != holds:
+            values = {"pool": component.pool, "was": held, "now": holds}
+            yield found(_transfer_ref(record.owner.id), HandoverCode.PAGES_CHANGED, **values)
+
+
+def _needed(snapshot: Snapshot, record: RecordView) -> list[tuple[int, ...]]:
+    """By component the units that a continuation behind all of a transfer reads."""
+    page_size, position = snapshot.limits.page_size, goes_on_at(record)
+    windows = [component.window for component in snapshot.components]
+    firsts = [0 if window is None else first_needed_page(position, window, page_size) for window in windows]
+    return [tuple(units[first:]) for first, units in zip(firsts, record.units, strict=True)]
+
+
+def _own_at(snapshot: Snapshot, record: RecordView, pool: str, places: Sequence[int]) -> tuple[int, ...]:
+    """The units that a record has at these page indices and does not share with the tree."""
+    first = record.protected_len // snapshot.limits.page_size
+    return _at(snapshot, record, pool, [place for place in places if place >= first])
+
+
+def _at(snapshot: Snapshot, record: RecordView, pool: str, places: Iterable[int]) -> tuple[int, ...]:
+    """The units that a record has in one pool at these page indices."""
+    index = next(index for index, component in enumerate(snapshot.components) if component.pool == pool)
+    units = record.units[index]
+    return tuple(units[place] for place in places if place < len(units))

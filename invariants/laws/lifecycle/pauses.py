@@ -1,0 +1,39 @@
+"""Pauses: when they begin and end, and that no pass is launched in them."""
+
+from invariants.events import Launched, Paused, Resumed
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, Ref, found
+
+
+class PauseCode(Code):
+    """How an engine breaks a pause."""
+
+    LAUNCHED = "launched"
+    BEGAN_UNTOLD = "began_untold"
+    ENDED_UNTOLD = "ended_untold"
+
+
+def has_pause(change: Transition) -> bool:
+    return change.before.is_paused or change.after.is_paused
+
+
+@invariant(When.OP, needs=("Launched", "Paused", "Resumed"), given=has_pause)
+def paused_engine_launches_nothing(change: Transition) -> Evidence:
+    """A paused engine launches no pass."""
+    is_paused = change.before.is_paused
+    for event in change.pass_events:
+        if isinstance(event, Launched) and is_paused:
+            yield found(launch_ref(event.launch), PauseCode.LAUNCHED)
+        is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
+
+
+@invariant(When.OP, needs=("Paused", "Resumed"), given=has_pause)
+def pauses_are_told(change: Transition) -> Evidence:
+    """Events tell when a pause begins and when it ends."""
+    is_paused = change.before.is_paused
+    for event in change.pass_events:
+        is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
+    if is_paused != change.after.is_paused:
+        yield found(Ref("engine"), PauseCode.ENDED_UNTOLD if is_paused else PauseCode.BEGAN_UNTOLD)

@@ -1,0 +1,52 @@
+"""In which queue each request is, and whether it has the record that belongs to that place."""
+
+from collections.abc import Mapping
+
+from invariants.invariant import state_invariant
+from invariants.kinds import Place
+from invariants.transition import Transition
+from invariants.view import RequestView
+from invariants.violation import Code, Evidence, found, request_ref
+
+QUEUES = frozenset(Place) - {Place.LOST}
+WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})
+
+
+class PlaceCode(Code):
+    """How the place of a request is wrong."""
+
+    IN_TWO_QUEUES = "in_two_queues"
+    LOST = "lost"
+    UNKNOWN_PLACE = "unknown_place"
+    WITHOUT_RECORD = "without_record"
+    WAITS_WITH_RECORD = "waits_with_record"
+    RECORD_WITHOUT_REQUEST = "record_without_request"
+
+
+@state_invariant(needs=("requests",), reads=("requests",))
+def requests_are_in_one_queue(change: Transition) -> Evidence:
+    """Every unfinished request is in exactly one queue of the engine."""
+    seen: dict[int, RequestView] = {}
+    for request in change.after.requests or ():
+        first = seen.setdefault(request.id, request)
+        if first is not request:
+            places = {"first": first.place, "second": request.place}
+            yield found(request_ref(request.id), PlaceCode.IN_TWO_QUEUES, **places)
+        if request.place == Place.LOST:
+            yield found(request_ref(request.id), PlaceCode.LOST)
+        elif request.place not in QUEUES:
+            yield found(request_ref(request.id), PlaceCode.UNKNOWN_PLACE, place=request.place)
+
+
+@state_invariant(needs=("requests", "records"), reads=("requests", "records"))
+def records_match_request_places(change: Transition) -> Evidence:
+    """A request has a record while it runs, loads or is between chunks, and none while it waits."""
+    records = change.after.record_by_request
+    places: Mapping[int, str] = {request.id: request.place for request in change.after.requests or ()}
+    for request_id, place in places.items():
+        if place in WITH_RECORD and request_id not in records:
+            yield found(request_ref(request_id), PlaceCode.WITHOUT_RECORD, place=place)
+        elif place == Place.WAITING and request_id in records:
+            yield found(request_ref(request_id), PlaceCode.WAITS_WITH_RECORD, row=records[request_id].row)
+    for request_id in sorted(records.keys() - places.keys()):
+        yield found(request_ref(request_id), PlaceCode.RECORD_WITHOUT_REQUEST, row=records[request_id].row)

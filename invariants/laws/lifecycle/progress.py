@@ -1,0 +1,78 @@
+"""The engine goes on while there is work, and is empty after a drain."""
+
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.flights import launch_ref
+from invariants.laws.lifecycle.sessions import session_ref
+from invariants.transition import Transition, When
+from invariants.view import FENCE, OUTSIDE_KIND, PoolView
+from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
+
+MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting, are a livelock
+
+
+class ProgressCode(Code):
+    """How an engine stands still, and the things that are left after a drain."""
+
+    STUCK = "stuck"
+    UNITS_LEFT = "units_left"
+    UNITS_LOST = "units_lost"
+    REQUEST_LEFT = "request_left"
+    RECORD_LEFT = "record_left"
+    RECEIPT_LEFT = "receipt_left"
+    NODE_LEFT = "node_left"
+    LAUNCH_LEFT = "launch_left"
+    SESSION_LEFT = "session_left"
+    TRANSFER_LEFT = "transfer_left"
+
+
+def is_expected_to_compute(change: Transition) -> bool:
+    """Is the engine not paused, is nothing being copied, and does no neighbour hold pages that requests may lack?"""
+    return change.steps_without_forward < MOST_IDLE_STEPS or not (
+        change.before.is_paused
+        or change.after.is_loading
+        or change.after.transfers
+        or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
+    )
+
+
+@invariant(When.STEP, needs=("Launched", "Completed"), given=is_expected_to_compute)
+def work_makes_progress(change: Transition) -> Evidence:
+    """While there is work, the engine computes something within a few steps."""
+    if change.steps_without_forward >= MOST_IDLE_STEPS:
+        requests = tuple(request_ref(request.id) for request in change.after.requests or ())
+        yield found(Ref("engine"), ProgressCode.STUCK, steps=change.steps_without_forward, requests=requests)
+
+
+@invariant(When.QUIESCENT)
+def drained_engine_is_empty(change: Transition) -> Evidence:
+    """After a drain every unit is free, and no request, record, lock, node, pass, session or transfer is left."""
+    after = change.after
+    for pool in after.pools:
+        if len(pool.free) != pool.capacity:
+            yield from _left_in(pool)
+    for request in after.requests or ():
+        yield found(request_ref(request.id), ProgressCode.REQUEST_LEFT, place=request.place)
+    for record in after.records or ():
+        yield found(owner_ref(record.owner), ProgressCode.RECORD_LEFT, row=record.row)
+    for receipt in after.receipts or ():
+        yield found(Ref("receipt", receipt.id), ProgressCode.RECEIPT_LEFT, holder=receipt.holder)
+    for node in after.nodes or ():
+        yield found(node_ref(node.id), ProgressCode.NODE_LEFT, locks=tuple(node.locks))
+    for view in after.launches or ():
+        yield found(launch_ref(view.launch), ProgressCode.LAUNCH_LEFT)
+    for session in after.sessions or ():
+        yield found(session_ref(session.id), ProgressCode.SESSION_LEFT)
+    for transfer in after.transfers or ():
+        yield found(Ref("transfer", transfer.id), ProgressCode.TRANSFER_LEFT)
+
+
+def _left_in(pool: PoolView) -> Evidence:
+    """Units that are not free after a drain, with their owners if there are any."""
+    owners = dict.fromkeys(holding.owner for holding in pool.holdings if holding.units)
+    if pool.num_fenced:
+        owners[FENCE] = None
+    subject, counts = pool_ref(pool.name), {"free": len(pool.free), "capacity": pool.capacity}
+    if owners:
+        yield found(subject, ProgressCode.UNITS_LEFT, **counts, owners=tuple(owners))
+    else:
+        yield found(subject, ProgressCode.UNITS_LOST, **counts)

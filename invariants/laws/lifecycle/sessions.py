@@ -1,0 +1,143 @@
+"""Streaming sessions: their turns, and the KV that they keep between turns."""
+
+from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
+from invariants.invariant import invariant
+from invariants.laws.lifecycle.clients import tokens_are_known
+from invariants.transition import Transition, When
+from invariants.view import SESSION_KIND, Owner
+from invariants.violation import Code, Evidence, Ref, found, request_ref
+
+
+class SessionCode(Code):
+    """How a session, its turn or the KV that it keeps is wrong."""
+
+    TURN_OF_CLOSED_SESSION = "turn_of_closed_session"
+    TURN_OF_IDLE_SESSION = "turn_of_idle_session"
+    SECOND_TURN = "second_turn"
+    OTHER_NAMESPACE = "other_namespace"
+    TURN_LOST = "turn_lost"
+    RECORD_OF_CLOSED_SESSION = "record_of_closed_session"
+    RECORD_BESIDE_TURN = "record_beside_turn"
+    KEPT_LEN_DIFFERS = "kept_length_differs"
+    CONTINUED_TOO_FAR = "continued_too_far"
+    CONTINUED_ON_OTHER_PAGES = "continued_on_other_pages"
+    KEPT_TOO_MUCH = "kept_too_much"
+    CLOSED_DURING_TURN = "closed_during_turn"
+    REFUSED_WHILE_IDLE = "refused_while_idle"
+    CHANGED_UNTOLD = "changed_untold"
+
+
+def session_ref(session_id: int) -> Ref:
+    return Ref(SESSION_KIND, session_id)
+
+
+@invariant(When.OP, needs=("sessions", "requests"))
+def session_has_one_turn(change: Transition) -> Evidence:
+    """A session has one turn at most, which is in a queue and in the session's namespace; a closed one has none."""
+    after = change.after
+    for request in after.requests or ():
+        if not request.session:
+            continue
+        subject, session = request_ref(request.id), after.session_by_id.get(request.session)
+        if session is None:
+            yield found(subject, SessionCode.TURN_OF_CLOSED_SESSION, session=session_ref(request.session))
+        elif not session.turn:
+            yield found(subject, SessionCode.TURN_OF_IDLE_SESSION, session=session_ref(session.id))
+        elif session.turn != request.id:
+            yield found(
+                subject, SessionCode.SECOND_TURN, session=session_ref(session.id), turn=request_ref(session.turn)
+            )
+        elif session.namespace != request.namespace:
+            namespaces = {"namespace": request.namespace, "session_namespace": session.namespace}
+            yield found(subject, SessionCode.OTHER_NAMESPACE, session=session_ref(session.id), **namespaces)
+    for session in after.sessions or ():
+        if session.turn and session.turn not in after.request_by_id and not _has_just_ended(change, session.turn):
+            yield found(session_ref(session.id), SessionCode.TURN_LOST, turn=request_ref(session.turn))
+
+
+@invariant(When.OP, needs=("sessions", "records"))
+def kept_records_match_their_sessions(change: Transition) -> Evidence:
+    """A record that a session keeps is of an open session without a turn, and is as long as the session notes."""
+    after = change.after
+    kept = {record.owner.id: record for record in after.records or () if record.owner.kind == SESSION_KIND}
+    for session_id, record in kept.items():
+        subject, session = session_ref(session_id), after.session_by_id.get(session_id)
+        if session is None:
+            yield found(subject, SessionCode.RECORD_OF_CLOSED_SESSION, kept_len=record.committed_len)
+        elif session.turn in after.record_by_request:
+            yield found(subject, SessionCode.RECORD_BESIDE_TURN, turn=request_ref(session.turn))
+    for session in after.sessions or ():
+        committed = kept[session.id].committed_len if session.id in kept else 0
+        if session.kept_len != committed:
+            lengths = {"noted_len": session.kept_len, "kept_len": committed}
+            yield found(session_ref(session.id), SessionCode.KEPT_LEN_DIFFERS, **lengths)
+
+
+@invariant(When.OP, needs=("sessions", "records", "Kept"), on=(Lent,))
+def turns_continue_on_kept_pages(change: Transition) -> Evidence:
+    """A turn starts on the pages that its session kept, with no more tokens than were written."""
+    page_size = change.after.limits.page_size
+    kept = {record.owner: record for record in change.before.records or ()}
+    for event in change.events:
+        if isinstance(event, Kept):
+            kept.pop(Owner(SESSION_KIND, event.session), None)
+        elif isinstance(event, Lent):
+            record = kept.pop(Owner(SESSION_KIND, event.session), None)
+            if record is None:
+                continue
+            subject, own = request_ref(event.request_id), list(record.units[0])[: -(-event.length // page_size)]
+            if event.length > record.committed_len:
+                lengths = {"length": event.length, "kept_len": record.committed_len}
+                yield found(subject, SessionCode.CONTINUED_TOO_FAR, session=session_ref(event.session), **lengths)
+            elif list(event.pages) != own:
+                pages = {"pages": tuple(event.pages), "kept": tuple(own)}
+                yield found(subject, SessionCode.CONTINUED_ON_OTHER_PAGES, session=session_ref(event.session), **pages)
+
+
+@invariant(When.STEP, on=(Kept,), given=tokens_are_known)
+def session_keeps_only_delivered_tokens(change: Transition) -> Evidence:
+    """A session keeps no more tokens than the prompt and the delivered output of its last turn."""
+    for event in change.events_of(Kept):
+        delivered = len(change.reference.tokens_of(event.request_id))
+        if delivered and event.length > delivered:
+            lengths = {"kept_len": event.length, "delivered": delivered}
+            yield found(session_ref(event.session), SessionCode.KEPT_TOO_MUCH, **lengths)
+
+
+@invariant(When.OP, needs=("sessions", "requests"))
+def session_outlives_its_turn(change: Transition) -> Evidence:
+    """A session stays open until its turn has ended."""
+    after = change.after
+    for session in change.before.sessions or ():
+        if session.turn in after.request_by_id and session.id not in after.session_by_id:
+            turn = request_ref(session.turn)
+            yield found(session_ref(session.id), SessionCode.CLOSED_DURING_TURN, turn=turn)
+
+
+@invariant(When.OP, needs=("sessions",), on=(TurnRefused,))
+def turns_are_refused_only_if_taken(change: Transition) -> Evidence:
+    """A turn is refused only if its session is closed or has a turn."""
+    for event in change.events_of(TurnRefused):
+        seen = [snapshot.session_by_id.get(event.session) for snapshot in (change.before, change.after)]
+        if all(session is not None and not session.turn for session in seen):
+            yield found(
+                request_ref(event.request_id), SessionCode.REFUSED_WHILE_IDLE, session=session_ref(event.session)
+            )
+
+
+@invariant(When.OP, needs=("sessions", "Lent", "Kept", "GivenUp"))
+def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
+    """The KV that a session keeps changes only if a turn starts on it or ends, or the session gives the KV up.
+
+    So a turn that was rejected, or ended while it waited, leaves its session as it was.
+    """
+    told = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
+    for session in change.before.sessions or ():
+        now = change.after.session_by_id.get(session.id)
+        if now is not None and now.kept_len != session.kept_len and session.id not in told:
+            lengths = {"was_len": session.kept_len, "kept_len": now.kept_len}
+            yield found(session_ref(session.id), SessionCode.CHANGED_UNTOLD, **lengths)
+
+
+def _has_just_ended(change: Transition, request: int) -> bool:
+    return any(event.request_id == request for event in change.events_of(Finished))

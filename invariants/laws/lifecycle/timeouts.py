@@ -1,0 +1,30 @@
+"""Requests that end for their age."""
+
+from invariants.events import Finished
+from invariants.invariant import invariant
+from invariants.kinds import FinishReason
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class TimeoutCode(Code):
+    """How a timeout is wrong."""
+
+    EARLY = "early"
+
+
+def has_timeout(change: Transition) -> bool:
+    return change.after.limits.timeout_ms is not None
+
+
+@invariant(When.STEP, needs=("requests",), on=(Finished,), given=has_timeout)
+def timed_out_requests_are_old_enough(change: Transition) -> Evidence:
+    """A request times out only when its age has reached the timeout."""
+    limit = change.after.limits.timeout_ms
+    assert limit is not None, "there is a timeout"
+    for event in change.events_of(Finished):
+        known = change.before.request_by_id.get(event.request_id)
+        if event.reason == FinishReason.TIMEOUT and known is not None and known.age_ms is not None:
+            age_ms = known.age_ms + change.after.limits.ms_per_step
+            if age_ms < limit:
+                yield found(request_ref(event.request_id), TimeoutCode.EARLY, age_ms=age_ms, timeout_ms=limit)

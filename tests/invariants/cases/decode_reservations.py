@@ -1,0 +1,103 @@
+"""Reservations of a decode engine that are too large, too late or out of order."""
+
+from dataclasses import replace
+from typing import Any
+
+from invariants.contracts.decode_reservations import (
+    DecodeReservationsCode,
+    decode_reserves_only_missing_pages,
+    empty_decode_engine_reserves_at_once,
+    reservations_follow_arrival_order,
+)
+from invariants.events import Finished, Refused
+from invariants.kinds import FinishReason
+from invariants.transition import Transition, When
+from invariants.view import Fence, LaunchView, Owner, RecordView, RequestView
+from invariants.violation import found, request_ref
+from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
+from tests.invariants.cases.handover import (
+    BEHIND,
+    COMING,
+    RECORDS,
+    RESERVED,
+    ROOM,
+    RUNNING,
+    T2,
+    TAKES,
+    WAITS,
+    taking,
+)
+
+ABORTED = Finished(2, FinishReason.ABORT)
+RESERVED_FOR_R3 = RESERVED._replace(request_id=3)
+
+
+def linked(*events: Any, gone: tuple[int, ...] = (), reserved: RecordView | None = None, **changes: Any) -> Transition:
+    """r2 and r3 wait for pages, unless r2 has some or one of them is gone; r3 is changed."""
+    before = replace(
+        WAITS,
+        requests=(RUNNING, COMING, BEHIND._replace(**changes)),
+        records=(*RECORDS, *([] if reserved is None else [reserved])),
+    )
+    left = tuple(one for one in before.requests or () if one.id not in gone)
+    return idle(*events, before=before, after=replace(before, requests=left))
+
+
+def empty(*events: Any, when: When = When.STEP, left: tuple[RequestView, ...] = (COMING,), **before: Any) -> Transition:
+    """r2 waits for pages of an empty engine, unless told otherwise."""
+    pools = tuple(replace(one, holdings=[held for held in one.holdings if held.owner != R1]) for one in AFTER.pools)
+    state = replace(WAITS, **{"records": (), "requests": (COMING,), "pools": pools} | before)
+    return replace(idle(*events, before=state, after=replace(state, requests=left)), when=when)
+
+
+NOT_EMPTY = {
+    "between-steps": empty(when=When.OP),
+    "in-a-pause": empty(is_paused=True),
+    "record": empty(records=RECORDS),
+    "pass-in-flight": empty(launches=(LaunchView(7, (), ()),)),
+    "fence": empty(pools=(replace(AFTER.pools[0], fenced=[Fence(7, [7, 8])]), *AFTER.pools[1:])),
+    "neighbour-has-pages": empty(pools=holding("swa", Owner("pressure"), (7, 8))),
+}
+STILL_WAITS = found(request_ref(2), DecodeReservationsCode.EMPTY_ENGINE_WAITS)
+
+CASES = [
+    healthy(decode_reserves_only_missing_pages, taking(prefix_len=8, full=4, swa=2)),
+    broken(
+        decode_reserves_only_missing_pages,
+        "windowed-pages-for-the-whole-prompt",
+        taking(prefix_len=8, full=4, swa=4),
+        found(request_ref(2), DecodeReservationsCode.TOO_MANY, pool="swa", taken=4, missing=2, length=22),
+    ),
+    broken(
+        decode_reserves_only_missing_pages,
+        "pages-of-the-prefix",
+        taking(prefix_len=8, full=6, swa=2),
+        found(request_ref(2), DecodeReservationsCode.TOO_MANY, pool="full", taken=6, missing=4, length=22),
+    ),
+    healthy(empty_decode_engine_reserves_at_once, empty(*TAKES, RESERVED)),
+    healthy(empty_decode_engine_reserves_at_once, empty(requests=(), left=()), "no-request-waits"),
+    healthy(
+        empty_decode_engine_reserves_at_once,
+        empty(ABORTED, requests=(COMING, BEHIND), left=(BEHIND,)),
+        "the-first-is-aborted",
+    ),
+    healthy(empty_decode_engine_reserves_at_once, empty(Refused("full", T2, 4, 4)), "no-memory-behind-free-pages"),
+    broken(empty_decode_engine_reserves_at_once, "no-reservation", empty(), STILL_WAITS),
+    broken(
+        empty_decode_engine_reserves_at_once,
+        "more-is-asked-for-than-is-free",
+        empty(Refused("swa", T2, 6, 4)),
+        STILL_WAITS,
+    ),
+    healthy(reservations_follow_arrival_order, linked(RESERVED)),
+    healthy(reservations_follow_arrival_order, linked(RESERVED, RESERVED_FOR_R3), "both"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, reserved=ROOM), "the-first-has-some"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, gone=(2,)), "the-first-is-gone"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, num_outputs=1), "set-aside-before"),
+    broken(
+        reservations_follow_arrival_order,
+        "overtaken",
+        linked(RESERVED_FOR_R3),
+        found(request_ref(2), DecodeReservationsCode.OVERTAKEN, by=request_ref(3)),
+    ),
+]

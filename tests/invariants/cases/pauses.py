@@ -1,0 +1,38 @@
+"""Pauses in which a pass is launched, and pauses that no event tells of."""
+
+from dataclasses import replace
+
+from invariants.events import Launched, Paused, Resumed
+from invariants.laws.lifecycle.pauses import PauseCode, paused_engine_launches_nothing, pauses_are_told
+from invariants.violation import Ref, found
+from tests.invariants.builders import AFTER, broken, healthy, idle
+
+PAUSED = replace(AFTER, is_paused=True)
+LAUNCHED = Launched(8, ((1, 21, 22),))
+BEGUN = idle(Paused(), after=PAUSED)
+GOES_ON = idle(Resumed(), LAUNCHED, before=PAUSED, after=AFTER)
+
+CASES = [
+    healthy(paused_engine_launches_nothing, BEGUN),
+    healthy(paused_engine_launches_nothing, GOES_ON, "launches-after-it"),
+    broken(
+        paused_engine_launches_nothing,
+        "launches",
+        idle(Paused(), LAUNCHED, after=PAUSED),
+        found(Ref("launch", 8), PauseCode.LAUNCHED),
+    ),
+    healthy(pauses_are_told, BEGUN),
+    healthy(pauses_are_told, GOES_ON, "ended"),
+    broken(
+        pauses_are_told,
+        "begun-untold",
+        idle(after=PAUSED),
+        found(Ref("engine"), PauseCode.BEGAN_UNTOLD),
+    ),
+    broken(
+        pauses_are_told,
+        "ended-untold",
+        idle(before=PAUSED, after=AFTER),
+        found(Ref("engine"), PauseCode.ENDED_UNTOLD),
+    ),
+]

@@ -1,0 +1,18 @@
+"""Aborted requests that are still served."""
+
+from invariants.contracts.prompt_aborts import PromptAbortsCode, aborted_requests_are_released
+from invariants.kinds import Place
+from invariants.violation import found, request_ref
+from tests.invariants.builders import broken, healthy
+from tests.invariants.cases.clients import ENDED, asking
+
+CASES = [
+    healthy(aborted_requests_are_released),
+    healthy(aborted_requests_are_released, asking(num_at_abort=4, after=ENDED), "released"),
+    broken(
+        aborted_requests_are_released,
+        "still-served",
+        asking(num_at_abort=4),
+        found(request_ref(1), PromptAbortsCode.STILL_SERVED, place=Place.RUNNING),
+    ),
+]

@@ -1,0 +1,30 @@
+"""Fences that outlast their launch."""
+
+from dataclasses import replace
+
+from invariants.contracts.prompt_fences import PromptFencesCode, fences_end_with_their_launch
+from invariants.events import Completed
+from invariants.laws.lifecycle.flights import launch_ref
+from invariants.violation import Ref, found
+from tests.invariants.builders import FENCED, broken, healthy, idle
+from tests.invariants.cases.flights import LOCKED_BY_FENCE
+
+PAGE, RECEIPT = Ref("page", 9, "full"), Ref("receipt", 2)
+
+CASES = [
+    healthy(fences_end_with_their_launch, idle(before=FENCED)),
+    broken(
+        fences_end_with_their_launch,
+        "launch-has-completed",
+        idle(Completed(7), before=LOCKED_BY_FENCE),
+        found(PAGE, PromptFencesCode.FENCED_AFTER_COMPLETION, launch=launch_ref(7)),
+        found(RECEIPT, PromptFencesCode.LOCKED_AFTER_COMPLETION, launch=launch_ref(7)),
+    ),
+    broken(
+        fences_end_with_their_launch,
+        "no-such-launch",
+        idle(before=replace(LOCKED_BY_FENCE, launches=())),
+        found(PAGE, PromptFencesCode.FENCED_FOR_NO_LAUNCH, launch=launch_ref(7)),
+        found(RECEIPT, PromptFencesCode.LOCKED_FOR_NO_LAUNCH, launch=launch_ref(7)),
+    ),
+]

@@ -1,0 +1,23 @@
+"""Requests that stay after their timeout."""
+
+from invariants.contracts.prompt_timeouts import PromptTimeoutsCode, old_requests_time_out
+from invariants.kinds import Place
+from invariants.violation import found, request_ref
+from tests.invariants.builders import broken, healthy
+from tests.invariants.cases.timeouts import LIMIT_MS, TIMED_OUT, aged
+
+CASES = [
+    healthy(old_requests_time_out, aged(TIMED_OUT, ages=(99, 100))),
+    broken(
+        old_requests_time_out,
+        "late",
+        aged(ages=(100, 99)),
+        found(
+            request_ref(1),
+            PromptTimeoutsCode.LATE,
+            place=Place.RUNNING,
+            age_ms=LIMIT_MS,
+            timeout_ms=LIMIT_MS,
+        ),
+    ),
+]

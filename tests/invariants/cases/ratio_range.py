@@ -1,0 +1,23 @@
+"""New-token ratios out of bounds."""
+
+from invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
+from invariants.violation import Ref, found
+from tests.invariants.builders import after, broken, claims, healthy
+
+RATIO = Ref("new-token ratio")
+
+CASES = [
+    healthy(new_token_ratio_is_in_range),
+    broken(
+        new_token_ratio_is_in_range,
+        "below-its-floor",
+        after(claims=claims(new_token_ratio=97_999)),
+        found(RATIO, RatioRangeCode.BELOW_FLOOR, ratio=97_999, floor=98_000),
+    ),
+    broken(
+        new_token_ratio_is_in_range,
+        "above-one",
+        after(claims=claims(new_token_ratio=MILLION + 1)),
+        found(RATIO, RatioRangeCode.ABOVE_ONE, ratio=MILLION + 1),
+    ),
+]

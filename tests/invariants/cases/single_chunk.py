@@ -1,0 +1,21 @@
+"""Two requests between chunks."""
+
+from invariants.contracts.single_chunk import SingleChunkCode, one_request_is_between_chunks
+from invariants.kinds import Place
+from invariants.view import RequestView
+from invariants.violation import found, request_ref
+from tests.invariants.builders import AFTER, after, broken, healthy
+
+RUNNING, _ = AFTER.requests or ()
+CHUNKED = RUNNING._replace(place=Place.CHUNKED)
+
+CASES = [
+    healthy(one_request_is_between_chunks),
+    healthy(one_request_is_between_chunks, after(requests=(CHUNKED,)), "one"),
+    broken(
+        one_request_is_between_chunks,
+        "two",
+        after(requests=(CHUNKED, RequestView(2, Place.CHUNKED, 0, 5, 0, 1))),
+        found(request_ref(2), SingleChunkCode.SECOND_CHUNK, first=request_ref(1)),
+    ),
+]
