@@ -93,15 +93,8 @@ MAY_BE_LARGE = {  # why
     "EnginePort": "one port: all that can be asked of an engine",
     "Target": "one contract, mostly defaults",
 }
-UNSIZED_BASES = {
-    "NamedTuple",
-    "Struct",
-    "Enum",
-    "IntEnum",
-    "StrEnum",
-    "TypedDict",
-    "Code",
-}  # records and lists of names
+# Records, and lists of names.
+UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDict", "Code"}
 
 NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
 NONDETERMINISTIC_CALLS = {"id", "hash"}

@@ -21,7 +21,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Moment(NamedTuple):
-    """What happened in one transition of one system, up to engine step `step`.
+    """The events of one transition of one system, up to engine step `step`.
 
     `origins` has a place in the engine's code for each of the first events; () unless the run is traced.
     """
@@ -65,7 +65,7 @@ class Failure:
 
 
 class Kept(NamedTuple):
-    """What a driver remembers of a run: digests or none, and the last so many moments and ops, or all."""
+    """How much of a run a driver keeps: digests or none, and the last so many moments and ops, or all."""
 
     digests: bool = True
     moments: int | None = None
@@ -98,12 +98,12 @@ class EngineRaised(Exception):
 
 
 class DrainStuck(Exception):
-    """Work was left after as many steps as the bound allows."""
+    """Requests are unfinished after as many steps as the bound allows."""
 
 
 @dataclass
 class Counts:
-    """What a run did, for a campaign whose green must be earned."""
+    """Counts of one run, by which a campaign earns its green verdict."""
 
     engine_steps: int = 0
     ops: Counter[str] = field(default_factory=Counter)
@@ -114,8 +114,8 @@ class Counts:
 class Driver:
     """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
 
-    After a failure every further op is passed over.  `tell` hears of every transition before it is judged.  What a
-    capture or an invariant raises is a fault of swarden, and passes through.
+    After a failure every further op is skipped.  `tell` is called with every transition before it is judged.  An error
+    of a capture or an invariant is a fault of swarden, and is not caught.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Driver:
         return self._history.moments[-1].system if self._history.moments else 0
 
     def apply(self, op: Op) -> None:
-        """Do one op, and check what came of it; the op is noted before it is done."""
+        """Note one op, do it, and check the transitions that it makes."""
         if self.failure is not None:
             return
         self.ops.append(op)
@@ -240,9 +240,9 @@ class Driver:
             )
 
     def _drain(self) -> bool:
-        """Trouble ends: heal, let everything finish within its bound, clear, and look whether all is free.
+        """Heal all faults, finish all requests within a bound, clear the caches, and check that every unit is free.
 
-        Systems that are linked finish together: each has a step in its turn as long as one has work.
+        Linked systems finish together: each makes a step in turn as long as one of them has work.
         """
         for index, system in enumerate(self.systems):
             self._transition(index, system.heal, When.OP)
@@ -265,7 +265,7 @@ class Driver:
         return [index for index, one in enumerate(self.systems) if one.has_work]
 
     def _fail(self, error: Exception) -> None:
-        """The engine that acts raised: what it did since the last look is all that is known of the step."""
+        """The engine that acted raised an error: of its step only the events since the last capture are known."""
         index, moments, code = self._history.system, self._history.moments, self._checking.code
         system, last = self.systems[index], self._last[index]
         events = system.take_events()

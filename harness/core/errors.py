@@ -1,12 +1,12 @@
-"""What a user can get wrong."""
+"""Errors of the user."""
 
 
 class UsageError(Exception):
-    """A command or a file that cannot be used: one line that says where, what was found and what is wanted.
+    """A command or a file that cannot be used: one line with the place, the value found and the value wanted.
 
     The command line prints it and exits with 2.
     """
 
 
 class InvalidConfig(UsageError):
-    """A configuration that an engine cannot be built from; the text names the setting, its value and what is wanted."""
+    """A configuration that an engine cannot be built from; the text names the setting and its value."""

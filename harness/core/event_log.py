@@ -7,7 +7,7 @@ from harness.core.origins import UNKNOWN_CODE, EngineCode
 
 
 class Listener(Protocol):
-    """Hears of events too."""
+    """Another observer of the events."""
 
     def notice(self, event: object) -> None: ...
 
@@ -15,8 +15,9 @@ class Listener(Protocol):
 class EventLog:
     """The observer of an engine: keeps its events until they are taken.
 
-    `translate` makes of an event what the invariants judge, None of one that they do not; without it each is judged as
-    it is.  `origins` are the places in the engine's `code` that told of the events taken last; () unless traced.
+    `translate` makes of an engine's event one of `invariants.events`, or None where no invariant reads it; without it
+    events are kept as they are.  `origins` are the places in the engine's `code` of the events
+    taken last; () unless traced.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class EventLog:
         self.tell = self._heard.append
 
     def also(self, listener: Listener) -> None:
-        """Let a listener hear everything too, right after it was kept."""
+        """Pass every event to a listener too, right after it was kept."""
 
         def notice(event: NamedTuple) -> None:
             self.tell(event)
@@ -40,7 +41,7 @@ class EventLog:
         self.notice = notice
 
     def trace(self) -> None:
-        """Note from now on where in the engine's code each event is told; costs a walk over the stack an event."""
+        """Note from now on the place in the engine's code of each event; costs a walk over the stack for each."""
         places = self._places = {}
 
         def tell(event: NamedTuple) -> None:

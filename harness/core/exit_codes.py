@@ -5,7 +5,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """In the order of precedence but for CLEAN, which is what is left.
+    """In the order of precedence; CLEAN is the last.
 
     A FAULT of swarden itself and an INTERRUPTED command have no verdict.
     """

@@ -11,7 +11,7 @@ class UnknownFault(ValueError):
 
 @dataclass
 class Armed:
-    """The next `skip` crossings go well, the `count` after them do not."""
+    """The next `skip` crossings succeed, the `count` crossings after them fail."""
 
     skip: int
     count: int
@@ -20,7 +20,7 @@ class Armed:
 class FaultPlan:
     """The armed faults, and how often each came true; `tell` is called with each that does.
 
-    A fault is armed at most once: arming it again replaces what was left of it.
+    A fault is armed at most once: arming it again replaces the rest of it.
     """
 
     def __init__(self, known: Iterable[str], tell: Callable[[str], None] | None = None) -> None:
@@ -46,7 +46,7 @@ class FaultPlan:
         return bool(healed)
 
     def fires(self, name: str) -> bool:
-        """The engine crosses a port where the fault can come true: does it?  Raises UnknownFault."""
+        """Whether the fault comes true at this crossing of a port.  Raises UnknownFault."""
         self._check(name)
         armed = self._armed.get(name)
         if armed is None:

@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever finds half of one."""
+"""Writing a file whole or not at all."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A name for what is wrong, the same for every run that shows it: no numbers, no ids, no addresses."""
+"""A name for a kind of failure, equal in every run that shows it: without numbers, ids and addresses."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
 
 
 def fingerprint_of_error(error: BaseException, package: str) -> str:
-    """The type of what was raised, and the innermost function of `package` on its way, or of all where none is.
+    """The type of an error, and the innermost function of `package` in its traceback, or of any package.
 
     As in `AccountingError/pools.ledger.Ledger.free`.
     """

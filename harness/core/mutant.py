@@ -31,7 +31,7 @@ class Hunk(NamedTuple):
 class Mutant:
     """One bug.  `source` cites where it happened; one of `caught_by` must speak when it is planted.
 
-    `machine` names the machine whose traffic meets it, `model` what its engines run instead of the stand-in.
+    `machine` names the machine whose traffic reaches the bug, `model` the model that its engines run, if any.
     What stands in `caught_by` is the name of an invariant, or of an engine's own error where that is how the
     bug shows.
 
@@ -49,7 +49,7 @@ class Mutant:
 
     @property
     def all_hunks(self) -> tuple[Hunk, ...]:
-        """Its own, and those of what it overlooks."""
+        """Its own hunks, and those of the mutant that it overlooks."""
         return self.hunks + (self.overlooks.all_hunks if self.overlooks is not None else ())
 
     @contextmanager
@@ -71,7 +71,7 @@ class Mutant:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What is changed, each once."""
+        """The functions that are changed, each once."""
         return tuple(dict.fromkeys(hunk.target for hunk in self.all_hunks))
 
 

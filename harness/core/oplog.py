@@ -9,7 +9,7 @@ JSON Lines: a header, one op a line, and in a sealed log an end line.
 
 A fresh log is sealed: it has the digest of the state after each op, and its end line counts the ops
 and hashes the lines before, so a file that was cut or edited is known.  Without digests a log is not
-sealed: regression cases and what is written by hand.  What is left of a digest there is not read.
+sealed: regression cases and what is written by hand.  Digests in such a log are ignored.
 
 A log of format 1 says {"version":1,"machine":"engine","engines":[…]} and was written for swarden's own engine.
 """
@@ -33,7 +33,7 @@ FORMAT = 2
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
 
-UNSEAL = 'to use what is there, set "sealed" to false in line 1'
+UNSEAL = 'to use the rest of the file, set "sealed" to false in line 1'
 BEGIN = f'begin the first line with "format":{FORMAT}'
 UNKNOWN_REMEDY = "correct it, or use the build that wrote it"
 
@@ -54,12 +54,12 @@ class OpLogError(UsageError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a run is made of beside its ops; each engine is its configuration as a JSON object.
+    """Everything that a run depends on beside its ops; each engine is its configuration as a JSON object.
 
     `engine` names the target and `version` the one that ran, `source_hash` the build; `run` is the ordinal in its
-    campaign, `model` what its engines run instead of the stand-in, `faults` those that its ops arm, `expected` the
+    campaign, `model` the model that its engines run, if any, `faults` those that its ops arm, `expected` the
     fingerprint of a regression case.
-    `truncated` says what of the run is not in the ops, in a log whose writer could not keep all of it.
+    `truncated` says which part of the run is missing, in a log whose writer could not keep all of it.
     """
 
     engine: str
@@ -79,7 +79,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(slots=True)
 class OpLog:
-    """A header, ops, and the digests after the first of them; whoever failed has none after its last op.
+    """A header, ops, and the digests after the first of them; a failing run has none after its last op.
 
     The header says `sealed` exactly where there are digests, whatever it said before.
     """
@@ -107,7 +107,7 @@ class OpLog:
 
     @classmethod
     def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
-        """What a file holds; `path` is for the errors."""
+        """The log in the bytes of a file; `path` is for the errors."""
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')

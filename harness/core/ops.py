@@ -1,6 +1,6 @@
-"""What can be done to an engine, as data: every op is total and travels through the op-log.
+"""The operations on an engine, as data: every op is total and is written to the op-log.
 
-Handles are ordinals that the driver resolves among what lives; where nothing does, the op is a
+Handles are ordinals that the system resolves among the live requests, sessions and receipts; without any, the op is a
 recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges hold for what
 is read from an op-log.
 """
@@ -36,7 +36,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"):
-    """One thing that is done."""
+    """One operation on the engine with ordinal `engine`."""
 
     engine: Natural = 0
 
@@ -53,13 +53,13 @@ class Submit(Op, frozen=True, tag="submit"):
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):
-    """A conversation begins."""
+    """Open a session."""
 
     namespace: Natural = 0
 
 
 class Turn(Op, frozen=True, tag="turn"):
-    """The client of a session says something more: a request with all that was said, less `rewind` tokens, in front.
+    """A turn of a session: a request whose prompt begins with all tokens of the session, less `rewind`.
 
     `tokens`, when given, are its whole prompt.
     """
@@ -74,7 +74,7 @@ class Turn(Op, frozen=True, tag="turn"):
 
 
 class Accept(Op, frozen=True, tag="accept"):
-    """Of one guess after the other so many draft tokens are right from now on, over and over; () for no guesses."""
+    """From now on so many draft tokens of one proposal after the other are right, over and over; () for no drafts."""
 
     lengths: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
 
@@ -98,26 +98,26 @@ class AdvanceClock(Op, frozen=True, tag="advance_clock"):
 
 
 class Flush(Op, frozen=True, tag="flush"):
-    """Drop everything cached that nobody has locked."""
+    """Drop every cached page that is not locked."""
 
 
 class Pressure(Op, frozen=True, tag="pressure"):
-    """Somebody else holds `pages` of a pool (the pool's ordinal) from now on; 0 lets them go."""
+    """A neighbour outside of the engine holds `pages` of a pool (by its ordinal) from now on; 0 releases them."""
 
     pool: Natural = 0
     pages: Natural = 0
 
 
 class Pause(Op, frozen=True, tag="pause"):
-    """Everything that runs is retracted, and nothing is launched until the engine is resumed."""
+    """Every running request is retracted, and no pass is launched until the engine resumes."""
 
 
 class Resume(Op, frozen=True, tag="resume"):
-    """The engine goes on."""
+    """The engine launches passes again."""
 
 
 class Inject(Op, frozen=True, tag="inject"):
-    """Arm a fault: `skip` crossings of its port go well, the `count` after them do not; no fault, no harm."""
+    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; without a fault a no-op."""
 
     fault: Fault | None = None
     skip: Natural = 0
@@ -131,7 +131,7 @@ class Heal(Op, frozen=True, tag="heal"):
 
 
 class Drain(Op, frozen=True, tag="drain"):
-    """Heal everything, finish everything, flush; then every pool must be full again."""
+    """Heal all faults, finish all requests, flush; then every unit of every pool must be free."""
 
 
 class Take(Op, frozen=True, tag="take"):
@@ -159,7 +159,7 @@ class Free(Op, frozen=True, tag="free"):
 
 
 class TakeOver(Op, frozen=True, tag="take_over"):
-    """Pages of `owner` whose windowed part is gone take over the peers of as many pages of `giver`."""
+    """Pages of `owner` without windowed peers take over the peers of as many pages of `giver`."""
 
     owner: Natural = 0
     giver: Natural = 0
@@ -167,7 +167,7 @@ class TakeOver(Op, frozen=True, tag="take_over"):
 
 
 class Complete(Op, frozen=True, tag="complete"):
-    """The oldest launch that something waits for has completed."""
+    """The oldest launch with a fence completes."""
 
 
 class Insert(Op, frozen=True, tag="insert"):
@@ -179,7 +179,7 @@ class Insert(Op, frozen=True, tag="insert"):
 
 
 class Lock(Op, frozen=True, tag="lock"):
-    """Match a recipe and lock what was found; the receipt is kept."""
+    """Match a recipe and lock the match; the receipt is kept."""
 
     recipe: Recipe = Recipe()
     namespace: Natural = 0
@@ -197,14 +197,14 @@ class Slide(Op, frozen=True, tag="slide"):
 
 
 class Fetch(Op, frozen=True, tag="fetch"):
-    """Match a recipe and begin to load what the host has of it."""
+    """Match a recipe and begin to load the part that the host has."""
 
     recipe: Recipe = Recipe()
     namespace: Natural = 0
 
 
 class Ack(Op, frozen=True, tag="ack"):
-    """Take in the transfers that have ended."""
+    """Process the transfers that have ended."""
 
 
 class Evict(Op, frozen=True, tag="evict"):
@@ -244,7 +244,7 @@ AnyOp = (
 )
 
 
-# What clients and operators of a whole engine do.
+# The operations of clients and operators on a whole engine.
 SESSION_OPS: tuple[type[Op], ...] = (OpenSession, Turn, CloseSession)
 ENGINE_OPS: tuple[type[Op], ...] = (
     *(Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain, Accept),

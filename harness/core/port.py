@@ -8,7 +8,7 @@ from harness.core.faults import FaultPlan
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
-LINKED_MS_PER_STEP = 1  # what is sent needs a while, and who waits for it looks at the clock
+LINKED_MS_PER_STEP = 1  # by which the clock of linked engines advances, so that peer timeouts expire
 
 
 class Submission(NamedTuple):
@@ -19,12 +19,12 @@ class Submission(NamedTuple):
     stop: Sequence[int]
     priority: int
     namespace: int
-    session: int = 0  # whose turn it is; 0: of none
+    session: int = 0  # the session of a turn; 0: no turn
     room: int = 0  # where another engine has its part in it; 0: nowhere
 
 
 class Streamed(NamedTuple):
-    """What came back for one request in one step."""
+    """The output of one request in one step."""
 
     request_id: int
     token_ids: Sequence[int]
@@ -34,28 +34,28 @@ class Streamed(NamedTuple):
 
 
 class SessionPort(Protocol):
-    """Conversations whose KV stays from turn to turn."""
+    """Sessions whose KV is kept from turn to turn."""
 
     def open_session(self, *, namespace: int = 0) -> int:
-        """Begin one; its id, which a submission names whose turn it is."""
+        """Open a session; its id, which the submissions of its turns name."""
 
     def close_session(self, session: int) -> None: ...
 
 
 class DraftPort(Protocol):
-    """Guesses that are as good as they are told to be."""
+    """Draft tokens that are as right as they are told to be."""
 
     def accept(self, lengths: Sequence[int]) -> None:
-        """How many draft tokens of one guess after the other are right, over and over; () for no guesses."""
+        """How many draft tokens of one proposal after the other are right, over and over; () for no drafts."""
 
 
 class EnginePort(Protocol):
-    """One engine.  Every call returns; a shortage, an abort or a refusal shows in what is streamed.
+    """One engine.  Every call returns; a shortage, an abort or a refusal shows in the output.
 
     An engine that has no such thing as a clock, a flush, a pause or a neighbour says False, and the op is a no-op.
     `pool_names` are the pools of which `pressure` can take units.  `faults` are those that its stand-ins can have; each
-    firing is told among the engine's events.  `sessions` is None for an engine without any, `drafts` for one that does
-    not guess, or whose guesses cannot be chosen.  `log` keeps the events until they are taken.
+    firing is told among the engine's events.  `sessions` is None for an engine without any, `drafts` for one
+    without speculation, or whose drafts cannot be chosen.  `log` keeps the events until they are taken.
     """
 
     log: EventLog
@@ -65,7 +65,7 @@ class EnginePort(Protocol):
     drafts: DraftPort | None = None
 
     def reference(self) -> Reference:
-        """What can be foretold of this engine's outputs, before the first request; of most engines nothing."""
+        """The expected outputs, before the first request; empty for an engine whose outputs cannot be foretold."""
         return Reference()
 
     def submit(self, submission: Submission) -> int:
@@ -74,7 +74,7 @@ class EnginePort(Protocol):
     def abort(self, request_id: int) -> None: ...
 
     def step(self) -> Sequence[Streamed]:
-        """One engine step; everything that clients get to see since the last one."""
+        """One engine step; all output to clients since the last one."""
 
     @property
     def has_work(self) -> bool: ...
@@ -83,7 +83,7 @@ class EnginePort(Protocol):
         """The facts, found by walking, and the engine's claims."""
 
     def take_events(self) -> list[NamedTuple]:
-        """What happened since the last call, in order; asked for after the capture, so that owners can be inferred."""
+        """The events since the last call, in order; called after the capture, which may infer owners."""
         return self.log.take()
 
     def advance_clock(self, ms: int) -> bool:
@@ -91,7 +91,7 @@ class EnginePort(Protocol):
         return False
 
     def flush(self) -> bool:
-        """Drop what is cached and not locked, as the engine's own command for it does."""
+        """Drop the cached pages that are not locked, by the engine's own command."""
         return False
 
     def clear(self) -> None:

@@ -22,7 +22,7 @@ RUNS = 3  # of a log, to see whether it ends in the same way each time
 
 
 class TruncatedLog(UsageError):
-    """A log that does not fail, and lacks a part of what was done."""
+    """A log that does not fail, and lacks a part of its run."""
 
 
 class Verdict(Enum):
@@ -102,7 +102,7 @@ def driver_of(header: Header, *, keep: Kept = EVERYTHING, tell: Callable[[Transi
 
 
 def log_of(header: Header, driver: Driver) -> OpLog:
-    """What a driver did, as an op-log that replays it on this build; the rest is the header's."""
+    """The run of a driver as an op-log of this build, with the other fields of `header`."""
     failure, target = driver.failure, target_of(header.engine)
     full = msgspec.structs.replace(
         header,
@@ -164,7 +164,7 @@ def repeat(log: OpLog, runs: int = RUNS, hear: Hear | None = None, *, trace_orig
         done.append(Replayed(log, driver, _first_difference(log, driver)))
     repeated = Repeated(done)
     if log.header.truncated and not repeated.num_failed:
-        raise TruncatedLog(f"does not fail without what is missing of it: {log.header.truncated}")
+        raise TruncatedLog(f"does not fail, and a part of its run is missing: {log.header.truncated}")
     return repeated
 
 

@@ -31,7 +31,7 @@ def hash_of_packages(packages: tuple[str, ...]) -> str:
 
 
 def _places_of(package: str) -> list[Path]:
-    """None for what is built in, or not there."""
+    """Empty for a built-in module, or one that is not installed."""
     spec = find_spec(package)
     if spec is None:
         return []

@@ -1,4 +1,4 @@
-"""What ops are done to: the port of a driver, and an engine behind it."""
+"""The system that a driver applies ops to, and the system of a whole engine."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -24,7 +24,7 @@ from harness.core.ops import (
 )
 from harness.core.port import EnginePort, Streamed, Submission
 from harness.core.recipes import expand
-from harness.core.talks import Talks
+from harness.core.sessions import ClientSessions
 from invariants.events import Completed, Fired, Launched
 from invariants.reference import Reference
 from invariants.view import Snapshot
@@ -34,11 +34,11 @@ DRAIN_STEPS_PER_TOKEN = 4
 
 
 class System(Protocol):
-    """One thing that ops are done to, and looked at after each.
+    """One system under test: the driver does ops to it and captures its state after each.
 
-    `steps_without_forward` counts the steps since the last launch in which nothing was computed though
-    there was work and nothing stood in the way: no fault that fired in them, no pause that was asked for.
-    Where a neighbour takes pages or gives them back it begins anew.
+    `steps_without_forward` counts the engine steps since the last launch in which no pass was launched or completed
+    though there were live requests, no fault fired and no pause was on.  A neighbour that takes or releases pages
+    restarts the count.
     """
 
     reference: Reference
@@ -48,20 +48,20 @@ class System(Protocol):
     def log(self) -> EventLog: ...
 
     def do(self, op: Op) -> bool:
-        """Do an op (of a Step, one step); False where it found nothing to do and was a no-op."""
+        """Do an op (of a Step, one step); False if it was a no-op."""
 
     @property
     def has_work(self) -> bool: ...
 
     def heal(self) -> None:
-        """End every fault, every pressure and a pause."""
+        """End all faults, all pressure and a pause."""
 
     def clear(self) -> None:
-        """Let go of everything cached, once no work is left."""
+        """Drop the whole cache, once no request is left."""
 
     @property
     def drain_bound(self) -> int:
-        """The most steps in which everything that is there now must be done."""
+        """The most steps in which all present requests must finish."""
 
     def capture(self) -> Snapshot: ...
 
@@ -69,11 +69,11 @@ class System(Protocol):
 
 
 class EngineSystem:
-    """An engine as its clients see it: who is alive, what was asked, what came back.
+    """A whole engine as its clients see it: live requests, their submissions and their outputs.
 
-    `submitted` are the ids of all requests in order; `streamed` and `heard` are what came of the last
-    step and the events up to the last look.  Without `keep_finished` what was expected of a request is
-    forgotten a step after its end, and nothing can continue it.
+    `submitted` are the ids of all requests in order; `streamed` and `heard` are the outputs of the last step and the
+    events up to the last capture.  Without `keep_finished` the expectation of a request is dropped a step after its
+    end, and no prompt can continue it.
     """
 
     def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
@@ -84,8 +84,8 @@ class EngineSystem:
         self.streamed: Sequence[Streamed] = ()
         self.heard: Sequence[NamedTuple] = ()
         self._keep_finished = keep_finished
-        self._alive: dict[int, int] = {}  # the most tokens that each will have
-        self._talks = Talks(port, self.reference)
+        self._live: dict[int, int] = {}  # by request, the most tokens that it can have
+        self._sessions = ClientSessions(port, self.reference)
         self._is_paused = False
         self._worked = False
 
@@ -99,7 +99,7 @@ class EngineSystem:
 
     @property
     def drain_bound(self) -> int:
-        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._alive.values())
+        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._live.values())
 
     def do(self, op: Op) -> bool:
         match op:
@@ -108,11 +108,11 @@ class EngineSystem:
             case Submit():
                 return self._submit(op)
             case OpenSession():
-                return self._talks.open(op)
+                return self._sessions.open(op)
             case Turn():
                 return self._turn(op)
             case CloseSession():
-                return self._talks.close(op)
+                return self._sessions.close(op)
             case Abort():
                 return self._abort(op)
             case Accept():
@@ -141,7 +141,7 @@ class EngineSystem:
             self.port.pressure(pool, 0)
 
     def clear(self) -> None:
-        self._talks.close_all()
+        self._sessions.close_all()
         self.port.clear()
 
     def capture(self) -> Snapshot:
@@ -160,7 +160,7 @@ class EngineSystem:
 
     def _step(self) -> bool:
         had_work = self.port.has_work
-        self._worked = bool(self._alive)
+        self._worked = bool(self._live)
         if not self._keep_finished:
             self.reference.forget([streamed.request_id for streamed in self.streamed if streamed.finish_reason])
         self.streamed = self.heard = ()
@@ -168,10 +168,10 @@ class EngineSystem:
         for streamed in self.streamed:
             self.reference.streamed(streamed.request_id, streamed.token_ids)
             if streamed.finish_reason is not None:
-                del self._alive[streamed.request_id]
+                del self._live[streamed.request_id]
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
-                self._hang_up(streamed.request_id)
-        if not self._alive:
+                self._abort_request(streamed.request_id)
+        if not self._live:
             self._worked = False
             self.steps_without_forward = 0
         return had_work
@@ -189,17 +189,17 @@ class EngineSystem:
         tokens = list(submission.tokens)
         self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
         self.submitted.append(request)
-        self._alive[request] = len(tokens) + submission.max_new_tokens
+        self._live[request] = len(tokens) + submission.max_new_tokens
         return request
 
     def _turn(self, op: Turn) -> bool:
-        talk = self._talks.talk(op)
-        if talk is not None:
-            talk.last_turn = self._send(self._talks.submission(talk, op))
-        return talk is not None
+        session = self._sessions.session_of(op)
+        if session is not None:
+            session.last_turn = self._send(self._sessions.submission(session, op))
+        return session is not None
 
     def _accept(self, op: Accept) -> bool:
-        """False where nobody guesses."""
+        """False for an engine without draft tokens."""
         if self.port.drafts is not None:
             self.port.drafts.accept(op.lengths)
         return self.port.drafts is not None
@@ -230,11 +230,11 @@ class EngineSystem:
         return True
 
     def _abort(self, op: Abort) -> bool:
-        if not self._alive:
+        if not self._live:
             return False
-        self._hang_up(list(self._alive)[op.request % len(self._alive)])
+        self._abort_request(list(self._live)[op.request % len(self._live)])
         return True
 
-    def _hang_up(self, request_id: int) -> None:
+    def _abort_request(self, request_id: int) -> None:
         self.reference.hung_up(request_id)
         self.port.abort(request_id)

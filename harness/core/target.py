@@ -1,4 +1,4 @@
-"""The contract of a target: what the harness has to know of a kind of engine to drive it.
+"""The contract of a target: everything that the harness knows of a kind of engine.
 
 A package of an engine's maintainers registers an instance in the entry-point group `swarden.engines`; the tree of
 swarden is not touched.  Configurations are opaque: outside of the target they are JSON objects.
@@ -131,7 +131,7 @@ class Target(Protocol):
         return Shape()
 
     def role(self, config: Any) -> str:
-        """What an engine of this configuration does of each request, as "prefill"; "" for all of it."""
+        """The role of an engine of this configuration, as "prefill"; "" for an engine that serves alone."""
         return ""
 
     def build(self, config: Any) -> EnginePort:

@@ -20,7 +20,7 @@ PATH = Path("found.oplog")
 HEADER = '{"format":2,"engine":"swarden","machine":"engine","configs":[{}]}'
 CORRECT = "correct it, or use the build that wrote it"
 WRITE = 'write an op as in {"op":"step","count":2}'
-UNSEAL = 'to use what is there, set "sealed" to false in line 1'
+UNSEAL = 'to use the rest of the file, set "sealed" to false in line 1'
 FRESH = OpLog(
     Header(engine=OWN, machine="engine", configs=[{"page_size": 4}], seed=7, run=3, source_hash="c0ffee", mutant="B14"),
     [Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3), Step(count=2), Abort()],

@@ -1,4 +1,4 @@
-"""The conversations that clients have with an engine."""
+"""The sessions that clients hold with an engine."""
 
 from dataclasses import dataclass
 
@@ -9,41 +9,41 @@ from invariants.reference import Reference
 
 
 @dataclass(slots=True)
-class Talk:
-    """A session that is open, and the request that was its turn last; 0: nobody has said anything yet."""
+class ClientSession:
+    """An open session, and the request of its last turn; 0: it had none yet."""
 
     session: int
     namespace: int
     last_turn: int = 0
 
 
-class Talks:
-    """The open sessions, in the order in which they were opened, and what was said in each."""
+class ClientSessions:
+    """The open sessions in the order in which they were opened, with their tokens."""
 
     def __init__(self, port: EnginePort, reference: Reference) -> None:
         self._sessions = port.sessions
         self._reference = reference
-        self._open: list[Talk] = []
+        self._open: list[ClientSession] = []
 
     def open(self, op: OpenSession) -> bool:
-        """False where the engine knows no sessions."""
+        """False for an engine without sessions."""
         if self._sessions is not None:
-            self._open.append(Talk(self._sessions.open_session(namespace=op.namespace), op.namespace))
+            self._open.append(ClientSession(self._sessions.open_session(namespace=op.namespace), op.namespace))
         return self._sessions is not None
 
-    def talk(self, op: Turn) -> Talk | None:
-        """Whose turn it is; None where nobody talks."""
+    def session_of(self, op: Turn) -> ClientSession | None:
+        """The session of a turn; None if no session is open."""
         return self._open[op.session % len(self._open)] if self._open else None
 
-    def submission(self, talk: Talk, op: Turn) -> Submission:
-        """A turn with all that was said, less what is taken back, in front."""
-        said = self._reference.tokens_of(talk.last_turn)
-        kept = said[: max(0, len(said) - op.rewind)]
+    def submission(self, session: ClientSession, op: Turn) -> Submission:
+        """A turn whose prompt begins with the tokens of the session, less the rewound ones."""
+        tokens = self._reference.tokens_of(session.last_turn)
+        kept = tokens[: max(0, len(tokens) - op.rewind)]
         prompt = list(op.tokens) if op.tokens is not None else expand(op.recipe, kept)
-        return Submission(prompt, op.max_new_tokens, op.stop, op.priority, talk.namespace, talk.session)
+        return Submission(prompt, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
 
     def close(self, op: CloseSession) -> bool:
-        """False where none is open."""
+        """False if no session is open."""
         if not self._open or self._sessions is None:
             return False
         self._sessions.close_session(self._open.pop(op.session % len(self._open)).session)
