@@ -30,7 +30,7 @@ def a_decode_side_takes_what_it_lacks(change: Transition) -> Evidence:
     for event in change.events_of(Reserved):
         owner = Owner(HANDOVER_KIND, event.request_id)
         taken = [one for one in change.events_of(Taken) if one.owner == owner]
-        for pool, window in change.after.components:
+        for pool, window, _ in change.after.components:
             first = event.prefix_len // page_size
             if window is not None:
                 first = max(first, first_needed_page(event.length, window, page_size))

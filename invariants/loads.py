@@ -139,7 +139,7 @@ def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[
     """Per component, how many pages are not on the device of those that who goes on behind `tokens` reads."""
     page_size, pages = snapshot.limits.page_size, list(cached_pages(snapshot, namespace, tokens))
     counts = []
-    for index, (_, window) in enumerate(snapshot.components):
+    for index, (_, window, _) in enumerate(snapshot.components):
         first = 0 if window is None else first_needed_page(len(tokens), window, page_size)
         counts.append(sum(not node.units[index][place] for node, place in pages[first:]))
     return counts
