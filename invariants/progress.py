@@ -1,14 +1,18 @@
 """The engine goes on, what it learns stays within bounds, and in the end nothing is left."""
 
+from invariants.conservation import conservation_of
 from invariants.invariant import invariant, state_invariant
-from invariants.pools import equation_of
 from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND
-from invariants.violation import Evidence
+from invariants.violation import Code, Evidence, found, pool_ref
 from invariants.wording import node_name, request_name
 
 MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting, are a livelock
 MILLION = 1_000_000
+
+
+class DrainCode(Code):
+    NOT_FULL = "not_full"
 
 
 def nobody_presses(change: Transition) -> bool:
@@ -43,7 +47,7 @@ def drained_pools_are_full(change: Transition) -> Evidence:
     after = change.after
     for pool in after.pools:
         if len(pool.free) != pool.capacity:
-            yield pool.name, equation_of(pool)
+            yield found(pool_ref(pool.name), DrainCode.NOT_FULL, terms=conservation_of(pool))
     for request in after.requests or ():
         yield request_name(request.id), f"still {request.place}"
     for record in after.records or ():

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+from invariants.progress import DrainCode
 from invariants.violation import Code
 
-SENTENCES: Mapping[Code, str] = {}
+SENTENCES: Mapping[Code, str] = {
+    DrainCode.NOT_FULL: "{terms}",
+}

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.progress import drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
+from invariants.conservation import Conservation
+from invariants.progress import DrainCode, drained_pools_are_full, the_ratio_is_in_range, work_makes_progress
 from invariants.transition import When
 from invariants.view import LaunchView
-from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, after, broken, claims, healthy, holding
+from invariants.violation import found, pool_ref
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, claims, healthy, holding
 from tests.invariants.host_builders import COPYING
 
 EMPTY = replace(
@@ -43,9 +45,9 @@ CASES = [
             after=replace(AFTER, nodes=(AFTER.nodes or ())[1:2], launches=(LaunchView(7, (), ()),)),
             when=When.QUIESCENT,
         ),
-        ("full", "capacity 12 = free 4 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2)"),
-        ("swa", "capacity 8 = free 2 + cached 4 (evictable 2, protected 2) + uncached 2 (request r1 2)"),
-        ("rows", "capacity 2 = free 1 + cached 0 (evictable 0, protected 0) + uncached 1 (request r1 1)"),
+        found(pool_ref("full"), DrainCode.NOT_FULL, terms=Conservation(12, 4, 2, 4, {R1: 2}, 0)),
+        found(pool_ref("swa"), DrainCode.NOT_FULL, terms=Conservation(8, 2, 2, 2, {R1: 2}, 0)),
+        found(pool_ref("rows"), DrainCode.NOT_FULL, terms=Conservation(2, 1, 0, 0, {R1: 1}, 0)),
         ("request r1", "still running"),
         ("request r2", "still waiting"),
         ("request r1", "still has row 1"),
