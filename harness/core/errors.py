@@ -1,5 +1,7 @@
 """What a user can get wrong."""
 
+INSTALL_ENGINE = "pip install 'swarden[engine]'"  # the remedy where swarden's own engine lacks a package
+
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line that says where, what was found and what is wanted.
