@@ -9,14 +9,15 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import EntryPoint, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from harness.commands.console import ERR, OUT, StandardOutputError
-from harness.core.errors import UsageError
+from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.exit_codes import ExitCode
 
 COMMANDS = {
@@ -30,35 +31,29 @@ COMMANDS = {
     "generate": "Run a checkpoint on our engine.",
     "bench": "The benchmarks, as ratios.",
 }
-AS_THEY_ARE = {
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}  # of a command not loaded
-COMPLETING = "_SWARDEN_COMPLETE"  # set by the shell's completion, which has to know all options
+
+
+class Commands(TyperGroup):
+    """Commands of which only the names and the help are known, until one of them is named on the command line."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else get_command(_loaded(name)), rest
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Finds KV-memory bugs in serving engines: random traffic, invariants after every step, small repros.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command, told in COMMANDS.items():
+    app.command(command, help=told)(lambda: None)
 
 
 def main() -> None:
     """Run the command that the arguments name."""
-    sys.exit(run(partial(application(lazy=COMPLETING not in os.environ), standalone_mode=False)))
-
-
-def application(*, lazy: bool) -> typer.Typer:
-    """All commands; a lazy one knows only their names until one is run."""
-    app = typer.Typer(
-        help="Finds KV-memory bugs in serving engines: random traffic, invariants after every step, small repros.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(_options)
-    for name, told in COMMANDS.items():
-        if lazy:
-            app.command(name, help=told, context_settings=AS_THEY_ARE)(_run_named)
-        elif isinstance(command := _loaded(name), typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    return app
+    sys.exit(run(partial(app, standalone_mode=False)))
 
 
 def _print_version(is_asked: bool) -> None:
@@ -67,6 +62,7 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+@app.callback()
 def _options(
     _version: Annotated[
         bool, typer.Option("--version", help="print the version", callback=_print_version, is_eager=True)
@@ -75,22 +71,17 @@ def _options(
     """Options without a command."""
 
 
-def _run_named(context: typer.Context) -> int | None:
-    """Load the command that was named, and run it with the arguments that follow."""
-    name = str(context.info_name)
-    command = _loaded(name)
-    if not isinstance(command, typer.Typer):
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(name)(command)
-        command = alone
-    code: int | None = get_command(command).main(context.args, prog_name=f"swarden {name}", standalone_mode=False)
-    return code
-
-
-def _loaded(name: str) -> typer.Typer | Callable[..., None]:
-    """The command of that name, or several of them in an application."""
-    found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
-    return found
+def _loaded(name: str) -> typer.Typer:
+    """The command of that name; raises UsageError where it needs our own engine, and that lacks a package."""
+    try:
+        found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{name}: {error}; {INSTALL_ENGINE}") from error
+    if isinstance(found, typer.Typer):
+        return found
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(found)
+    return alone
 
 
 def run(command: Callable[[], int | None]) -> int:
@@ -98,8 +89,8 @@ def run(command: Callable[[], int | None]) -> int:
     try:
         code = command() or ExitCode.CLEAN
         OUT.file.flush()
-    except SystemExit:  # rich raises it where typer's help meets a closed pipe; commands return their exit code
-        code = _stop_writing(BrokenPipeError())
+    except SystemExit as end:  # of the shell's completion, or of rich where help meets a closed pipe
+        code = _stop_writing(BrokenPipeError()) if end.code else ExitCode.CLEAN
     except StandardOutputError as error:
         code = _stop_writing(error.reason)
     except (UsageError, ConfigError, CheckpointError) as error:

@@ -106,12 +106,10 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
     ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
     ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",
     ("engine_under_test/strict.py", "checker_of"): "another package's entry point raises whatever it raises",
+    ("harness/core/registry.py", "target_of"): "another package's entry point raises whatever it raises",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user's raises whatever it raises",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with a mutant tells of it by what it raises",
-    (
-        "harness/mutants/generic/trial.py",
-        "_work",
-    ): "an engine that cannot start with a change is killed by what it raises",
+    ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with a change is killed by it",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line is not one of them

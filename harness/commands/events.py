@@ -10,11 +10,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from engine_under_test import units
 from harness.commands.console import ERR
 from harness.core.driver import Driver
 from harness.core.errors import UsageError
-from invariants import view
 from invariants.transition import Transition
 
 EventsOption = Annotated[Path | None, typer.Option("--events", help="write what happens to this file, a line each")]
@@ -63,7 +61,8 @@ def event_lines(path: Path | None) -> Iterator[EventLines]:
 
 
 def _owner(value: object) -> object:
-    return str(value) if isinstance(value, units.Owner | view.Owner) else value
+    """An owner in words: of what an event has, only owners are named tuples, each engine's its own."""
+    return str(value) if hasattr(value, "_fields") else value
 
 
 def _plain(value: object) -> object:

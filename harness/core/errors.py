@@ -1,5 +1,7 @@
 """Errors of the user."""
 
+INSTALL_ENGINE = "pip install 'swarden[engine]'"  # the remedy where swarden's own engine lacks a package
+
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line with the place, the value found and the value wanted.

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from harness.core.errors import UsageError
+from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.target import Target
 
 GROUP = "swarden.engines"
@@ -37,10 +37,13 @@ def target_of(engine: str) -> Target:
         raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; here are {here}")
     try:
         found = known[name].load()
+        target: Target = found() if isinstance(found, type) else found
     except ModuleNotFoundError as error:
-        remedy = "pip install 'swarden[engine]'" if name == OWN else f"install {error.name}"
+        remedy = INSTALL_ENGINE if name == OWN else f"install {error.name}"
         raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", remedy) from error
-    target: Target = found() if isinstance(found, type) else found
+    except Exception as error:
+        what = f"engine {name!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"
+        raise UnknownEngine(what, f"mend or uninstall the package of {known[name].value}") from error
     if version and version != target.version():
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that, or name {name} alone")

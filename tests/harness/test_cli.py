@@ -1,6 +1,7 @@
 """How the command line ends when something cannot be read or written, or when swarden itself is at fault."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,42 +71,114 @@ def test_an_interrupt_is_one_line_and_exits_with_130(end_of):
     assert end_of(typer.Abort()) == (130, "swarden: interrupted\n")
 
 
+ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "numpy", "hypothesis"}
 PROBE = """
 import sys, time
-from harness.cli import application, run
+from harness.cli import app, run
 sys.argv = ["swarden", *sys.argv[1:]]
-code = run(lambda: application(lazy=True)(standalone_mode=False))
+code = run(lambda: app(standalone_mode=False))
 print(code, time.process_time(), *sys.modules, file=sys.stderr)
 """
+WITHOUT_TORCH = """
+import sys
+sys.argv[0], sys.modules["torch"] = "swarden", None
+from harness.cli import main
+main()
+"""
+SPEC = "blockserve.target:BlockserveTarget"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["replay", "none.oplog"]],
-    ids=lambda arguments: " ".join(arguments),
-)
-def test_command_line_imports_only_what_a_task_needs(tmp_path, arguments):
-    """Of replays, where no log names an engine that needs it."""
-    run = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+@pytest.fixture
+def swarden(tmp_path):
+    """Runs a script with the arguments of a command line, where blockserve and an engine that is broken are installed.
+
+    Neither needs torch.
+    """
+    shutil.copytree(ROOT / "tests/your_engine/blockserve", tmp_path / "blockserve")
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no driver,\\nno device')")
+    for name, target in {"blockserve": SPEC, "broken": "broken:Target"}.items():
+        info = tmp_path / f"{name}-1.2.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.0\n")
+        (info / "entry_points.txt").write_text(f"[swarden.engines]\n{name} = {target}\n")
+        (info / "top_level.txt").write_text(f"{name}\n")
+
+    def run_script(script, *arguments, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "COLUMNS": "240"} | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run_script
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """The op-log of an engine that needs no torch."""
+    (tmp_path / "foreign.oplog").write_bytes(
+        b'{"format":2,"engine":"blockserve","configs":[{}]}\n{"op":"submit"}\n{"op":"drain"}\n'
     )
 
-    _, cpu_seconds, *modules = run.stderr.splitlines()[-1].split()
+
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.parametrize(
+    "line", ["--help", "--version", "show --help", "show foreign.oplog", "replay foreign.oplog --events events.jsonl"]
+)
+def test_command_line_imports_only_what_a_task_needs(swarden, line):
+    run = swarden(PROBE, *line.split())
+
+    code, cpu_seconds, *modules = run.stderr.splitlines()[-1].split()
+    assert code == "0", run.stdout + run.stderr
     assert HEAVY & set(modules) == set()
+    assert {name for name in modules if name.startswith("engine_under_test.")} <= {"engine_under_test.errors"}
     assert float(cpu_seconds) < 2
 
 
-def test_completion_names_commands_and_their_options(tmp_path):
-    environment = {"_SWARDEN_COMPLETE": "complete_bash", "COMP_WORDS": "swarden replay --rep", "COMP_CWORD": "2"}
-    told = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"],
-        cwd=tmp_path,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.mark.parametrize("line", ["fuzz", "trace x", "generate --checkpoint x", "bench"])
+def test_command_of_own_engine_without_torch_names_the_extra(swarden, line):
+    run = swarden(WITHOUT_TORCH, *line.split())
 
-    assert told.stdout.split() == ["--repeat"]
+    assert run.returncode == 2
+    [told] = run.stderr.splitlines()
+    assert told.endswith("; pip install 'swarden[engine]'")
+
+
+def test_engines_lists_an_engine_that_cannot_be_imported_with_a_remedy(swarden):
+    run = swarden(WITHOUT_TORCH, "engines")
+
+    assert run.returncode == 0, run.stderr
+    first, second, third = run.stdout.splitlines()
+    assert first == f"blockserve 1.2.0 ({SPEC})"
+    assert second == (
+        "engine 'broken' cannot be imported: RuntimeError: no driver, no device; "
+        "mend or uninstall the package of broken:Target"
+    )
+    assert third.endswith("; pip install 'swarden[engine]'")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        pytest.param("swarden sho", ["show"], id="command"),
+        pytest.param("swarden replay --rep", ["--repeat"], id="option"),
+    ],
+)
+def test_completion_needs_no_torch(swarden, words, completed):
+    environment = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+
+    run = swarden(WITHOUT_TORCH, _SWARDEN_COMPLETE="complete_bash", **environment)
+
+    assert (run.returncode, run.stdout.split()) == (0, completed)
+
+
+def test_completion_script_can_be_printed(swarden):
+    run = swarden(WITHOUT_TORCH, "--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+
+    assert run.returncode == 0, run.stderr
+    assert "_SWARDEN_COMPLETE=complete_bash" in run.stdout
