@@ -23,7 +23,7 @@ NESTED = re.compile(r"\.<locals>\.<.*$")  # a comprehension or a lambda is part 
 def fingerprint(violation: Violation) -> str:
     """The invariant, the subject without its ids, and the kinds of owners that the detail names.
 
-    As in `each_unit_has_one_owner/swa page/double_free/free+tree`.
+    As in `unit_has_one_owner/swa page/double_free/free+tree`.
     """
     if violation.code is Prose.TEXT:
         kinds = _owner_kinds(str(violation.values["text"]))

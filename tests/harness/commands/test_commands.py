@@ -72,7 +72,7 @@ def test_show_prints_a_row_per_step(failing, tmp_path):
         "drain",
         "drain",
     ]
-    assert "rows_begin_with_the_tree_path: " in run.stdout
+    assert "shared_pages_match_tree_path: " in run.stdout
 
 
 @pytest.mark.parametrize("command", ["replay", "show"])

@@ -20,7 +20,7 @@ from harness.core.mutant import Hunk, Mutant
 def planted(id, healthy, broken, *laws, **more):
     return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)
 
-LISTED = planted("listed", "max(", "min(", "inserted_prefixes_match", "locks_cover_what_is_read")
+LISTED = planted("listed", "max(", "min(", "inserted_prefixes_match", "locks_cover_pages_read")
 UNLISTED = planted("of my own/unlisted", "max(", "min(", "outputs_equal_the_reference")
 HARMLESS = planted("harmless", "return ", "pass\\n    return ", "stuck")
 CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n    return ", "stuck")
@@ -79,7 +79,7 @@ def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
     [mutant] = json.loads(run.stdout)["mutants"]
     assert run.returncode == 0, run.stderr
     assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
-    assert {one["law"] for one in mutant["hunts"]} <= {"inserted_prefixes_match", "locks_cover_what_is_read"}
+    assert {one["law"] for one in mutant["hunts"]} <= {"inserted_prefixes_match", "locks_cover_pages_read"}
     assert sorted(kept(tmp_path), key=lambda one: one["seed"]) == mutant["hunts"]
 
 

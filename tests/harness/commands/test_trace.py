@@ -38,7 +38,7 @@ LEAK = Mutant(
             "pass\n",
         ),
     ),
-    ("each_unit_has_one_owner",),
+    ("unit_has_one_owner",),
 )
 
 
@@ -116,7 +116,7 @@ def test_a_violation_ends_with_1_and_its_story(run, path):
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["violations"] > 0
-    assert result.stderr.startswith("each_unit_has_one_owner: ")
+    assert result.stderr.startswith("unit_has_one_owner: ")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_every_step_of_an_op_is_judged_by_itself():
 
     assert driver.failure is None
     assert driver.counts.engine_steps == 5
-    assert driver.counts.tally["each_unit_has_one_owner"].evaluated == 6
+    assert driver.counts.tally["unit_has_one_owner"].evaluated == 6
 
 
 def test_what_finds_nothing_to_do_is_counted_as_a_no_op():
@@ -116,7 +116,7 @@ def test_with_a_cadence_only_some_steps_are_judged():
     driver.apply(Step(count=7))
 
     assert driver.counts.engine_steps == 7
-    assert driver.counts.tally["each_unit_has_one_owner"].evaluated == 2
+    assert driver.counts.tally["unit_has_one_owner"].evaluated == 2
 
 
 def test_the_same_ops_give_the_same_digests():

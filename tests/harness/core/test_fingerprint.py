@@ -35,11 +35,11 @@ def test_a_violation_has_a_name_without_numbers(subject, detail, name):
 def test_the_violations_of_a_transition_are_named_once_and_in_order():
     violations = [
         prose("peers_are_live", "full page 3", "its peer swa page 9 is free"),
-        prose("each_unit_has_one_owner", "swa page 9", "owned by free and tree n7"),
-        prose("each_unit_has_one_owner", "swa page 4", "owned by free and tree n12"),
+        prose("unit_has_one_owner", "swa page 9", "owned by free and tree n7"),
+        prose("unit_has_one_owner", "swa page 4", "owned by free and tree n12"),
     ]
 
-    assert fingerprints(violations) == ["peers_are_live/full page/free", "each_unit_has_one_owner/swa page/free+tree"]
+    assert fingerprints(violations) == ["peers_are_live/full page/free", "unit_has_one_owner/swa page/free+tree"]
 
 
 ENGINE = """
@@ -101,7 +101,7 @@ def test_our_engine_is_the_engine():
 @pytest.mark.parametrize(
     ("name", "file_name"),
     [
-        ("each_unit_has_one_owner/swa page/free+tree", "each_unit_has_one_owner-swa-page-free+tree"),
+        ("unit_has_one_owner/swa page/free+tree", "unit_has_one_owner-swa-page-free+tree"),
         ("KeyError/pools.ledger.Ledger.take", "KeyError-pools.ledger.Ledger.take"),
         ("../a\n" + "b" * 200, "a-" + "b" * 115),
     ],

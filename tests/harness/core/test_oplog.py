@@ -84,11 +84,11 @@ def test_a_fresh_log_has_digests_and_an_end_line():
 
 
 def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_line():
-    log = FRESH.as_regression("each_unit_has_one_owner/swa page/free+tree")
+    log = FRESH.as_regression("unit_has_one_owner/swa page/free+tree")
 
     assert log.to_bytes().decode() == (
         '{"format":2,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
-        '"mutant":"B14","expected":"each_unit_has_one_owner/swa page/free+tree"}\n'
+        '"mutant":"B14","expected":"unit_has_one_owner/swa page/free+tree"}\n'
         '{"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3}\n{"op":"step","count":2}\n{"op":"abort"}\n'
     )
 

@@ -189,7 +189,7 @@ def test_a_failure_that_another_joins_is_the_same_failure():
     log = fresh_log("B18")
     failure = run_log(log).failure
     assert failure is not None
-    both = ("each_unit_has_one_owner/swa page/nobody", failure.fingerprint)
+    both = ("unit_has_one_owner/swa page/nobody", failure.fingerprint)
     outcome = replay(log)
     outcome.driver.failure = dataclasses.replace(failure, fingerprints=both)
 

@@ -60,7 +60,7 @@ def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):
 @pytest.mark.parametrize(
     "fingerprint",
     [
-        pytest.param("each_unit_has_one_owner/swa page/free+tree", id="an invariant"),
+        pytest.param("unit_has_one_owner/swa page/free+tree", id="an invariant"),
         pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its place"),
     ],
 )

@@ -12,7 +12,7 @@ from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 RELEASE = "engine_under_test.cache.departures:Departures.release"
 GIVES_BACK = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
-LEAK = Mutant("leak", "made up", (Hunk(RELEASE, GIVES_BACK, "pass\n"),), ("each_unit_has_one_owner",))
+LEAK = Mutant("leak", "made up", (Hunk(RELEASE, GIVES_BACK, "pass\n"),), ("unit_has_one_owner",))
 CRASH = Mutant("crash", "made up", (Hunk(RELEASE, GIVES_BACK, "raise ValueError(cause)\n"),), ("ValueError",))
 
 SMALL = EngineConfig(
@@ -131,7 +131,7 @@ def test_a_violation_stops_the_serving(tmp_path, sequential):
         served = serve(read(tmp_path, chatty_rows(60)), SMALL, Pace(check_every=1, sequential=sequential))
 
     assert served.failure is not None
-    assert "each_unit_has_one_owner" in {violation.law for violation in served.failure.violations}
+    assert "unit_has_one_owner" in {violation.law for violation in served.failure.violations}
     assert served.summary.violations == len(served.failure.violations)
     assert served.summary.requests < 60
 

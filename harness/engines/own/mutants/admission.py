@@ -134,7 +134,7 @@ CHUNK_IS_COMPUTED_AGAIN = Mutant(
             broken="self._extent(request, record.protected_len,",
         ),
     ),
-    caught_by=("computation_goes_on_where_it_stopped", "cursors_are_ordered", "what_is_launched_is_in_flight"),
+    caught_by=("computation_goes_on_where_it_stopped", "cursors_are_ordered", "launched_tokens_are_in_flight"),
 )
 
 PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(

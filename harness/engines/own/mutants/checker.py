@@ -11,7 +11,7 @@ CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
     source="sglang pull 21499: the busy check raised NotImplementedError where a tree had windows",
     hunks=(
         Hunk(
-            "invariants.tree:live_nodes_hold_live_pages",
+            "invariants.laws.memory.tree:live_nodes_hold_their_pages",
             healthy="windows = [component.window for component in change.after.components]",
             broken=(
                 "windows = [component.window for component in change.after.components]\n    "
@@ -27,12 +27,12 @@ CHECK_COMPARES_KINDS = Mutant(
     source="sglang pull 27228: two batches were compared by ==, which for tensors is no answer",
     hunks=(
         Hunk(
-            "invariants.cursors:_same",
+            "invariants.laws.memory.tables:_same",
             healthy="return list(one) == list(other)",
             broken="return one == other",
         ),
     ),
-    caught_by=("rows_hold_the_pages_of_their_record",),
+    caught_by=("rows_match_their_records",),
 )
 
 CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
@@ -40,12 +40,12 @@ CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
     source="sglang pull 27731: a page was on two accounts and another on none, and the sum came out right",
     hunks=(
         Hunk(
-            "invariants.pools:each_unit_has_one_owner",
+            "invariants.laws.memory.pools:unit_has_one_owner",
             healthy="if not pool.is_partitioned:",
             broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
         ),
     ),
-    caught_by=("each_unit_has_one_owner",),
+    caught_by=("unit_has_one_owner",),
     overlooks=TWO_PAGES_SHARE_A_PEER,
 )
 
@@ -59,7 +59,7 @@ WHO_WAITS_IS_IDLE = Mutant(
             broken="return bool(self._engine.scheduler.active)",
         ),
     ),
-    caught_by=("drained_pools_are_full",),
+    caught_by=("drained_engine_is_empty",),
 )
 
 CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
@@ -72,7 +72,7 @@ CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
             broken="return bool(self._engine.scheduler.running or len(self._engine.scheduler.waiting))",
         ),
     ),
-    caught_by=("drained_pools_are_full",),
+    caught_by=("drained_engine_is_empty",),
 )
 
 PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
@@ -85,5 +85,11 @@ PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
             broken="records = [custody.record(request) for request in engine.scheduler.running]",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "requests_are_in_one_place", "pools_conserve_their_units"),
+    caught_by=(
+        "unit_has_one_owner",
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
+        "pools_conserve_units",
+    ),
 )

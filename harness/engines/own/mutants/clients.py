@@ -12,7 +12,7 @@ ABORT_IS_NOT_HEARD = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("who_hangs_up_is_let_go",),
+    caught_by=("aborted_requests_are_released", "aborted_requests_stop_decoding"),
 )
 
 STOP_IS_NOT_HEEDED = Mutant(
@@ -25,5 +25,5 @@ STOP_IS_NOT_HEEDED = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("outputs_end_where_they_were_asked_to",),
+    caught_by=("outputs_end_as_asked",),
 )

@@ -13,13 +13,17 @@ WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
     id="B73",
     source="sglang pulls 24036 and 24857: the decode side took windowed pages for the whole prompt",
     hunks=(Hunk(f"{DECODE}._reserve", healthy="num_windowed=tail", broken="num_windowed=count"),),
-    caught_by=("a_decode_side_takes_what_it_lacks", "an_empty_decode_side_makes_room"),
+    caught_by=(
+        "reserved_pages_cover_the_prompt",
+        "decode_reserves_only_missing_pages",
+        "empty_decode_engine_reserves_at_once",
+    ),
 )
 TAIL_WITHOUT_ITS_FLAG = in_a_pair(
     id="B75",
     source="sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages",
     hunks=(Hunk(f"{DECODE}._reserve", healthy="one.length, frontier)", broken="one.length, 0)"),),
-    caught_by=("windowed_pages_go_with_the_frontier", "AccountingError"),
+    caught_by=("private_pages_match_frontier", "AccountingError"),
 )
 WHOLE_PROMPT_PRICED = in_a_pair(
     id="B78",
@@ -31,7 +35,7 @@ WHOLE_PROMPT_PRICED = in_a_pair(
             broken="self._fits(dict.fromkeys(need, max(need.values())),",
         ),
     ),
-    caught_by=("an_empty_decode_side_makes_room",),
+    caught_by=("empty_decode_engine_reserves_at_once",),
 )
 WINDOW_IS_NOT_SENT = in_a_pair(
     id="B80",
@@ -49,7 +53,7 @@ PREFIX_WINDOW_CHARGED_WHOLE = in_a_pair(
     id="S163",
     source="found here by random traffic: the window of a cached prefix was locked though its prompt reads a later one",
     hunks=(Hunk(f"{DECODE}._make_room_for", healthy="frontier=frontier", broken="frontier=0"),),
-    caught_by=("an_empty_decode_side_makes_room",),
+    caught_by=("empty_decode_engine_reserves_at_once",),
 )
 LET_GO_BEFORE_IT_HAS_COME = in_a_pair(
     id="S164",
@@ -61,7 +65,7 @@ LET_GO_BEFORE_IT_HAS_COME = in_a_pair(
             broken="self._link.send(one.finale)\n    self._scheduler.custody.departures.release(record, cause='sent')",
         ),
     ),
-    caught_by=("transfers_end_in_the_open", "each_unit_has_one_owner", "rows_hold_the_pages_of_their_record"),
+    caught_by=("transfers_keep_pages_until_released", "unit_has_one_owner", "rows_match_their_records"),
 )
 ABORTED_IN_TRANSFER_STAYS = in_a_pair(
     id="S165",
@@ -73,13 +77,13 @@ ABORTED_IN_TRANSFER_STAYS = in_a_pair(
             broken="pass",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "transfers_end_in_the_open", "pools_conserve_their_units"),
+    caught_by=("unit_has_one_owner", "transfers_keep_pages_until_released", "pools_conserve_units"),
 )
 REFUSED_ROOM_KEEPS_ITS_LOCK = in_a_pair(
     id="S166",
     source="sglang pull 26218: the lock on a matched prefix was not given back where no room could be had behind it",
     hunks=(Hunk(f"{DECODE}._reserve", healthy="self._cache.unlock(receipt)", broken="pass"),),
-    caught_by=("locks_equal_their_receipts", "receipts_belong_to_holders", "drained_pools_are_full"),
+    caught_by=("node_locks_match_receipts", "receipts_match_records", "drained_engine_is_empty"),
 )
 TAKEN_OVER_WITH_PAGES_MISSING = in_a_pair(
     id="S167",
@@ -97,7 +101,7 @@ SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
             broken="return False and window is not None and",
         ),
     ),
-    caught_by=("inserted_prefixes_match", "locked_windows_are_live"),
+    caught_by=("inserted_prefixes_match", "locked_nodes_stay_live", "locked_windows_are_live"),
 )
 SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
     id="S169",
@@ -109,7 +113,7 @@ SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
             broken="record.handles[max(0, first - 1) : first + count - (first > 0)]",
         ),
     ),
-    caught_by=("what_is_sent_is_held", "every_slot_read_holds_its_prefix"),
+    caught_by=("sent_pages_are_held", "every_slot_read_holds_its_prefix"),
 )
 LATE_COMERS_FIRST = in_a_pair(
     id="S170",
@@ -121,7 +125,7 @@ LATE_COMERS_FIRST = in_a_pair(
             broken="self._queue = {request.room: one, **self._queue}",
         ),
     ),
-    caught_by=("room_is_made_in_order",),
+    caught_by=("reservations_follow_arrival_order",),
 )
 COMES_BACK_AT_ITS_PROMPT = in_a_pair(
     id="S171",
@@ -133,7 +137,7 @@ COMES_BACK_AT_ITS_PROMPT = in_a_pair(
             broken="self.request.prompt_len",
         ),
     ),
-    caught_by=("what_is_taken_over_was_computed", "computation_goes_on_where_it_stopped"),
+    caught_by=("taken_over_len_was_computed", "computation_goes_on_where_it_stopped"),
 )
 FILLED_ONE_PLACE_OFF = in_a_pair(
     id="S172",
@@ -145,7 +149,7 @@ FILLED_ONE_PLACE_OFF = in_a_pair(
             broken="[handles[max(0, index - 1)] for index in wanted]",
         ),
     ),
-    caught_by=("what_comes_fills_what_is_reserved", "every_slot_read_holds_its_prefix"),
+    caught_by=("filled_pages_were_reserved", "every_slot_read_holds_its_prefix"),
 )
 SET_ASIDE_AND_FORGOTTEN = in_a_pair(
     id="S173",
@@ -153,11 +157,11 @@ SET_ASIDE_AND_FORGOTTEN = in_a_pair(
     hunks=(
         Hunk(f"{DECODE}.sets_aside", healthy="self._aside[request.room] = Incoming(request, aside)", broken="pass"),
     ),
-    caught_by=("who_is_set_aside_waits_for_room",),
+    caught_by=("set_aside_requests_are_kept",),
 )
 GIVEN_BACK_WITHOUT_A_WORD = in_a_pair(
     id="S174",
     source="what was reserved for a request that ended is given back, and whoever watches is not told",
     hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, reason))", broken="pass"),),
-    caught_by=("transfers_end_in_the_open",),
+    caught_by=("transfers_keep_pages_until_released",),
 )

@@ -16,7 +16,7 @@ OVERSHOOT_IS_NOT_TRIMMED = Mutant(
             broken="entry.end + max(0, len(computed.tokens) - 1)",
         ),
     ),
-    caught_by=("a_session_keeps_no_more_than_was_said", "inserted_prefixes_match", "ValueError", "AssertionError"),
+    caught_by=("session_keeps_only_delivered_tokens", "inserted_prefixes_match", "ValueError", "AssertionError"),
 )
 EVERY_DRAFT_COUNTS = Mutant(
     id="S157",
@@ -68,11 +68,11 @@ UNALIGNED_CLAMP = Mutant(
         ),
     ),
     caught_by=(
-        "cursors_are_aligned",
-        "windowed_pages_go_with_the_frontier",
+        "cursors_are_page_aligned",
+        "private_pages_match_frontier",
         "every_slot_read_holds_its_prefix",
         "outputs_equal_the_reference",
-        "the_last_token_keeps_its_page",
+        "last_token_keeps_its_page",
         "AccountingError",
     ),
 )

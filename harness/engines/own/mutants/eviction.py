@@ -35,7 +35,7 @@ LOCKED_WINDOWS_ARE_EVICTED = Mutant(
             broken="and node.locks[index] < 2",
         ),
     ),
-    caught_by=("eviction_spares_locked_nodes", "locked_windows_are_live"),
+    caught_by=("eviction_spares_locked_nodes", "locked_nodes_stay_live", "locked_windows_are_live"),
 )
 
 EVICTION_STOPS_AFTER_ONE = Mutant(
@@ -84,7 +84,7 @@ CHILDLESS_TOMBSTONES_STAY = Mutant(
             broken="if node is not leaf:",
         ),
     ),
-    caught_by=("drained_pools_are_full", "the_model_agrees"),
+    caught_by=("drained_engine_is_empty", "the_model_agrees"),
 )
 
 EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
@@ -97,7 +97,7 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("evictions_meet_their_need", "live_nodes_hold_live_pages", "AccountingError"),
+    caught_by=("evictions_meet_their_need", "live_nodes_hold_their_pages", "AccountingError"),
 )
 
 TIDYING_LOSES_CANDIDATES = Mutant(
@@ -114,7 +114,7 @@ TIDYING_LOSES_CANDIDATES = Mutant(
         "evictions_meet_their_need",
         "eviction_takes_the_dead_interior_first",
         "eviction_is_least_recently_used",
-        "drained_pools_are_full",
+        "drained_engine_is_empty",
         "admitted_work_never_runs_out",
     ),
 )

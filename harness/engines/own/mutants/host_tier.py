@@ -12,7 +12,7 @@ LOADED_PAGES_ARE_NOT_PAID_FOR = Mutant(
     id="B37",
     source="sglang pull 27391: pages that a load brings back were not in the budget, so a prefill ran out of memory",
     hunks=(Hunk(f"{ADMISSION}:Wish.total", healthy="count + self.load.get(pool, 0)", broken="count"),),
-    caught_by=("admitted_work_never_runs_out", "loads_are_paid_for_once"),
+    caught_by=("admitted_work_never_runs_out", "loads_are_reserved_once"),
 )
 
 PAGES_TO_LOAD_ARE_NOT_PINNED = Mutant(
@@ -36,7 +36,7 @@ FAILED_LOAD_KEEPS_ITS_LOCKS = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("locks_equal_their_receipts",),
+    caught_by=("node_locks_match_receipts",),
     machine="host",
 )
 
@@ -51,7 +51,7 @@ COPIES_UNDER_WAY_ARE_NOT_PINNED = Mutant(
         ),
         Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(transfer.receipt)", broken="pass"),
     ),
-    caught_by=("locks_equal_their_receipts", "transfers_keep_both_ends"),
+    caught_by=("node_locks_match_receipts", "transfers_keep_both_ends"),
 )
 
 WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
@@ -64,7 +64,7 @@ WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
             broken="node.is_device_leaf and node.id not in hopeless and bool(lacking(node))",
         ),
     ),
-    caught_by=("nothing_is_lost_while_the_host_has_room",),
+    caught_by=("evicted_nodes_are_written_back",),
 )
 
 LONG_HOST_SEGMENT_LOADED_WHOLE = Mutant(
@@ -84,7 +84,7 @@ LONG_HOST_SEGMENT_LOADED_WHOLE = Mutant(
             ),
         ),
     ),
-    caught_by=("loads_bring_no_more_than_is_read", "loads_are_paid_for_once"),
+    caught_by=("loads_bring_only_the_window", "loads_are_reserved_once"),
 )
 
 COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
@@ -97,7 +97,7 @@ COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
             broken="not node.live[0]\n        and not any(node.locks)",
         ),
     ),
-    caught_by=("nothing_is_lost_while_the_host_has_room", "drained_pools_are_full"),
+    caught_by=("evicted_nodes_are_written_back", "drained_engine_is_empty"),
 )
 
 WINDOW_ALONE_IS_NOT_LOADED = Mutant(
@@ -110,14 +110,14 @@ WINDOW_ALONE_IS_NOT_LOADED = Mutant(
             broken="return pages if any(pages[pool.name] for pool in pools if pool.window is None) else {}",
         ),
     ),
-    caught_by=("what_the_host_has_is_not_computed_again",),
+    caught_by=("host_prefixes_are_loaded",),
 )
 
 LOAD_UNDER_WAY_IS_PAID_FOR_AGAIN = Mutant(
     id="S131",
     source="who waits for a load that is under way already is promised its pages again",
     hunks=(Hunk(f"{ADMISSION}:Admission._wish", healthy="load = dict.fromkeys(load, 0)", broken="pass"),),
-    caught_by=("loads_are_paid_for_once",),
+    caught_by=("loads_are_reserved_once",),
 )
 
 LOAD_THAT_BRINGS_TOO_LITTLE_IS_JOINED = Mutant(
@@ -128,7 +128,7 @@ LOAD_THAT_BRINGS_TOO_LITTLE_IS_JOINED = Mutant(
             f"{LOADS}.under_way_to", healthy="UnderWay(transfer.id, all(", broken="UnderWay(transfer.id, True or all("
         ),
     ),
-    caught_by=("who_joins_a_load_lacks_no_more",),
+    caught_by=("joined_loads_bring_all_missing_pages",),
 )
 
 FAILED_BACKUP_IS_TRUSTED = Mutant(
@@ -150,7 +150,7 @@ COPY_WITHOUT_WHAT_IS_BEFORE_IT = Mutant(
         ),
         Hunk(f"{BACKUPS}.end", healthy="else self._goes_on(node)", broken="else True"),
     ),
-    caught_by=("copies_go_on_from_copies",),
+    caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),
 )
 
 LOADED_IN_VAIN_IS_LOST = Mutant(
@@ -163,7 +163,7 @@ LOADED_IN_VAIN_IS_LOST = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("each_unit_has_one_owner",),
+    caught_by=("unit_has_one_owner",),
     machine="host",
 )
 
@@ -191,7 +191,7 @@ DROPPED_WINDOWS_ARE_LOST = Mutant(
             broken='ledger.free(pages if ledger is self._host.ledgers[0] else [], owner=TREE, cause="dropped")',
         ),
     ),
-    caught_by=("each_unit_has_one_owner",),
+    caught_by=("unit_has_one_owner",),
 )
 
 COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
@@ -204,7 +204,7 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
             broken="True",
         ),
     ),
-    caught_by=("live_nodes_hold_live_pages",),
+    caught_by=("live_nodes_hold_their_pages",),
     machine="host",
 )
 
@@ -219,10 +219,13 @@ ABORTED_WHILE_LOADING_STAYS = Mutant(
         ),
     ),
     caught_by=(
-        "requests_are_in_one_place",
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
         "finished_requests_hold_nothing",
         "retracted_requests_hold_nothing",
-        "who_hangs_up_is_let_go",
+        "aborted_requests_are_released",
+        "aborted_requests_stop_decoding",
         "KeyError",
     ),
 )
@@ -231,7 +234,7 @@ FLUSH_FORGETS_THE_HOST = Mutant(
     id="S139",
     source="a flush drops what is cached on the device alone",
     hunks=(Hunk(f"{TIER}.flush", healthy="self.backups.drop_all()", broken="pass"),),
-    caught_by=("drained_pools_are_full",),
+    caught_by=("drained_engine_is_empty",),
 )
 
 LOADED_AND_NOT_USED = Mutant(
@@ -244,7 +247,7 @@ LOADED_AND_NOT_USED = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("who_waited_goes_on_from_what_was_loaded",),
+    caught_by=("loaded_prefixes_are_used",),
 )
 
 PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
@@ -264,7 +267,7 @@ WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the window of the node before it, and found no room",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
-    caught_by=("nothing_is_lost_while_the_host_has_room", "a_copy_gives_way_to_a_copy"),
+    caught_by=("evicted_nodes_are_written_back", "dropped_copies_are_replaced"),
 )
 
 WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
@@ -278,12 +281,12 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
             broken="waits = waits and bool(spared) and succeeded",
         ),
     ),
-    caught_by=("nothing_is_lost_while_the_host_has_room",),
+    caught_by=("evicted_nodes_are_written_back",),
 )
 
 COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
     id="S155",
     source="found here by random traffic: copies were given up for a backup that found no room all the same",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_enough:", broken="if True:"),),
-    caught_by=("a_copy_gives_way_to_a_copy", "nothing_is_lost_while_the_host_has_room"),
+    caught_by=("dropped_copies_are_replaced", "evicted_nodes_are_written_back"),
 )

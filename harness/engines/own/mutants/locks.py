@@ -18,21 +18,21 @@ RELEASE_WALKS_ANOTHER_SEGMENT = Mutant(
             ),
         ),
     ),
-    caught_by=("locks_equal_their_receipts", "AccountingError"),
+    caught_by=("node_locks_match_receipts", "AccountingError"),
 )
 
 RELEASE_UP_TO_THE_ROOT = Mutant(
     id="B21",
     source="sglang pull 27038: a lock released without its boundary was released up to the root",
     hunks=(Hunk(f"{DESK}.unlock", healthy=SEGMENT, broken="self._release(list(receipt.node.upward()), component)"),),
-    caught_by=("locks_equal_their_receipts", "AccountingError"),
+    caught_by=("node_locks_match_receipts", "AccountingError"),
 )
 
 LOCK_PINS_A_WHOLE_NODE = Mutant(
     id="B27",
     source="sglang issue 27210: a lock pinned the whole of a long node, and the SWA pool ran out too early",
     hunks=(Hunk(f"{DESK}.lock", healthy="self._cut(node, node.end - length)", broken="pass"),),
-    caught_by=("locks_cover_what_is_read", "the_model_agrees"),
+    caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "the_model_agrees"),
 )
 
 RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
@@ -45,7 +45,7 @@ RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("locks_equal_their_receipts", "locks_cover_what_is_read", "AccountingError"),
+    caught_by=("node_locks_match_receipts", "locks_cover_pages_read", "window_locks_are_minimal", "AccountingError"),
 )
 
 LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
@@ -58,7 +58,7 @@ LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
             broken="min(end, self.tail_len) if self.tail_len else end",
         ),
     ),
-    caught_by=("locks_cover_what_is_read", "locks_nest"),
+    caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "locks_extend_to_ancestors"),
 )
 
 OLD_RECEIPT_IS_KEPT = Mutant(
@@ -71,7 +71,7 @@ OLD_RECEIPT_IS_KEPT = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("receipts_belong_to_holders", "locks_equal_their_receipts", "drained_pools_are_full"),
+    caught_by=("receipts_match_records", "node_locks_match_receipts", "drained_engine_is_empty"),
 )
 
 LOCKED_PAGES_COUNT_AS_EVICTABLE = Mutant(
@@ -84,7 +84,7 @@ LOCKED_PAGES_COUNT_AS_EVICTABLE = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("tree_claims_equal_facts",),
+    caught_by=("tree_counters_match_nodes",),
 )
 
 RECEIPTS_ARE_SHARED = Mutant(
@@ -102,5 +102,5 @@ RECEIPTS_ARE_SHARED = Mutant(
             ),
         ),
     ),
-    caught_by=("receipts_belong_to_holders", "locks_equal_their_receipts"),
+    caught_by=("receipts_match_records", "node_locks_match_receipts"),
 )

@@ -17,21 +17,31 @@ FENCE_IS_FORGOTTEN = Mutant(
             broken="ledgers, after = self._memory.ledgers, 0",
         ),
     ),
-    caught_by=("units_in_flight_are_pinned", "writes_go_to_private_units", "each_unit_has_one_owner"),
+    caught_by=("units_in_flight_are_pinned", "writes_go_to_private_units", "unit_has_one_owner"),
 )
 
 LOCK_IS_RETURNED_TOO_EARLY = Mutant(
     id="S71",
     source="a request that ends while a pass of it is in flight: its prefix can be evicted under that pass",
     hunks=(Hunk(f"{DEPARTURES}.release", healthy="if after > self._memory.completed_launch:", broken="if False:"),),
-    caught_by=("units_in_flight_are_pinned", "fences_wait_for_a_launch", "every_slot_read_holds_its_prefix"),
+    caught_by=(
+        "units_in_flight_are_pinned",
+        "fenced_units_wait_for_their_launch",
+        "fences_end_with_their_launch",
+        "every_slot_read_holds_its_prefix",
+    ),
 )
 
 LOCK_IS_NEVER_RETURNED = Mutant(
     id="S72",
     source="a lock that waited for a pass in flight is forgotten when that has completed",
     hunks=(Hunk(f"{DEPARTURES}.complete", healthy="self._cache.unlock(one.receipt)", broken="pass"),),
-    caught_by=("fences_wait_for_a_launch", "receipts_belong_to_holders", "locks_equal_their_receipts"),
+    caught_by=(
+        "fenced_units_wait_for_their_launch",
+        "fences_end_with_their_launch",
+        "receipts_match_records",
+        "node_locks_match_receipts",
+    ),
 )
 
 STALE_RESULT_COUNTS = Mutant(
@@ -45,7 +55,7 @@ STALE_RESULT_COUNTS = Mutant(
         ),
     ),
     caught_by=(
-        "what_is_launched_is_in_flight",
+        "launched_tokens_are_in_flight",
         "clients_get_what_passes_computed",
         "what_is_committed_has_landed",
         "outputs_equal_the_reference",
@@ -87,7 +97,8 @@ WINDOW_SLIDES_AHEAD = Mutant(
         "writes_go_to_private_units",
         "units_in_flight_are_pinned",
         "frontiers_spare_the_window",
-        "locks_cover_what_is_read",
+        "locks_cover_pages_read",
+        "window_locks_are_minimal",
     ),
 )
 
@@ -108,7 +119,7 @@ PAUSE_GOES_ON_LAUNCHING = Mutant(
     id="S78",
     source="a pause that retracts everybody and then admits them again",
     hunks=(Hunk(f"{SCHEDULER}.step", healthy="and not self.is_paused else []", broken="else []"),),
-    caught_by=("a_paused_engine_stands_still",),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
@@ -159,7 +170,7 @@ GOOD_RESULT_IS_DISCARDED = Mutant(
             broken="if entry.request is self.chunked or not self.custody.holds(entry.request, entry.record):",
         ),
     ),
-    caught_by=("only_stale_results_are_discarded", "what_is_committed_has_landed"),
+    caught_by=("discarded_results_are_stale", "what_is_committed_has_landed"),
 )
 
 COMMITTED_AT_THE_LAUNCH = Mutant(
@@ -185,5 +196,5 @@ LAUNCHED_IS_NOT_NOTED = Mutant(
             broken="entry.record.launched_len = max(entry.record.committed_len, entry.end - 1)",
         ),
     ),
-    caught_by=("what_is_launched_is_in_flight", "computation_goes_on_where_it_stopped", "cursors_are_ordered"),
+    caught_by=("launched_tokens_are_in_flight", "computation_goes_on_where_it_stopped", "cursors_are_ordered"),
 )

@@ -21,7 +21,7 @@ PEERS_OUTLIVE_THEIR_PAGES = Mutant(
             ),
         ),
     ),
-    caught_by=("peers_are_one_to_one_and_live", "a_free_unit_has_no_peer", "the_model_agrees"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "the_model_agrees"),
 )
 
 PEER_OUTLIVES_ITS_PAGE = Mutant(
@@ -35,12 +35,12 @@ PEER_OUTLIVES_ITS_PAGE = Mutant(
         ),
     ),
     caught_by=(
-        "peers_are_one_to_one_and_live",
-        "live_nodes_hold_live_pages",
-        "a_free_unit_has_no_peer",
-        "each_unit_has_one_owner",
+        "peers_are_unique_and_live",
+        "live_nodes_hold_their_pages",
+        "free_units_have_no_peer",
+        "unit_has_one_owner",
         "the_model_agrees",
-        "windowed_pages_go_with_the_frontier",
+        "private_pages_match_frontier",
     ),
 )
 
@@ -55,7 +55,7 @@ PEERS_STAY_WITH_WHAT_IS_REPLACED = Mutant(
         ),
         Hunk(f"{PAIRED}.free_rest", healthy="if page:", broken="if False:"),
     ),
-    caught_by=("peers_are_one_to_one_and_live", "a_free_unit_has_no_peer", "the_model_agrees"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "the_model_agrees"),
 )
 
 TWO_PAGES_SHARE_A_PEER = Mutant(
@@ -68,11 +68,7 @@ TWO_PAGES_SHARE_A_PEER = Mutant(
             broken="self._pair(follower, handles[count - len(pages) :], [*pages[:1], *pages[:-1]])",
         ),
     ),
-    caught_by=(
-        "peers_are_one_to_one_and_live",
-        "every_taken_follower_unit_is_a_peer",
-        "units_move_only_by_their_owner",
-    ),
+    caught_by=("peers_are_unique_and_live", "held_follower_units_are_peers", "units_move_only_by_their_owner"),
 )
 
 REFUSED_TAKE_KEEPS_PAGES = Mutant(
@@ -82,7 +78,7 @@ REFUSED_TAKE_KEEPS_PAGES = Mutant(
         Hunk(f"{PAIRED}.take", healthy="for ledger in self.ledgers:", broken="for ledger in self.ledgers[:1]:"),
         Hunk(f"{PAIRED}.take", healthy="follower.take_checked(", broken="follower.take("),
     ),
-    caught_by=("a_refused_take_changes_nothing", "each_unit_has_one_owner", "the_model_agrees"),
+    caught_by=("refused_takes_change_nothing", "unit_has_one_owner", "the_model_agrees"),
     machine="ledger",
 )
 
@@ -114,7 +110,7 @@ ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
             broken="handles = handles[: max(0, self.width - first)]\n    assert True, (",
         ),
     ),
-    caught_by=("rows_hold_the_pages_of_their_record", "writes_go_to_private_units", "IndexError"),
+    caught_by=("rows_match_their_records", "writes_go_to_private_units", "IndexError"),
 )
 
 SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
@@ -127,7 +123,7 @@ SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
             broken="self._fenced[after] = list(units)",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "the_model_agrees", "drained_pools_are_full"),
+    caught_by=("unit_has_one_owner", "the_model_agrees", "drained_engine_is_empty"),
     machine="ledger",
 )
 
@@ -142,14 +138,14 @@ PADDING_IS_FREED = Mutant(
         ),
         Hunk(f"{PAIRED}._check_handles", healthy="if not all(handles):", broken="if False:"),
     ),
-    caught_by=("the_padding_unit_is_never_moved",),
+    caught_by=("padding_unit_is_never_moved",),
 )
 
 FENCES_FALL_TOGETHER = Mutant(
     id="S4",
     source="a completed launch that frees what waits for a later one too",
     hunks=(Hunk(f"{LEDGER}.complete", healthy="if fence <= launch]", broken="if fence]"),),
-    caught_by=("fences_wait_for_a_launch", "the_model_agrees"),
+    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "the_model_agrees"),
     machine="ledger",
 )
 
@@ -163,6 +159,6 @@ FENCED_COUNTS_AS_FREE = Mutant(
             broken="return len(self._free) + sum(map(len, self._fenced.values()))",
         ),
     ),
-    caught_by=("pool_claims_equal_facts",),
+    caught_by=("free_counters_match_pools",),
     machine="ledger",
 )

@@ -23,8 +23,9 @@ PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
         "batches_are_well_formed",
         "every_slot_read_holds_its_prefix",
         "cursors_are_ordered",
-        "rows_hold_the_pages_of_their_record",
-        "locks_cover_what_is_read",
+        "rows_match_their_records",
+        "locks_cover_pages_read",
+        "window_locks_are_minimal",
         "computation_goes_on_where_it_stopped",
     ),
 )
@@ -94,7 +95,7 @@ EXTRA_TOKEN_FREES_ITS_PAGE_AGAIN = Mutant(
             ),
         ),
     ),
-    caught_by=("units_move_only_by_their_owner", "each_unit_has_one_owner"),
+    caught_by=("units_move_only_by_their_owner", "unit_has_one_owner"),
 )
 
 CHUNKED_REQUEST_RUNS_TOO = Mutant(
@@ -107,7 +108,12 @@ CHUNKED_REQUEST_RUNS_TOO = Mutant(
             broken="    self.chunked = request\n            self.running.append(request)\n",
         ),
     ),
-    caught_by=("requests_are_in_one_place", "batches_are_well_formed"),
+    caught_by=(
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
+        "batches_are_well_formed",
+    ),
 )
 
 PAUSE_FORGETS_THE_CHUNK = Mutant(
@@ -120,7 +126,14 @@ PAUSE_FORGETS_THE_CHUNK = Mutant(
             broken="self.chunked = None\n        for request in self.active:",
         ),
     ),
-    caught_by=("a_paused_engine_stands_still", "requests_are_in_one_place"),
+    caught_by=(
+        "paused_engine_launches_nothing",
+        "pauses_are_told",
+        "paused_engine_holds_nothing",
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
+    ),
 )
 
 CHUNK_TAKES_TWO_PLACES = Mutant(
@@ -163,7 +176,7 @@ HANDLES_OUTLIVE_THE_LOCK = Mutant(
             broken="shared = record.handles[first:border]",
         ),
     ),
-    caught_by=("units_move_only_by_their_owner", "each_unit_has_one_owner", "AccountingError"),
+    caught_by=("units_move_only_by_their_owner", "unit_has_one_owner", "AccountingError"),
 )
 
 FRONTIER_INSIDE_A_PAGE = Mutant(
@@ -176,7 +189,7 @@ FRONTIER_INSIDE_A_PAGE = Mutant(
             broken="record.frontier = frontier + page_size // 2",
         ),
     ),
-    caught_by=("cursors_are_aligned", "AssertionError"),
+    caught_by=("cursors_are_page_aligned", "AssertionError"),
 )
 
 ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
@@ -189,7 +202,7 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
             broken="ledgers.free_windowed(record.handles[border : end - 1], ",
         ),
     ),
-    caught_by=("live_nodes_hold_live_pages", "windowed_pages_go_with_the_frontier"),
+    caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier"),
 )
 
 CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
@@ -215,7 +228,12 @@ FINISHED_STAYS_IN_CUSTODY = Mutant(
             broken='if request.finish_reason != "stop":\n        self.custody.release(request, cause=cause)',
         ),
     ),
-    caught_by=("finished_requests_hold_nothing", "requests_are_in_one_place"),
+    caught_by=(
+        "finished_requests_hold_nothing",
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
+    ),
 )
 
 WINDOW_IS_READ_ONE_SHORT = Mutant(
@@ -254,7 +272,7 @@ RATIO_ABOVE_ONE = Mutant(
             broken="max(self._floor, foreseen)",
         ),
     ),
-    caught_by=("the_ratio_is_in_range",),
+    caught_by=("new_token_ratio_is_in_range",),
 )
 
 LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
@@ -267,7 +285,7 @@ LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
             broken="max(record.allocated_len + self._config.lookahead_tokens, entry.end + ",
         ),
     ),
-    caught_by=("room_ahead_is_the_lookahead", "reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
+    caught_by=("allocation_is_within_lookahead", "reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
 )
 
 PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
@@ -280,7 +298,7 @@ PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
             broken="count = pages_between(record.allocated_len, length - 1, page_size)",
         ),
     ),
-    caught_by=("writes_go_to_private_units", "rows_hold_the_pages_of_their_record", "AssertionError"),
+    caught_by=("writes_go_to_private_units", "rows_match_their_records", "AssertionError"),
 )
 
 HEADROOM_FOR_ONE = Mutant(
@@ -300,7 +318,7 @@ LIMIT_IS_PASSED_FIRST = Mutant(
     id="S64",
     source="a time-out that waits until a request is older than the limit",
     hunks=(Hunk(f"{SCHEDULER}._expire", healthy=">= limit", broken="> limit"),),
-    caught_by=("nobody_gets_older_than_the_limit",),
+    caught_by=("timed_out_requests_are_old_enough", "old_requests_time_out"),
 )
 
 DECODES_WAIT_FOR_ARRIVALS = Mutant(

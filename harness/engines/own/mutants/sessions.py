@@ -17,7 +17,7 @@ TAIL_IS_OVERWRITTEN = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "drained_pools_are_full"),
+    caught_by=("unit_has_one_owner", "drained_engine_is_empty"),
 )
 FRONTIER_OUTLIVES_A_TRIM = Mutant(
     id="B63",
@@ -49,13 +49,18 @@ ABORTED_TURN_DESTROYS_ITS_SESSION = Mutant(
         ),
         Hunk(f"{SESSIONS}._release", healthy="self._notice(GivenUp(session.id, cause))", broken="pass"),
     ),
-    caught_by=("sessions_change_only_by_their_turns",),
+    caught_by=("idle_sessions_keep_their_kv",),
 )
 SESSION_IS_COUNTED_TWICE = Mutant(
     id="B65",
     source="sglang pulls 22213 and 22753: a session and the turn that borrowed its KV were both counted",
     hunks=(Hunk(f"{SESSIONS}.lend", healthy="session.record, session.tokens = None, []", broken="pass"),),
-    caught_by=("idle_sessions_keep_what_is_written", "receipts_belong_to_holders", "each_unit_has_one_owner"),
+    caught_by=(
+        "kept_records_match_their_sessions",
+        "idle_sessions_keep_only_written_kv",
+        "receipts_match_records",
+        "unit_has_one_owner",
+    ),
 )
 COMMITTED_BEYOND_THE_ROOM = Mutant(
     id="B67",
@@ -67,7 +72,12 @@ COMMITTED_BEYOND_THE_ROOM = Mutant(
             broken="record.committed_len = record.launched_len = length + 1\n    record.allocated_len = length",
         ),
     ),
-    caught_by=("cursors_are_ordered", "idle_sessions_keep_what_is_written", "turns_go_on_from_what_is_kept"),
+    caught_by=(
+        "cursors_are_ordered",
+        "kept_records_match_their_sessions",
+        "idle_sessions_keep_only_written_kv",
+        "turns_continue_on_kept_pages",
+    ),
 )
 SESSIONS_WITHOUT_BOUND = Mutant(
     id="B69",
@@ -91,13 +101,13 @@ TWO_TURNS_AT_ONCE = Mutant(
     id="S150",
     source="a turn begins while another one of its session runs, and takes its place",
     hunks=(Hunk(f"{SESSIONS}.why_not", healthy="if session.turn else None", broken="if False else None"),),
-    caught_by=("a_session_has_one_turn",),
+    caught_by=("session_has_one_turn",),
 )
 ROOM_IS_KEPT = Mutant(
     id="S151",
     source="a session keeps the room that a turn had ahead of its last token, where nothing is",
     hunks=(Hunk(f"{SESSIONS}.keep", healthy="self._cut(record, record.committed_len)", broken="pass"),),
-    caught_by=("idle_sessions_keep_what_is_written",),
+    caught_by=("kept_records_match_their_sessions", "idle_sessions_keep_only_written_kv"),
 )
 TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
     id="S152",
@@ -109,7 +119,7 @@ TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
             broken="length = min(len(prompt) - 1, len(self.tokens) + 1)",
         ),
     ),
-    caught_by=("turns_go_on_from_what_is_kept", "every_slot_read_holds_its_prefix", "AssertionError"),
+    caught_by=("turns_continue_on_kept_pages", "every_slot_read_holds_its_prefix", "AssertionError"),
 )
 CLOSED_UNDER_ITS_TURN = Mutant(
     id="S153",
@@ -117,7 +127,7 @@ CLOSED_UNDER_ITS_TURN = Mutant(
     hunks=(
         Hunk(f"{SESSIONS}.close", healthy="if session is not None and session.turn:", broken="if session is None:"),
     ),
-    caught_by=("closing_waits_for_the_turn", "a_session_has_one_turn"),
+    caught_by=("session_outlives_its_turn", "closing_sessions_close_after_their_turn", "session_has_one_turn"),
 )
 TURN_IS_REFUSED_FOR_NOTHING = Mutant(
     id="S154",
@@ -129,5 +139,5 @@ TURN_IS_REFUSED_FOR_NOTHING = Mutant(
             broken="if session.turn or session.record else None",
         ),
     ),
-    caught_by=("only_a_turn_too_many_is_refused",),
+    caught_by=("turns_are_refused_only_if_taken",),
 )

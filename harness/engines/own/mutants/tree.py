@@ -16,7 +16,7 @@ KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
             broken="frontier=max(0, record.frontier - self._page_size),",
         ),
     ),
-    caught_by=("live_nodes_hold_live_pages", "inserted_prefixes_match", "AccountingError"),
+    caught_by=("live_nodes_hold_their_pages", "inserted_prefixes_match", "AccountingError"),
 )
 
 RECOVERY_OVER_A_LOCKED_NODE = Mutant(
@@ -30,8 +30,8 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
         ),
     ),
     caught_by=(
-        "each_unit_has_one_owner",
-        "rows_begin_with_the_tree_path",
+        "unit_has_one_owner",
+        "shared_pages_match_tree_path",
         "units_move_only_by_their_owner",
         "every_slot_read_holds_its_prefix",
     ),
@@ -41,7 +41,7 @@ FRONTIER_IS_NOT_TOLD = Mutant(
     id="B24",
     source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
     hunks=(Hunk(f"{CACHE}.publish", healthy="frontier=record.frontier,", broken="frontier=0,"),),
-    caught_by=("live_nodes_hold_live_pages", "inserted_prefixes_match", "AccountingError"),
+    caught_by=("live_nodes_hold_their_pages", "inserted_prefixes_match", "AccountingError"),
 )
 
 TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
@@ -72,14 +72,19 @@ PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
             broken="record.protected_len = end - self._page_size",
         ),
     ),
-    caught_by=("each_unit_has_one_owner", "rows_begin_with_the_tree_path", "AccountingError"),
+    caught_by=("unit_has_one_owner", "shared_pages_match_tree_path", "AccountingError"),
 )
 
 TOMBSTONE_MATCHES = Mutant(
     id="S9",
     source="a match that asks for the whole prefix only: its end may have no windowed pages",
     hunks=(Hunk(LONGEST, healthy="dead_until = end", broken="dead_until = 0"),),
-    caught_by=("matches_are_the_longest_valid", "locked_windows_are_live", "the_model_agrees"),
+    caught_by=(
+        "matches_are_the_longest_valid",
+        "locked_nodes_stay_live",
+        "locked_windows_are_live",
+        "the_model_agrees",
+    ),
 )
 
 NAMESPACES_SHARE = Mutant(
@@ -98,7 +103,7 @@ NAMESPACES_SHARE = Mutant(
         "the_model_agrees",
         "units_move_only_by_their_owner",
         "inserted_prefixes_match",
-        "tree_claims_equal_facts",
+        "tree_counters_match_nodes",
         "what_is_promised_is_what_is_needed",
     ),
 )
@@ -120,7 +125,7 @@ ROW_KEEPS_ITS_DUPLICATES = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("rows_begin_with_the_tree_path", "rows_hold_the_pages_of_their_record"),
+    caught_by=("shared_pages_match_tree_path", "rows_match_their_records"),
 )
 
 ROW_IS_NOT_REWRITTEN = Mutant(
@@ -133,7 +138,7 @@ ROW_IS_NOT_REWRITTEN = Mutant(
             broken="handles = self._under_lock(insertion.handles)\n    record.handles[: len(handles)] = handles",
         ),
     ),
-    caught_by=("rows_hold_the_pages_of_their_record",),
+    caught_by=("rows_match_their_records",),
 )
 
 SPLIT_LOSES_ITS_LOCKS = Mutant(
@@ -146,7 +151,12 @@ SPLIT_LOSES_ITS_LOCKS = Mutant(
             broken="upper.live, upper.last_used = list(node.live), node.last_used",
         ),
     ),
-    caught_by=("AccountingError", "locks_equal_their_receipts", "locks_nest", "tree_claims_equal_facts"),
+    caught_by=(
+        "AccountingError",
+        "node_locks_match_receipts",
+        "locks_extend_to_ancestors",
+        "tree_counters_match_nodes",
+    ),
 )
 
 SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
@@ -160,9 +170,10 @@ SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
         ),
     ),
     caught_by=(
-        "locks_cover_what_is_read",
-        "locks_equal_their_receipts",
-        "rows_begin_with_the_tree_path",
+        "locks_cover_pages_read",
+        "window_locks_are_minimal",
+        "node_locks_match_receipts",
+        "shared_pages_match_tree_path",
         "KeyError",
         "AccountingError",
     ),

@@ -15,7 +15,7 @@ PAGE_LARGER_THAN_WINDOW = Mutant(
             broken="return lookback(window)",
         ),
     ),
-    caught_by=("inserted_prefixes_match", "live_nodes_hold_live_pages", "frontiers_spare_the_window"),
+    caught_by=("inserted_prefixes_match", "live_nodes_hold_their_pages", "frontiers_spare_the_window"),
 )
 
 LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
@@ -30,7 +30,7 @@ LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
     ),
     caught_by=(
         "units_in_flight_are_pinned",
-        "the_last_token_keeps_its_page",
+        "last_token_keeps_its_page",
         "frontiers_spare_the_window",
         "writes_go_to_private_units",
     ),
@@ -49,7 +49,8 @@ WINDOW_ONE_SHORT = Mutant(
     ),
     caught_by=(
         "matches_are_the_longest_valid",
-        "locks_cover_what_is_read",
+        "locks_cover_pages_read",
+        "window_locks_are_minimal",
         "the_model_agrees",
         "units_in_flight_are_pinned",
     ),

@@ -14,7 +14,12 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
             broken='if cause != "retracted":\n        self.custody.release(request, cause=cause)',
         ),
     ),
-    caught_by=("retracted_requests_hold_nothing", "requests_are_in_one_place"),
+    caught_by=(
+        "retracted_requests_hold_nothing",
+        "requests_are_in_one_queue",
+        "records_match_request_places",
+        "one_request_is_between_chunks",
+    ),
 )
 
 ENDED_INSTEAD_OF_RETRACTED = Mutant(
@@ -107,14 +112,14 @@ PAUSE_WITHOUT_A_WORD = Mutant(
     id="S123",
     source="a pause of which whoever watches the engine is not told",
     hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(Paused())", broken="pass"),),
-    caught_by=("a_paused_engine_stands_still",),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 RESUMED_WITHOUT_A_WORD = Mutant(
     id="S124",
     source="the end of a pause, of which whoever watches the engine is not told",
     hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(Resumed())", broken="pass"),),
-    caught_by=("a_paused_engine_stands_still",),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(

@@ -31,7 +31,7 @@ def logs() -> dict[str, list[bytes]]:
 @pytest.mark.parametrize(
     ("path", "healthy", "broken", "killed_by"),
     [
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "each_unit_has_one_owner", id="spoken of by an invariant"),
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "unit_has_one_owner", id="spoken of by an invariant"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
         pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="no import"),
         pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
