@@ -1,8 +1,8 @@
 """What clients asked for, and whether it is heeded."""
 
-from invariants.content import tokens_are_known
 from invariants.events import Finished
 from invariants.invariant import invariant
+from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.violation import Evidence
 from invariants.wording import request_name

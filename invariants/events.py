@@ -250,17 +250,24 @@ class Fired(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The forward read `tags` of `pool` for a request's positions from `start` on."""
+    """The forward read `tags` of `pool` for a request's positions from `start` on.
+
+    `component` is an index into Snapshot.components; components may share a pool.
+    """
 
     launch: int
     request_id: int
     pool: str
     start: int
     tags: "array[int]"
+    component: int = 0
 
 
 class Written(NamedTuple):
-    """The forward wrote positions [start, end) of a request; `pages` hold them, in order."""
+    """The forward wrote positions [start, end) of a request; `pages` hold them, in order.
+
+    `component` is an index into Snapshot.components; components may share a pool.
+    """
 
     launch: int
     request_id: int
@@ -268,6 +275,7 @@ class Written(NamedTuple):
     start: int
     end: int
     pages: tuple[int, ...]
+    component: int = 0
 
 
 class Compared(NamedTuple):

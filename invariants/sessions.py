@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from invariants.content import tokens_are_known
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.invariant import invariant
+from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.view import SESSION_KIND, Owner, RecordView, Snapshot
 from invariants.violation import Evidence
