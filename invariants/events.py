@@ -63,7 +63,7 @@ class Paired(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The longest usable cached prefix of `key` in `namespace` is `length` tokens, on `pages`."""
+    """A look-up of `key` in `namespace` found a cached prefix of `length` tokens, on `pages`."""
 
     request_id: int
     namespace: int

@@ -17,8 +17,7 @@ from invariants.events import (
 )
 from invariants.handover import LINKED
 from invariants.invariant import invariant
-from invariants.matches import CHANGES_CONTENT
-from invariants.prefixes import cached_pages, reachable_len
+from invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
 from invariants.transition import Transition, When
 from invariants.view import Snapshot
 from invariants.violation import Evidence

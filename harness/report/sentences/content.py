@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from invariants.laws.content.drafts import DraftCode
+from invariants.laws.content.matches import MatchCode
 from invariants.laws.content.outputs import OutputCode
 from invariants.laws.content.reads import ReadCode
 from invariants.violation import Code
@@ -19,4 +21,10 @@ SENTENCES: Mapping[Code, str] = {
     OutputCode.WRONG_TOKEN_STREAMED: "token {token} is streamed at position {position}, the uncached model has {want}",
     OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, {num_computed} valid results landed",
     OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were asked for",
+    MatchCode.NOT_CACHED: "matched {length} tokens, which are not all cached",
+    MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
+    DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",
+    DraftCode.BEYOND_ALLOCATION: "drafts up to position {end}, pages up to {allocated_len}",
+    DraftCode.NOT_ALL_VERIFIED: "launch {launch} sampled {sampled} tokens for {drafts} drafts",
+    DraftCode.WRONG_DRAFT_ACCEPTED: "{accepted} of the drafts {drafts} are accepted, the model sampled {sampled}",
 }
