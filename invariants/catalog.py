@@ -17,6 +17,7 @@ CAUSES_FIRST = (
     "flights",
     "matches",
     "batches",
+    "chunk_budget",
     "drafts",
     "drafting",
     "admission",

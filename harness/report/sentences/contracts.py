@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from invariants.contracts.chunk_budget import ChunkBudgetCode
 from invariants.contracts.drafting import DraftingCode
 from invariants.contracts.longest_match import LongestMatchCode
 from invariants.contracts.model import ModelCode
@@ -9,6 +10,9 @@ from invariants.contracts.publishing import PublishingCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
+    ChunkBudgetCode.EMPTY: "computes nothing",
+    ChunkBudgetCode.PREFILLS_TOO_MUCH: "prefills {count} tokens, at most {most} are allowed",
+    ChunkBudgetCode.COMPUTES_TOO_MUCH: "prefills and computes {count} tokens, at most {most} are allowed",
     DraftingCode.NOT_BEHIND_ONE_TOKEN: "{count} drafts in launch {launch}, which computes [{start}, {end})",
     DraftingCode.RIGHT_DRAFT_REJECTED: "{accepted} of the drafts {drafts} are accepted, the model samples {sampled}",
     DraftingCode.VERDICT_NOT_AWAITED: (
