@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.admission import has_room_for_all
+from invariants.contracts.admission import has_pages_for_all
 from invariants.events import (
     LEAVINGS,
     Admitted,
@@ -120,7 +120,7 @@ def what_the_host_has_is_not_computed_again(change: Transition) -> Evidence:
     waiting = {request.id: request for request in change.before.requests or () if request.place == WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
     others = [request for request in change.before.requests or () if request.place not in (WAITING, LINKED)]
-    has_room = has_room_for_all(change.before)
+    has_room = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
         is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now

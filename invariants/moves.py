@@ -2,12 +2,12 @@
 
 from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
 from invariants.invariant import invariant
-from invariants.shadow import Victim
 from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, ReceiptView, Snapshot
 from invariants.violation import Evidence
 from invariants.wording import deed_of, node_name, request_name, standing, unit_of, units_of
 
+Victim = Removed | Demoted | Tombstoned
 ROLLED_BACK = "rolled back"  # the cause of a free that undoes part of a refused take
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Set
 
-from invariants.admission import PLANNED_BY, demand_is_known
+from invariants.contracts.admission import PLANNED_BY, demand_is_known
+from invariants.contracts.planning import rivalry
 from invariants.events import (
     LEAVINGS,
     Admitted,
@@ -22,7 +23,6 @@ from invariants.events import (
 )
 from invariants.invariant import invariant
 from invariants.passes import Standing, Stock
-from invariants.planning import RUNNING, rivalry
 from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND, REQUEST_KIND, Owner, RecordView, RequestView, Snapshot
 from invariants.violation import Evidence
@@ -97,7 +97,7 @@ def a_retraction_lets_the_others_go_on(change: Transition) -> Evidence:
             freed = dict(event.freed)
             waits = bool(backups) and any(freed.get(pool, 0) < count for pool, count in event.need)
     for request in change.after.requests or () if not waits else ():
-        if request.place == RUNNING and request.id not in computed:
+        if request.place == "running" and request.id not in computed:
             yield request_name(request.id), "runs on, yet no pass since the retraction computes anything for it"
 
 

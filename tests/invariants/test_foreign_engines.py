@@ -345,6 +345,6 @@ def test_what_a_foreign_engine_does_not_give_is_counted():
     assert {name for name, counts in tally.items() if counts.evaluated} == {
         "each_unit_has_one_owner",
         "pools_conserve_their_units",
-        "the_impossible_is_rejected",
+        "impossible_requests_are_rejected",
         "work_makes_progress",
     }

@@ -99,7 +99,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
 
     ALL.check(HEALTHY, tally)
 
-    assert "evictions_meet_their_need" not in tally
+    assert "evictions_free_what_is_needed" not in tally
     assert "drained_pools_are_full" not in tally
     assert tally["pools_conserve_their_units"] == Counts(evaluated=1)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from invariants.demands import Ask, Grower, Need, Pager
+from invariants.contracts.demands import Ask, Grower, Need, Pager
+from invariants.contracts.planning import Stretch, Verdict, verdicts
 from invariants.events import Finished, Fired
 from invariants.limits import Estimates
-from invariants.planning import Stretch, Verdict, verdicts
 from invariants.view import ComponentView
 from tests.invariants.builders import BEFORE, swapped
 from tests.invariants.host_builders import BACKUP_VIEW, SHELVED, asked
