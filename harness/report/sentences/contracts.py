@@ -8,11 +8,15 @@ from invariants.contracts.drafting import DraftingCode
 from invariants.contracts.eviction import EvictionCode
 from invariants.contracts.longest_match import LongestMatchCode
 from invariants.contracts.model import ModelCode
+from invariants.contracts.out_of_memory import OutOfMemoryCode
+from invariants.contracts.preemption import PreemptionCode
 from invariants.contracts.publishing import PublishingCode
 from invariants.contracts.queue_order import QueueOrderCode
 from invariants.contracts.ratio import RatioCode
 from invariants.contracts.rejection import RejectionCode
 from invariants.contracts.reservation import ReservationCode
+from invariants.contracts.retraction import RetractionCode
+from invariants.contracts.retries import RetryCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
@@ -44,6 +48,11 @@ SENTENCES: Mapping[Code, str] = {
     LongestMatchCode.TOO_SHORT: "matched {length} tokens, {usable} are usable",
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
     ModelCode.DIFFERS: "the model has {expected}, the engine {got}",
+    OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
+    PreemptionCode.NOT_PREEMPTED: "waits for a row alone, but {lesser} of lower priority goes on",
+    PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
+    PreemptionCode.PREEMPTOR_NOT_ADMITTED: "preempted for {by}, which was not admitted afterwards",
+    PreemptionCode.LESS_IMPORTANT_SPARED: "preempted, but {spared} of lower priority goes on",
     PublishingCode.SHARES_OTHER_LEN: "published [0, {end}), but shares {protected_len} tokens",
     PublishingCode.NOT_MATCHED: "published [0, {end}), but only {length} of {want} tokens match",
     QueueOrderCode.OVERTAKEN: (
@@ -57,4 +66,18 @@ SENTENCES: Mapping[Code, str] = {
     ReservationCode.OTHER_RANGE_LAUNCHED: (
         "launch {launch} computes [{start}, {end}), but it was admitted for [{want_start}, {want_end})"
     ),
+    RetractionCode.ENOUGH_IS_FREE: "retracted, but the next decode step needs {need} of {free} free",
+    RetractionCode.PASSES_HOLD_ENOUGH: "retracted for {pool}, but {count} wait for passes in flight",
+    RetractionCode.DEAD_PAGES_KEPT: (
+        "retracted for {pool}, but {holder} keeps its dead pages up to {dead_below}, frontier {frontier}"
+    ),
+    RetractionCode.EVICTABLE_NODE_KEPT: "retracted for {pool}, but {node} could be evicted",
+    RetractionCode.OTHER_LOSES_LESS: (
+        "retracted with priority {priority}, {num_outputs} outputs, prompt_len {prompt_len}, but {least} loses less: "
+        "priority {least_priority}, {least_num_outputs} outputs, prompt_len {least_prompt_len}"
+    ),
+    RetractionCode.NOT_COMPUTED: "runs, but no pass computes it after the retraction",
+    RetryCode.MISCOUNTED: "{failures} passes with it have failed, {counted} are counted",
+    RetryCode.RETRIED_TOO_OFTEN: "{failures} passes with it have failed, at most {most} may, but it is {place}",
+    RetryCode.GIVEN_UP_EARLY: "given up, but only {failures} passes with it have failed, and {most} may",
 }
