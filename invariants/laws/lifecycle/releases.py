@@ -1,6 +1,6 @@
 """Requests that end or are put back: they release everything, and none vanishes."""
 
-from invariants.events import Failed, Finished, GaveWay, Preempted, RanOut, Retracted
+from invariants.events import Admitted, Failed, Finished, GaveWay, LoadPlanned, Preempted, RanOut, Retracted
 from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.transition import Transition, When
@@ -8,6 +8,7 @@ from invariants.view import REQUEST_KIND, Owner, Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 
 WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})
+ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
@@ -21,9 +22,10 @@ class ReleaseCode(Code):
 
 @invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))
 def retracted_requests_hold_nothing(change: Transition) -> Evidence:
-    """A request that was put back and waits has no record, no row and no page.
+    """A request that was put back has no record, no row and no page until it is admitted again.
 
-    Units that a pass in flight still reads or writes for it wait behind a fence, which no request owns.
+    Units that a pass in flight still reads or writes for it wait behind a fence, which no request owns.  Where no
+    admissions are told, only requests that wait are judged.
     """
     put_back: dict[int, str] = {}
     for event in change.events:
@@ -32,9 +34,12 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
         elif isinstance(event, Failed):
             failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
             put_back |= dict.fromkeys(failed, type(event).__name__)
+        elif isinstance(event, (Admitted, LoadPlanned)):
+            put_back.pop(event.request_id, None)
+    is_told = change.after.untold.isdisjoint(ADMISSIONS)
     for request_id, cause in put_back.items():
         request = change.after.request_by_id.get(request_id)
-        if request is not None and request.place in WITHOUT_RECORD:
+        if is_told or (request is not None and request.place in WITHOUT_RECORD):
             yield from _remains(change.after, request_id, cause)
 
 

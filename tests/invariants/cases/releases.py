@@ -38,12 +38,17 @@ CASES = [
     healthy(
         retracted_requests_hold_nothing,
         during(RETRACTED, Admitted(1, 16, 22, (("full", 2),), (("full", 2),))),
-        "runs-again",
+        "admitted-again",
+    ),
+    healthy(
+        retracted_requests_hold_nothing,
+        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"})),
+        "runs-again-in-an-engine-that-tells-no-admission",
     ),
     broken(
         retracted_requests_hold_nothing,
         "keeps-everything",
-        during(RETRACTED, **BOTH_WAIT),
+        during(RETRACTED),
         keeps_record("Retracted"),
         keeps_units("full", 7, 8, after="Retracted"),
         keeps_units("swa", 5, 6, after="Retracted"),
@@ -52,14 +57,20 @@ CASES = [
     broken(
         retracted_requests_hold_nothing,
         "preempted-and-another-ran-out",
-        during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Preempted"),
     ),
     broken(
         retracted_requests_hold_nothing,
         "of-a-failed-pass",
-        in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Failed"),
+    ),
+    broken(
+        retracted_requests_hold_nothing,
+        "waits-in-an-engine-that-tells-no-admission",
+        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        keeps_record("Retracted"),
     ),
     healthy(finished_requests_hold_nothing, during(FINISHED, requests=(), **NOTHING_OF_R1)),
     broken(
