@@ -166,7 +166,7 @@ class Parked(NamedTuple):
 
 
 class Retracted(NamedTuple):
-    """A running request gave back everything and waits again; `need` was firm and short."""
+    """A running request gave back everything and waits again; the firm `need` was short (empty: not known)."""
 
     request_id: int
     num_outputs: int
@@ -183,7 +183,7 @@ class RanOut(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """A running request gave back everything and waits again, for the more important request `by`."""
+    """A running request gave back everything and waits again, for the more important request `by` (0: not known)."""
 
     request_id: int
     num_outputs: int

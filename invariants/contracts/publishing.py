@@ -47,7 +47,7 @@ def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
 
 
 def _published(change: Transition, event: Inserted, record: RecordView | None) -> tuple[int, Sequence[int]]:
-    """The namespace and the tokens of what was published; no tokens where they are not known any more."""
+    """The namespace and the tokens of a published prefix; no tokens where they are not known any more."""
     if record is not None:
         path = change.after.path(record.node)[::-1]
         return (path[0].namespace if path else 0), list(chain.from_iterable([node.key for node in path]))

@@ -13,7 +13,7 @@ from invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 HEADROOM = 20  # more output tokens that each survivor of a retraction is expected to need
-ROUNDING = 1  # the ratio is told in whole millionths
+ROUNDING = 1  # the ratio is claimed in whole millionths
 
 
 class RatioCode(Code):

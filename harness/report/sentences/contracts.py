@@ -66,8 +66,8 @@ SENTENCES: Mapping[Code, str] = {
     ReservationCode.OTHER_RANGE_LAUNCHED: (
         "launch {launch} computes [{start}, {end}), but it was admitted for [{want_start}, {want_end})"
     ),
-    RetractionCode.ENOUGH_IS_FREE: "retracted, but the next decode step needs {need} of {free} free",
-    RetractionCode.PASSES_HOLD_ENOUGH: "retracted for {pool}, but {count} wait for passes in flight",
+    RetractionCode.ENOUGH_IS_FREE: "retracted, but the next decode step needs {need}, and {free} are free",
+    RetractionCode.PASSES_HOLD_ENOUGH: "retracted for {pool}, but {count} of its units wait for passes in flight",
     RetractionCode.DEAD_PAGES_KEPT: (
         "retracted for {pool}, but {holder} keeps its dead pages up to {dead_below}, frontier {frontier}"
     ),

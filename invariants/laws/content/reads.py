@@ -27,7 +27,7 @@ def tagged_tokens_are_known(change: Transition) -> bool:
     return reads_are_told(change) and bool(change.reference.expectations)
 
 
-# A forward tells either what its slots hold, or how far off its logits are.
+# A forward tells either the tags in its slots, or how far off its logits are.
 @invariant(When.OP, on=(Read, Compared), given=tagged_tokens_are_known)
 def slots_hold_their_prefix(change: Transition) -> Evidence:
     """Every slot that a pass reads holds the KV of its request's tokens up to there, drafts included.

@@ -1,4 +1,4 @@
-"""Passes: which requests one computes, from where on, and what of it is committed."""
+"""Passes: the requests that one computes, where each goes on, and the tokens that are committed."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from invariants.violation import Code, Evidence, Ref, found, owner_ref, request_
 
 
 class BatchCode(Code):
-    """How a pass, or what is taken of it, is wrong."""
+    """How a pass, or the commit of its results, is wrong."""
 
     REQUEST_TWICE = "request_twice"
     TOO_MANY_REQUESTS = "too_many_requests"

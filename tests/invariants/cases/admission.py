@@ -33,7 +33,7 @@ def roomy(*events, free=range(5, 40), rows=(2,)):
 
 
 def one_more(state):
-    """Behind those who wait there is r3."""
+    """The same queue with r3 behind it."""
     third = state.request_by_id[2]._replace(id=3)
     return replace(state, requests=(*(state.requests or ()), third))
 
@@ -45,7 +45,7 @@ def beside_a_load(*events):
 
 
 def planned(*events, limits=None, **parts):
-    """r1 runs and needs a page; r2, who waits with 5 tokens to compute and one to come, needs 2, and 3 of swa."""
+    """r1 runs and needs a page; r2, which waits with 5 tokens to compute and one to come, needs 2, and 3 of swa."""
     assert BEFORE.claims is not None, "the engine makes claims"
     halved = BEFORE.claims._replace(exact_ratio=0.5)
     state = replace(BEFORE, claims=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
@@ -53,7 +53,7 @@ def planned(*events, limits=None, **parts):
 
 
 def alone(*events, **parts):
-    """r2 waits where nobody runs, and two pages of swa can be had, one less than it may come to need."""
+    """r2 waits where no request runs; swa has two pages, one less than r2 may need."""
     return planned(*events, pools=swapped(BEFORE, "swa", free=[]), **{"requests": (BEFORE.requests or ())[1:]} | parts)
 
 

@@ -185,11 +185,11 @@ CASES = [
     healthy(
         idle_branches_keep_their_window,
         taking_n2(need=3),
-        "what-none-reads-would-not-have-been-enough",
+        "the-dead-pages-are-not-enough",
     ),
     broken(
         idle_branches_keep_their_window,
-        "what-none-reads-would-have-been-enough",
+        "the-dead-pages-are-enough",
         taking_n2(need=2),
         broken_branch(2),
     ),
@@ -219,7 +219,7 @@ CASES = [
     ),
     broken(
         eviction_is_least_recently_used,
-        "what-stands-before-one-on-the-host-is-older",
+        "the-parent-of-a-node-on-the-host-is-older",
         of_young_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
         younger(4, 9, "full", 1, 5),
     ),

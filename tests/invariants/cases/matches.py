@@ -1,4 +1,4 @@
-"""Matches of what is not cached, and on other pages than the tree's."""
+"""Matches of tokens that are not cached, and on other pages than the tree's."""
 
 from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
 from invariants.laws.content.matches import MatchCode, matches_are_valid

@@ -1,4 +1,4 @@
-"""Slots that hold other content, and reads that leave out what the model needs."""
+"""Slots that hold other content, and reads that leave out tokens that the model sees."""
 
 from array import array
 from dataclasses import replace
