@@ -11,17 +11,24 @@ from fakes.places import slot_of, written_pages, written_slots
 
 
 class Read(NamedTuple):
-    """The pass read `tags` in `pool` for the positions of a request from `start` on."""
+    """The pass read `tags` in `pool` for the positions of a request from `start` on.
+
+    `component` is the index of the pool in the configuration.
+    """
 
     launch: int
     request_id: int
     pool: str
     start: int
     tags: "array[int]"
+    component: int = 0
 
 
 class Written(NamedTuple):
-    """The pass wrote positions [start, end) of a request in `pool`, on `pages`."""
+    """The pass wrote positions [start, end) of a request in `pool`, on `pages`.
+
+    `component` is the index of the pool in the configuration.
+    """
 
     launch: int
     request_id: int
@@ -29,6 +36,7 @@ class Written(NamedTuple):
     start: int
     end: int
     pages: tuple[int, ...]
+    component: int = 0
 
 
 class TagModel(Protocol):
@@ -76,11 +84,11 @@ class FakeForward:
         pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
         tags = self._new_tags(batch, pages_by_pool[0])
         sums = []
-        for pool, pages in zip(batch.pools, pages_by_pool, strict=True):
+        for component, (pool, pages) in enumerate(zip(batch.pools, pages_by_pool, strict=True)):
             _write(batch, pool, pages, tags)
             if self._note:
-                self._note_written(batch, pool, pages)
-            sums.append(self._read(batch, pool))
+                self._note_written(batch, component, pages)
+            sums.append(self._read(batch, component))
         return {
             entry.request_id: [
                 self._model.sampled_token(of_place)
@@ -108,13 +116,16 @@ class FakeForward:
                 tags.append(tag)
         return tags
 
-    def _note_written(self, batch: ForwardBatch, pool: PoolPages, pages: list[int]) -> None:
-        assert self._note, "nobody listens"
+    def _note_written(self, batch: ForwardBatch, component: int, pages: list[int]) -> None:
+        assert self._note, "there is no listener"
+        pool = batch.pools[component]
         for entry, written in zip(batch.entries, written_pages(batch, pool, pages), strict=True):
-            self._note(Written(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
+            stretch = (pool.name, entry.start, entry.end)
+            self._note(Written(batch.launch, entry.request_id, *stretch, written, component))
 
-    def _read(self, batch: ForwardBatch, pool: PoolPages) -> list[list[int]]:
+    def _read(self, batch: ForwardBatch, component: int) -> list[list[int]]:
         """The sums of the tags that the positions see behind which an entry samples; all reads in one gather."""
+        pool = batch.pools[component]
         page_size, count = batch.page_size, len(pool.pages)
         tags, running = array("q", bytes(8 * count * page_size)), array("q", bytes(8 * (count * page_size + 1)))
         gathered = _tensor(tags)
@@ -132,7 +143,7 @@ class FakeForward:
             if self._note:
                 start = 0 if pool.window is None else max(0, entry.start + 1 - pool.window)
                 read = tags[base + start : base + entry.end]
-                self._note(Read(batch.launch, entry.request_id, pool.name, start, read))
+                self._note(Read(batch.launch, entry.request_id, pool.name, start, read, component))
         return totals
 
 

@@ -63,7 +63,7 @@ class Paired(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The longest usable cached prefix of `key` in `namespace` is `length` tokens, on `pages`."""
+    """A look-up of `key` in `namespace` found a cached prefix of `length` tokens, on `pages`."""
 
     request_id: int
     namespace: int
@@ -166,7 +166,7 @@ class Parked(NamedTuple):
 
 
 class Retracted(NamedTuple):
-    """A running request gave back everything and waits again; `need` was firm and short."""
+    """A running request gave back everything and waits again; the firm `need` was short (empty: not known)."""
 
     request_id: int
     num_outputs: int
@@ -183,7 +183,7 @@ class RanOut(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """A running request gave back everything and waits again, for the more important request `by`."""
+    """A running request gave back everything and waits again, for the more important request `by` (0: not known)."""
 
     request_id: int
     num_outputs: int
@@ -250,17 +250,24 @@ class Fired(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The forward read `tags` of `pool` for a request's positions from `start` on."""
+    """The forward read `tags` of `pool` for a request's positions from `start` on.
+
+    `component` is an index into Snapshot.components; components may share a pool.
+    """
 
     launch: int
     request_id: int
     pool: str
     start: int
     tags: "array[int]"
+    component: int = 0
 
 
 class Written(NamedTuple):
-    """The forward wrote positions [start, end) of a request; `pages` hold them, in order."""
+    """The forward wrote positions [start, end) of a request; `pages` hold them, in order.
+
+    `component` is an index into Snapshot.components; components may share a pool.
+    """
 
     launch: int
     request_id: int
@@ -268,6 +275,7 @@ class Written(NamedTuple):
     start: int
     end: int
     pages: tuple[int, ...]
+    component: int = 0
 
 
 class Compared(NamedTuple):

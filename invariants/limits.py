@@ -1,12 +1,14 @@
-"""What an engine was built for, as far as it can be told."""
+"""The configured limits and the policies of an engine, as far as they are known."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Estimates(NamedTuple):
-    """By what admission counts on tokens that are still to come: so many of a request at most, and the new-token
-    ratio, which begins at `initial_ratio` (in millionths) and is at its floor after `decay_steps` decode steps."""
+    """How admission estimates the tokens to come: at most `most_new_len` of a request, times the new-token ratio.
+
+    The ratio begins at `initial_ratio` (in millionths) and is at its floor after `decay_steps` decode steps.
+    """
 
     most_new_len: int
     initial_ratio: int
@@ -17,7 +19,7 @@ BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 
 
 class Limits(NamedTuple):
-    """What the engine was built for."""
+    """The limits of one engine, and what is known of its policies."""
 
     page_size: int
     max_running_requests: int
@@ -25,23 +27,23 @@ class Limits(NamedTuple):
     chunk_len: int | None = None
     window_slack: int = 0  # tokens by which a window's frontier may lag
     ratio_floor: int = 0  # of the new-token ratio, in millionths
-    lookahead_len: int = 0  # tokens beyond the next for which a decode makes room
+    lookahead_len: int = 0  # tokens beyond the next for which a decode allocates pages
     most_launches: int = 1  # passes in flight at once
-    preemption_threshold: int | None = None  # a priority must be higher by more than this; None: nobody is preempted
-    max_forward_retries: int | None = None  # so many failed passes a request survives; None: any number
-    waits_by: Sequence[str] = ()  # what of those who wait decides who is next, PRIORITY before ARRIVAL; () is not known
-    reuses_in_launch_order: bool = False  # a freed unit may be taken at once: a pass in flight is done with it before
-    estimates: Estimates | None = None  # None: how admission foresees is not known
-    retracts_least_done: bool = False  # who has least to lose gives way first; False: in an order that is not known
-    mixes_batches: bool = False  # who decodes goes on beside a prefill, and its tokens count against chunk_len
-    least_load_len: int | None = None  # a load that saves fewer tokens is not worth it; None: it is not known
-    writes_back: bool = False  # what has no copy on the host gets one before it is evicted, or others go before it
-    draft_len: int = 0  # draft tokens that a decode computes at most
-    timeout_ms: int | None = None  # the age at which a request ends; None: it never does, or it is not known
-    role: str = BOTH  # what an engine does of each request
-    ms_per_step: int = 0  # by so much the clock goes on when a step begins, beside what its driver does
+    preemption_threshold: int | None = None  # a priority must be higher by more than this; None: no preemption
+    max_forward_retries: int | None = None  # failed passes that a request survives; None: any number
+    waits_by: Sequence[str] = ()  # the order of the waiting queue, PRIORITY before ARRIVAL; (): not known
+    reuses_in_launch_order: bool = False  # a freed unit may be taken while a pass in flight still reads it
+    estimates: Estimates | None = None  # None: the formula of admission is not known
+    retracts_least_done: bool = False  # the request with the least output is retracted first; False: not known
+    mixes_batches: bool = False  # decodes go on beside a prefill, and their tokens count against chunk_len
+    least_load_len: int | None = None  # a load that saves fewer tokens is not made; None: not known
+    writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
+    draft_len: int = 0  # the most draft tokens that a decode computes
+    timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
+    role: str = BOTH  # the part of each request that the engine serves
+    ms_per_step: int = 0  # the clock advances by this much when a step begins
 
 
-PRIORITY = "priority"  # the higher is the more important
-LONGEST_MATCH = "longest match"  # who finds most of its tokens cached
-ARRIVAL = "arrival"  # who came first has the lower id
+PRIORITY = "priority"  # the highest first
+LONGEST_MATCH = "longest match"  # the most cached tokens first
+ARRIVAL = "arrival"  # the lowest id first

@@ -1,10 +1,15 @@
-"""The longest cached prefix that a request can start from, by brute force over the nodes."""
+"""Cached prefixes that a request can start from, by brute force over the nodes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from invariants.events import Demoted, Evicted, Inserted, Recovered, Removed, Tombstoned, TransferEnded
 from invariants.view import NodeView, Snapshot
 from invariants.windows import first_needed_page
+
+CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, TransferEnded)  # of the prefix cache
+
+Columns = list[list[int]]  # per component the unit of each cached page of some tokens, 0 for none
 
 
 class Prefix(NamedTuple):
@@ -17,23 +22,33 @@ class Prefix(NamedTuple):
 def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Prefix:
     """The largest whole-page prefix of `tokens` that is cached and usable.
 
-    It is resident wherever the whole prefix is read; of each component with a window either no
-    page of it is missing, or none of those that the next token reads.  Looks at every page
-    boundary, so it does not matter how the nodes are split.
+    Looks at every page boundary, so it does not matter how the nodes are split.
     """
-    page_size = snapshot.limits.page_size
-    columns = _resident(snapshot, namespace, tokens)
+    return longest_usable(snapshot, columns_of(snapshot, namespace, tokens))
+
+
+def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
     for count in range(len(columns[0]), 0, -1):
-        if all(
-            _is_usable(units[:count], component.window, page_size)
-            for component, units in zip(snapshot.components, columns, strict=True)
-        ):
-            return Prefix(count * page_size, columns[0][:count])
+        if is_usable(snapshot, columns, count):
+            return Prefix(count * snapshot.limits.page_size, columns[0][:count])
     return Prefix(0, [])
 
 
+def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
+    """Can a request start behind the first `count` pages?
+
+    No page is missing where the whole prefix is read; of each component with a window either no page is missing, or
+    none of those that the next token reads.
+    """
+    page_size = snapshot.limits.page_size
+    return len(columns[0]) >= count and all(
+        _is_usable(units[:count], component.window, page_size)
+        for component, units in zip(snapshot.components, columns, strict=True)
+    )
+
+
 def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> int:
-    """How long a prefix could be used if all came back of which the host has a copy."""
+    """The length of the longest prefix that could be used if all copies on the host were restored."""
     page_size = snapshot.limits.page_size
     pages = list(cached_pages(snapshot, namespace, tokens))
     for count in range(len(pages), 0, -1):
@@ -48,7 +63,7 @@ def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> 
 
 
 def _is_somewhere(node: NodeView, place: int, component: int) -> int:
-    """Is there a page of it on the device, or on the host?"""
+    """Is a page of a node on the device, or on the host?"""
     return node.units[component][place] or bool(node.copies and node.copies[component])
 
 
@@ -71,9 +86,9 @@ def _is_usable(units: list[int], window: int | None, page_size: int) -> bool:
     return all(units) or all(units[first_needed_page(len(units) * page_size, window, page_size) :])
 
 
-def _resident(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[list[int]]:
+def columns_of(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Columns:
     """Per component the unit of each page of `tokens` that the tree knows, from the root on."""
-    columns: list[list[int]] = [[] for _ in snapshot.components]
+    columns: Columns = [[] for _ in snapshot.components]
     parent, position, page_size = 0, 0, snapshot.limits.page_size
     while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
         pages = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)

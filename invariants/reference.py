@@ -1,8 +1,8 @@
-"""What every slot and every output must be, from the token ids alone: no cache, no pages.
+"""The right content of every slot and every output, from the token ids alone: no cache, no pages.
 
 A slot's tag is a hash of the whole token prefix that ends at it, and of the namespace.  The next
 token is a function of all tags that a full layer reads and of those in a window.  The stand-in
-for the model computes the same from what it really read, so a wrong page shows in both.
+for the model computes the same from the tags that it really read, so a wrong page shows in both.
 """
 
 from array import array
@@ -20,7 +20,7 @@ def namespace_tag(namespace: int) -> int:
 
 
 def next_tag(previous: int, token: int) -> int:
-    """The tag of a prefix that is one token longer; never 0, which is what an unwritten slot holds."""
+    """The tag of a prefix that is one token longer; never 0, the tag of an unwritten slot."""
     mixed = ((previous ^ (token + 1)) * 0x9E3779B97F4A7C15) & WORD_MASK
     mixed ^= mixed >> 29
     return (mixed * 0xBF58476D1CE4E5B9 & TAG_MASK) | 1
@@ -73,7 +73,7 @@ class Expectation:
             self.sums.append(total)
 
     def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
-        """The tags of [start, end), where the last tokens are `drafts`, whatever was said there in the end."""
+        """The tags of [start, end), where the last tokens are `drafts`, whatever the output has there in the end."""
         if not drafts:
             return self.tags[start:end]
         border = end - len(drafts)
@@ -85,7 +85,7 @@ class Expectation:
         return tags
 
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
-        """What must be sampled after the token at `position` - 1, with these windows, pool by pool."""
+        """The token that must be sampled behind position `position` - 1, with these windows, pool by pool."""
         sums, total = self.sums, self.sums[position]
         return sampled_token(
             [
@@ -98,10 +98,10 @@ class Expectation:
 
 @dataclass
 class Reference:
-    """The client's side of every request that was not forgotten: what was asked and what came back.
+    """The client's side of every request that was not forgotten: its prompt, and the tokens that it got.
 
-    Filled in by the harness from what it submitted and what was streamed; never from the engine's
-    own state.  `vocabulary` 0 means that outputs cannot be foretold.
+    The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
+    `vocabulary` 0 means that outputs cannot be foretold.
     """
 
     vocabulary: int = 0
@@ -124,6 +124,6 @@ class Reference:
         return self.expectations[request_id].tokens if request_id in self.expectations else ()
 
     def forget(self, request_ids: Sequence[int]) -> None:
-        """These have ended, and nothing will be judged by them any more."""
+        """Drop requests that have ended; no law needs them any more."""
         for request_id in request_ids:
             del self.expectations[request_id]

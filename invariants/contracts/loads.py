@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.admission import has_room_for_all
+from invariants.contracts.admission import has_pages_for_all
 from invariants.events import (
     LEAVINGS,
     Admitted,
@@ -17,8 +17,7 @@ from invariants.events import (
 )
 from invariants.invariant import invariant
 from invariants.kinds import Place
-from invariants.matches import CHANGES_CONTENT
-from invariants.prefixes import cached_pages, reachable_len
+from invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
 from invariants.transition import Transition, When
 from invariants.view import LOAD_KIND, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, request_ref
@@ -128,7 +127,7 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
     others = [one for one in change.before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
-    fits = has_room_for_all(change.before)
+    fits = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
         is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now

@@ -1,7 +1,7 @@
 """An abort takes effect at once."""
 
 from invariants.invariant import invariant
-from invariants.laws.lifecycle.clients import tokens_are_known
+from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 

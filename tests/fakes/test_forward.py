@@ -84,7 +84,7 @@ def test_what_is_written_and_read_is_noted():
 
     device.run([ForwardEntry(1, 0, [5, 6], 4, 6, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
 
-    assert [(*noted[:4], list(noted[-1])) for noted in device.noted] == [
+    assert [(*noted[:4], list(noted[-2])) for noted in device.noted] == [
         (1, 1, "pool", 4, [2]),
         (1, 1, "pool", 2, [123, 1234, 12345, 123456]),
     ]

@@ -156,8 +156,8 @@ DECODE = (
     Launched(7, ((1, 20, 21),)),
     Written(7, 1, "full", 20, 21, (8,)),
     Read(7, 1, "full", 0, tags(0, 21)),
-    Written(7, 1, "swa", 20, 21, (6,)),
-    Read(7, 1, "swa", 12, tags(12, 21)),
+    Written(7, 1, "swa", 20, 21, (6,), component=1),
+    Read(7, 1, "swa", 12, tags(12, 21), component=1),
     Completed(7),
 )
 HEALTHY = Transition(BEFORE, DECODE, AFTER, When.STEP, reference(22))

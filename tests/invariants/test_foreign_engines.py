@@ -358,6 +358,6 @@ def test_what_a_foreign_engine_does_not_give_is_counted():
         "one_request_is_between_chunks",
         "pools_conserve_units",
         "requests_are_in_one_queue",
-        "the_impossible_is_rejected",
+        "impossible_requests_are_rejected",
         "work_makes_progress",
     }

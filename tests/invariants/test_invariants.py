@@ -12,7 +12,7 @@ from invariants.violation import violation_of
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, decode_reservations, host_tier, loads, progress
+from tests.invariants.cases import decode_reservations, host_tier, loads, outputs, progress
 from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
@@ -100,7 +100,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
 
     ALL.check(HEALTHY, tally)
 
-    assert "evictions_meet_their_need" not in tally
+    assert "evictions_free_what_is_needed" not in tally
     assert "drained_engine_is_empty" not in tally
     assert tally["pools_conserve_units"] == Counts(evaluated=1)
 
@@ -125,12 +125,12 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        pytest.param(content.UNFORETOLD, "outputs_equal_the_reference", id="outputs"),
-        pytest.param(content.UNFORETOLD, "every_slot_read_holds_its_prefix", id="tags"),
-        pytest.param(content.COMPARED, "every_slot_read_holds_its_prefix", id="tags-of-a-model"),
-        pytest.param(content.COMPARED, "reads_cover_the_window", id="reads-of-a-model"),
-        pytest.param(HEALTHY, "logits_are_those_without_a_cache", id="logits-of-the-stand-in"),
-        pytest.param(HEALTHY, "outputs_are_those_without_a_cache", id="outputs-of-the-stand-in"),
+        pytest.param(outputs.UNFORETOLD, "outputs_match_reference", id="outputs"),
+        pytest.param(outputs.UNFORETOLD, "slots_hold_their_prefix", id="tags"),
+        pytest.param(outputs.COMPARED, "slots_hold_their_prefix", id="tags-of-a-model"),
+        pytest.param(outputs.COMPARED, "reads_cover_the_window", id="reads-of-a-model"),
+        pytest.param(HEALTHY, "logits_match_uncached_model", id="logits-of-the-stand-in"),
+        pytest.param(HEALTHY, "outputs_match_uncached_model", id="outputs-of-the-stand-in"),
         pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
         pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
         pytest.param(progress.WHILE_A_LOAD_IS_UNDER_WAY, "work_makes_progress", id="load"),

@@ -1,13 +1,13 @@
-"""A naive planner, by hand: what it reserves, where it cuts, and whom it passes over."""
+"""The naive planner: its reservations, its cuts, and the steps that it does not foretell."""
 
 from dataclasses import replace
 
 import pytest
 
-from invariants.demands import Ask, Grower, Need, Pager
+from invariants.contracts.demands import Ask, Grower, Need, Pager
+from invariants.contracts.planning import Stretch, Verdict, verdicts
 from invariants.events import Finished, Fired
 from invariants.limits import Estimates
-from invariants.planning import Stretch, Verdict, verdicts
 from invariants.view import ComponentView
 from tests.invariants.builders import BEFORE, swapped
 from tests.invariants.host_builders import BACKUP_VIEW, SHELVED, asked
@@ -29,7 +29,7 @@ def test_a_short_resume_needs_no_whole_window():
     assert PAGER.of_stretch(ask, 11) == Need({"full": 1, "swa": 1}, {"full": 1, "swa": 3})
 
 
-def test_the_last_token_has_no_place_and_the_lookahead_has():
+def test_a_demand_counts_the_lookahead_and_not_the_last_token():
     ask = Ask(start=0, input_len=8, rest_len=1, foreseen=1, lookahead=0)
 
     assert PAGER.of_stretch(ask, 8).demand["full"] == 2
@@ -45,12 +45,12 @@ def test_the_last_token_has_no_place_and_the_lookahead_has():
         pytest.param(1, 7, id="inside-a-page"),
     ],
 )
-def test_a_stretch_ends_with_the_input_or_with_a_page_where_it_can(most, end):
+def test_a_stretch_ends_with_the_input_or_with_a_page_if_possible(most, end):
     assert PAGER.cut(6, 11, most) == end
 
 
 def test_a_window_does_not_grow_beyond_itself_and_a_page():
-    """18 tokens, all of the window kept: what comes takes the place of what goes."""
+    """18 tokens, all of the window kept: new tokens replace those that leave the window."""
     full_window = Grower(launched_len=39, allocated_len=40, kept_from=20, foreseen=50, lookahead=0)
 
     assert PAGER.of_growth(full_window) == Need({"full": 0, "swa": 0}, {"full": 13, "swa": 0})
@@ -64,8 +64,8 @@ def test_a_decode_takes_the_page_of_its_next_token_and_of_the_lookahead():
     assert PAGER.of_growth(at_the_border._replace(lookahead=4)).firm == {"full": 2, "swa": 2}
 
 
-def test_no_more_is_begun_than_an_empty_windowed_pool_could_take():
-    """12 pages: 48 tokens, of which a window and a page are for what decodes."""
+def test_a_stretch_is_no_longer_than_an_empty_windowed_pool_can_take():
+    """12 pages: 48 tokens, of which a window and a page are for the decode."""
     ask = Ask(start=0, input_len=100, rest_len=10, foreseen=10, lookahead=0)
 
     assert PAGER.longest_at_once(ask, {"full": 99, "swa": 12}) == 44
@@ -78,8 +78,8 @@ R2_WAITS_FOR_THE_HOST = (SHELVED.requests or ())[1]
 R3_LOADS = R2_WAITS_FOR_THE_HOST._replace(id=3, place="loading")
 
 
-def told(*others, cached=True, events=(), **parts):
-    """What is foretold while r1 runs: r2 asks for what n3 holds, and n4, which the host has where it is `cached`."""
+def foretold(*others, cached=True, events=(), **parts):
+    """The verdicts while r1 runs: r2 asks for what n3 holds, and n4, which the host has where it is `cached`."""
     nodes = SHELVED.nodes if cached else (SHELVED.nodes or ())[:3]
     assert SHELVED.claims is not None, "the engine makes claims"
     before = replace(
@@ -94,26 +94,26 @@ def told(*others, cached=True, events=(), **parts):
     return verdicts(before, events, asked().tokens_of)
 
 
-def test_where_the_host_has_nothing_to_bring_it_is_foretold_who_is_admitted():
+def test_without_copies_on_the_host_admission_is_foretold():
     """18 tokens and one to come, [8, 16) in this chunk: of swa 3 beyond the window, 5 in it and a page."""
     need = Need({"full": 2, "swa": 2}, {"full": 3, "swa": 3})
 
-    assert told(cached=False) == [Verdict(2, None, Stretch(8, 16, need))]
+    assert foretold(cached=False) == [Verdict(2, None, Stretch(8, 16, need))]
 
 
-def test_what_a_late_word_of_the_other_engine_ends_is_not_planned():
+def test_a_request_ended_by_the_other_engine_is_not_planned():
     """A fault alone does not tell that a batch was planned next."""
-    assert told(cached=False, events=(Fired("link.reorder"),))
-    assert told(cached=False, events=(Fired("link.reorder"), Finished(2, "the decode side has ended it"))) == []
+    assert foretold(cached=False, events=(Fired("link.reorder"),))
+    assert foretold(cached=False, events=(Fired("link.reorder"), Finished(2, "the decode side has ended it"))) == []
 
 
-def test_where_a_load_would_help_nothing_is_foretold():
-    assert told() == []
+def test_a_possible_load_makes_admission_unforeseeable():
+    assert foretold() == []
 
 
-def test_while_somebody_loads_nothing_is_foretold():
-    assert told(R3_LOADS, cached=False) == []
+def test_a_loading_request_makes_admission_unforeseeable():
+    assert foretold(R3_LOADS, cached=False) == []
 
 
-def test_while_something_is_copied_nothing_is_foretold():
-    assert told(cached=False, transfers=(BACKUP_VIEW,)) == []
+def test_a_copy_under_way_makes_admission_unforeseeable():
+    assert foretold(cached=False, transfers=(BACKUP_VIEW,)) == []

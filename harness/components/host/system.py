@@ -180,7 +180,7 @@ class HostSystem:
         self._readers[self._num_ops] = self._tiered.cache.lock(match)
         self._tiered.tier.found(self._readers[self._num_ops].node)
         for pool, (expected, found) in self._tiered.read(match, tokens, op.namespace).items():
-            self.log.tell(seen.Modelled(f"{pool} of reader {self._num_ops}", expected, found))
+            self.log.tell(seen.Modelled(f"{pool}: read under a lock", expected, found))
         return True
 
     def _unlock(self, op: Unlock) -> bool:

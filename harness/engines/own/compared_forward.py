@@ -76,10 +76,11 @@ class ComparedForward:
         return [token % self._without_cache.vocabulary for token in tokens]
 
     def _tell_written(self, batch: ForwardBatch) -> None:
-        for pool in batch.pools:
+        for component, pool in enumerate(batch.pools):
             pages = written_pages(batch, pool, pool.pages.tolist())
             for entry, written in zip(batch.entries, pages, strict=True):
-                self._note(Written(batch.launch, entry.request_id, pool.name, entry.start, entry.end, written))
+                stretch = (pool.name, entry.start, entry.end)
+                self._note(Written(batch.launch, entry.request_id, *stretch, written, component))
 
     def _compare(self, launch: int, entry: ForwardEntry, computed: Computed) -> None:
         """Tell how far off an entry is: endlessly from where on it computes tokens that nobody sent or sampled.

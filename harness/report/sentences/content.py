@@ -3,8 +3,30 @@
 from collections.abc import Mapping
 
 from invariants.laws.content.copies import CopyCode
+from invariants.laws.content.drafts import DraftCode
+from invariants.laws.content.matches import MatchCode
+from invariants.laws.content.outputs import OutputCode
+from invariants.laws.content.reads import ReadCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
     CopyCode.DIFFERS: "differs from its copy, {copy}",
+    ReadCode.UNWRITTEN: "position {position} in {place} is read and was never written",
+    ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens (known from: {known_from})",
+    ReadCode.NOT_READ: "{pool} is not read, want [{want_start}, {want_end})",
+    ReadCode.READ_IN_PART: "only [{start}, {end}) of {pool} is read, want [{want_start}, {want_end})",
+    OutputCode.WRONG_TOKEN: "token {token} at position {position}, the reference has {want}",
+    OutputCode.WRONG_LOGITS: (
+        "the logits at position {position} of [{start}, {end}) are off by {difference}, tolerance {tolerance}"
+    ),
+    OutputCode.WRONG_TOKEN_SAMPLED: "token {token} is sampled at position {position}, the uncached model has {want}",
+    OutputCode.WRONG_TOKEN_STREAMED: "token {token} is streamed at position {position}, the uncached model has {want}",
+    OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, {num_computed} valid results landed",
+    OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were asked for",
+    MatchCode.NOT_CACHED: "matched {length} tokens, which are not all cached",
+    MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
+    DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",
+    DraftCode.BEYOND_ALLOCATION: "drafts up to position {end}, pages up to {allocated_len}",
+    DraftCode.NOT_ALL_VERIFIED: "launch {launch} sampled {sampled} tokens for {drafts} drafts",
+    DraftCode.WRONG_DRAFT_ACCEPTED: "{accepted} of the drafts {drafts} are accepted, the model sampled {sampled}",
 }

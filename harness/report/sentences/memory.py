@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from invariants.laws.memory.claims import ClaimCode
 from invariants.laws.memory.cursors import CursorCode
+from invariants.laws.memory.eviction_counts import EvictionCountCode
 from invariants.laws.memory.host import HostCode
 from invariants.laws.memory.kv_events import EventCode
 from invariants.laws.memory.locks import LockCode, ReceiptCode
@@ -106,4 +107,5 @@ SENTENCES: Mapping[Code, str] = {
     #
     EventCode.NOT_TOLD: "the cache has {came} more units, the events tell of {told} more",
     EventCode.NOT_DONE: "the cache has {came} more units, the events tell of {told} more",
+    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction claims {claimed} freed units, the tree gave back {freed}",
 }

@@ -3,6 +3,7 @@
 from invariants.events import Finished
 from invariants.invariant import invariant
 from invariants.kinds import FinishReason
+from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 
@@ -14,10 +15,6 @@ class ClientCode(Code):
     DECODED_AFTER_STOP = "decoded_after_stop"
     STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"
     ENDED_SHORT = "ended_short"
-
-
-def tokens_are_known(change: Transition) -> bool:
-    return bool(change.reference.expectations)
 
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)

@@ -2,7 +2,7 @@
 
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.invariant import invariant
-from invariants.laws.lifecycle.clients import tokens_are_known
+from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.view import SESSION_KIND, Owner
 from invariants.violation import Code, Evidence, Ref, found, request_ref

@@ -112,7 +112,7 @@ def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path
 
     assert (found.returncode, again.returncode) == (1, 1), found.stderr + again.stderr
     assert "model tiny-gemma3 and the bug S113" in found.stderr
-    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: logits_are_those_without_a_cache/")
+    assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: logits_match_uncached_model/")
 
 
 def test_two_workers_share_a_campaign(tmp_path):

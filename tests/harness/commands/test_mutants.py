@@ -20,8 +20,8 @@ from harness.core.mutant import Hunk, Mutant
 def planted(id, healthy, broken, *laws, **more):
     return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)
 
-LISTED = planted("listed", "max(", "min(", "inserted_prefixes_match", "locks_cover_pages_read")
-UNLISTED = planted("of my own/unlisted", "max(", "min(", "outputs_equal_the_reference")
+LISTED = planted("listed", "max(", "min(", "published_prefixes_match", "locks_cover_pages_read")
+UNLISTED = planted("of my own/unlisted", "max(", "min(", "outputs_match_reference")
 HARMLESS = planted("harmless", "return ", "pass\\n    return ", "stuck")
 CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n    return ", "stuck")
 """
@@ -79,7 +79,7 @@ def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
     [mutant] = json.loads(run.stdout)["mutants"]
     assert run.returncode == 0, run.stderr
     assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
-    assert {one["law"] for one in mutant["hunts"]} <= {"inserted_prefixes_match", "locks_cover_pages_read"}
+    assert {one["law"] for one in mutant["hunts"]} <= {"published_prefixes_match", "locks_cover_pages_read"}
     assert sorted(kept(tmp_path), key=lambda one: one["seed"]) == mutant["hunts"]
 
 
@@ -93,7 +93,7 @@ def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(o
     assert run.returncode == 5, run.stderr
     assert "found by another law 1 of 1" in run.stdout
     assert f"{one['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {one['path']}\n" in run.stdout
-    assert one["law"] not in ("", "outputs_equal_the_reference")
+    assert one["law"] not in ("", "outputs_match_reference")
     assert OpLog.load(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
     assert (without.returncode, without.stdout) == (

@@ -150,5 +150,5 @@ def test_random_traffic_agrees_with_the_model_and_drains(config):
     driver.apply(Drain())
 
     assert driver.failure is None
-    assert driver.counts.tally["the_model_agrees"].evaluated == 302
+    assert driver.counts.tally["part_matches_its_model"].evaluated == 302
     assert num_free(driver.snapshot()) == {pool.name: pool.num_pages for pool in config.pools}

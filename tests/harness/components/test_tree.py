@@ -267,6 +267,6 @@ def test_random_traffic_agrees_with_the_model_and_drains(config):
     driver.apply(Drain())
 
     assert driver.failure is None
-    assert driver.counts.tally["the_model_agrees"].evaluated == 301
+    assert driver.counts.tally["part_matches_its_model"].evaluated == 301
     free = num_free(driver.snapshot())
     assert free == {pool.name: pool.num_pages for pool in config.pools} | {"rows": config.max_running_requests}

@@ -46,9 +46,9 @@ def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
     assert (result.findings, result.diverged) == ({}, [])
     assert result.tallies.rechecked == 1
     assert result.tallies.ops == with_the_stand_in.tallies.ops
-    assert result.tallies.evaluated["logits_are_those_without_a_cache"] > 50
-    assert result.tallies.evaluated["every_slot_read_holds_its_prefix"] == 0
-    assert result.tallies.not_applicable["every_slot_read_holds_its_prefix"] > 50
+    assert result.tallies.evaluated["logits_match_uncached_model"] > 50
+    assert result.tallies.evaluated["slots_hold_their_prefix"] == 0
+    assert result.tallies.not_applicable["slots_hold_their_prefix"] > 50
 
 
 def test_a_finding_says_with_which_model_it_was_met():

@@ -1,11 +1,5 @@
-"""Passes that are not what they should be, and results that are not taken as they are."""
+"""Passes with wrong entries, and results that are not committed as they landed."""
 
-from invariants.batches import (
-    a_pass_prefills_within_its_budget,
-    batches_are_well_formed,
-    computation_goes_on_where_it_stopped,
-    what_is_committed_has_landed,
-)
 from invariants.events import (
     Admitted,
     Completed,
@@ -18,115 +12,149 @@ from invariants.events import (
     TakenOver,
     Verified,
 )
+from invariants.laws.lifecycle.batches import (
+    BatchCode,
+    committed_tokens_have_landed,
+    passes_compute_each_request_once,
+    requests_resume_where_they_stopped,
+)
+from invariants.transition import Transition
+from invariants.violation import Found, Ref, found
 from tests.invariants.builders import FLYING, STALE, broken, during, flying_record, healthy, idle, in_flight, records
 from tests.invariants.cases.handover import GOES_ON, HAS_ROOM
 from tests.invariants.host_builders import LANDED, while_copying
 
-GUESSED_RIGHT = Verified(7, 1, 1, (30, 9))
+LAUNCH, REQUEST = Ref("launch", 7), Ref("request", 1)
+VERIFIED = Verified(7, 1, 1, (30, 9))
 ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
-
-
 LOADED = Loaded(2, 16, (5, 6, 11, 12))
 BEHIND_IT = (Admitted(2, 16, 18, (("full", 1),), (("full", 1),)), Launched(7, ((2, 16, 18), (1, 21, 22))))
 
 
-def taken_over(*events, length=22):
+def taken_over(*events, length=22) -> Transition:
     """All 22 tokens of r2 have come from another engine; so many are said to have."""
     return idle(TakenOver(2, length, (3,)), *events, before=HAS_ROOM, after=GOES_ON)
 
 
-def launched(*entries):
+def launched(*entries) -> Transition:
     return during(Launched(7, entries))
 
 
+def resumed(request: int, start: int, end: int, *, launched_len: int, launch: int = 7) -> Found:
+    values = {"launch": launch, "start": start, "end": end, "launched_len": launched_len}
+    return found(Ref("request", request), BatchCode.RESUMED_ELSEWHERE, **values)
+
+
+def committed(committed_len: int, want: int, request: int = 1) -> Found:
+    return found(Ref("request", request), BatchCode.COMMITTED_OTHER_LEN, committed_len=committed_len, want=want)
+
+
 CASES = [
-    healthy(batches_are_well_formed),
-    healthy(batches_are_well_formed, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
+    healthy(passes_compute_each_request_once),
+    healthy(passes_compute_each_request_once, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
     broken(
-        batches_are_well_formed,
-        "empty-entry",
+        passes_compute_each_request_once,
+        "no-tokens",
         launched((1, 20, 20)),
-        ("request r1", "computes nothing in launch 7: [20, 20)"),
+        found(REQUEST, BatchCode.NO_TOKENS, launch=7, start=20, end=20),
     ),
     broken(
-        batches_are_well_formed,
+        passes_compute_each_request_once,
         "twice",
         launched((1, 20, 21), (1, 21, 22)),
-        ("launch 7", "computes request r1 twice"),
+        found(LAUNCH, BatchCode.REQUEST_TWICE, requests=(REQUEST,)),
     ),
     broken(
-        batches_are_well_formed,
-        "too-much",
+        passes_compute_each_request_once,
+        "too-many-requests",
         launched((1, 0, 8), (2, 0, 5), (3, 4, 5)),
-        ("launch 7", "computes 3 requests, at most 2 may run"),
-        ("launch 7", "prefills 13 tokens, at most 8"),
+        found(LAUNCH, BatchCode.TOO_MANY_REQUESTS, count=3, most=2),
     ),
-    healthy(computation_goes_on_where_it_stopped),
+    healthy(requests_resume_where_they_stopped),
     healthy(
-        computation_goes_on_where_it_stopped,
+        requests_resume_where_they_stopped,
         during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))), Launched(8, ((2, 5, 6),))),
         "admitted-now-and-computed-twice",
     ),
     healthy(
-        computation_goes_on_where_it_stopped,
+        requests_resume_where_they_stopped,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), Launched(7, ((1, 16, 22),)), Completed(7)),
         "retracted-and-admitted-again",
     ),
+    broken(requests_resume_where_they_stopped, "skips", launched((1, 21, 22)), resumed(1, 21, 22, launched_len=20)),
     broken(
-        computation_goes_on_where_it_stopped,
-        "skips",
-        launched((1, 21, 22)),
-        ("request r1", "launch 7 computes [21, 22), launched_len was 20"),
+        requests_resume_where_they_stopped,
+        "not-where-it-was-admitted",
+        during(ADMITTED, Launched(7, ((2, 1, 5),))),
+        found(Ref("request", 2), BatchCode.STARTED_ELSEWHERE, launch=7, start=1, end=5, admitted_at=0),
     ),
     broken(
-        computation_goes_on_where_it_stopped,
-        "not-as-admitted",
-        during(ADMITTED, Launched(7, ((2, 0, 4),))),
-        ("request r2", "launch 7 computes [0, 4), it was admitted for [0, 5)"),
-    ),
-    broken(
-        computation_goes_on_where_it_stopped,
+        requests_resume_where_they_stopped,
         "never-admitted",
         launched((2, 0, 5)),
-        ("request r2", "launch 7 computes [0, 5), yet it has no record and was not admitted"),
+        found(Ref("request", 2), BatchCode.NOT_ADMITTED, launch=7, start=0, end=5),
     ),
-    healthy(computation_goes_on_where_it_stopped, FLYING, "behind-a-pass-in-flight"),
+    healthy(requests_resume_where_they_stopped, FLYING, "behind-a-pass-in-flight"),
     healthy(
-        computation_goes_on_where_it_stopped,
+        requests_resume_where_they_stopped,
         in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 22, (), ()), Launched(8, ((1, 16, 22),))),
         "failed-and-admitted-again",
     ),
     broken(
-        computation_goes_on_where_it_stopped,
-        "from-what-is-committed",
+        requests_resume_where_they_stopped,
+        "from-the-committed-length",
         in_flight(Launched(8, ((1, 20, 21),))),
-        ("request r1", "launch 8 computes [20, 21), launched_len was 21"),
+        resumed(1, 20, 21, launched_len=21, launch=8),
     ),
     healthy(
-        computation_goes_on_where_it_stopped,
-        in_flight(GUESSED_RIGHT, Completed(7), Launched(8, ((1, 22, 23),))),
-        "behind-a-draft-that-was-accepted",
+        requests_resume_where_they_stopped,
+        in_flight(VERIFIED, Completed(7), Launched(8, ((1, 22, 23),))),
+        "behind-an-accepted-draft",
     ),
     broken(
-        computation_goes_on_where_it_stopped,
-        "behind-a-draft-that-is-not-judged",
-        in_flight(Launched(8, ((1, 22, 23),)), GUESSED_RIGHT, Completed(7)),
-        ("request r1", "launch 8 computes [22, 23), launched_len was 21"),
+        requests_resume_where_they_stopped,
+        "behind-a-draft-without-verdict",
+        in_flight(Launched(8, ((1, 22, 23),)), VERIFIED, Completed(7)),
+        resumed(1, 22, 23, launched_len=21, launch=8),
+    ),
+    healthy(requests_resume_where_they_stopped, while_copying(LOADED, *BEHIND_IT), "behind-a-load"),
+    broken(
+        requests_resume_where_they_stopped,
+        "over-a-load",
+        while_copying(LOADED, Admitted(2, 8, 16, (), ()), Launched(7, ((2, 8, 16),))),
+        resumed(2, 8, 16, launched_len=16),
+    ),
+    broken(
+        requests_resume_where_they_stopped,
+        "behind-a-load-under-way",
+        while_copying(*BEHIND_IT),
+        resumed(2, 16, 18, launched_len=8),
     ),
     healthy(
-        what_is_committed_has_landed,
-        in_flight(GUESSED_RIGHT, Completed(7), records=flying_record(committed_len=22)),
-        "with-a-draft-that-was-accepted",
+        requests_resume_where_they_stopped,
+        taken_over(Launched(7, ((1, 21, 22), (2, 22, 23)))),
+        "behind-a-transfer",
     ),
-    healthy(what_is_committed_has_landed),
-    healthy(what_is_committed_has_landed, FLYING, "of-the-pass-before"),
+    broken(
+        requests_resume_where_they_stopped,
+        "over-a-transfer",
+        taken_over(Launched(7, ((1, 21, 22), (2, 8, 22)))),
+        resumed(2, 8, 22, launched_len=22),
+    ),
     healthy(
-        what_is_committed_has_landed,
+        committed_tokens_have_landed,
+        in_flight(VERIFIED, Completed(7), records=flying_record(committed_len=22)),
+        "with-an-accepted-draft",
+    ),
+    healthy(committed_tokens_have_landed),
+    healthy(committed_tokens_have_landed, FLYING, "of-the-pass-before"),
+    healthy(
+        committed_tokens_have_landed,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), records=records(committed_len=16)),
-        "begun-anew",
+        "admitted-again",
     ),
     healthy(
-        what_is_committed_has_landed,
+        committed_tokens_have_landed,
         during(
             Preempted(1, 4, 2),
             Admitted(1, 16, 22, (), ()),
@@ -134,81 +162,39 @@ CASES = [
             Completed(7),
             records=records(committed_len=22),
         ),
-        "begun-anew-and-landed",
+        "admitted-again-and-landed",
     ),
     broken(
-        what_is_committed_has_landed,
+        committed_tokens_have_landed,
         "not-committed",
         during(Launched(7, ((1, 20, 22),)), Completed(7)),
-        ("request r1", "committed_len is 21, what counts ends at 22"),
+        committed(21, 22),
     ),
     broken(
-        what_is_committed_has_landed,
-        "in-flight-still",
+        committed_tokens_have_landed,
+        "still-in-flight",
         in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
-        ("request r1", "committed_len is 21, what counts ends at 20"),
+        committed(21, 20),
     ),
     broken(
-        what_is_committed_has_landed,
+        committed_tokens_have_landed,
         "failed",
         in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 21, (), ())),
-        ("request r1", "committed_len is 21, what counts ends at 16"),
+        committed(21, 16),
     ),
     broken(
-        what_is_committed_has_landed,
+        committed_tokens_have_landed,
         "of-a-record-that-is-gone",
         in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE}),
-        ("request r1", "committed_len is 21, what counts ends at 20"),
+        committed(21, 20),
     ),
-    healthy(a_pass_prefills_within_its_budget, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
+    healthy(committed_tokens_have_landed, LANDED, "loaded"),
+    broken(committed_tokens_have_landed, "not-the-loaded-length", while_copying(LOADED), committed(8, 16, request=2)),
+    healthy(committed_tokens_have_landed, taken_over(), "taken-over"),
     broken(
-        a_pass_prefills_within_its_budget,
-        "beside-a-decode",
-        during(ADMITTED._replace(end=8), Launched(7, ((2, 0, 8), (1, 20, 21)))),
-        ("launch 7", "prefills, and computes 9 tokens, at most 8"),
-    ),
-    broken(
-        batches_are_well_formed,
-        "nobody",
-        launched(),
-        ("launch 7", "computes nothing"),
-    ),
-    healthy(computation_goes_on_where_it_stopped, while_copying(LOADED, *BEHIND_IT), "behind-what-was-loaded"),
-    broken(
-        computation_goes_on_where_it_stopped,
-        "over-what-was-loaded",
-        while_copying(LOADED, Admitted(2, 8, 16, (), ()), Launched(7, ((2, 8, 16),))),
-        ("request r2", "launch 7 computes [8, 16), launched_len was 16"),
-    ),
-    broken(
-        computation_goes_on_where_it_stopped,
-        "behind-what-is-being-loaded",
-        while_copying(*BEHIND_IT),
-        ("request r2", "launch 7 computes [16, 18), launched_len was 8"),
-    ),
-    healthy(what_is_committed_has_landed, LANDED, "what-was-loaded"),
-    broken(
-        what_is_committed_has_landed,
-        "not-what-was-loaded",
-        while_copying(LOADED),
-        ("request r2", "committed_len is 8, what counts ends at 16"),
-    ),
-    healthy(
-        computation_goes_on_where_it_stopped,
-        taken_over(Launched(7, ((1, 21, 22), (2, 22, 23)))),
-        "behind-what-was-taken-over",
-    ),
-    broken(
-        computation_goes_on_where_it_stopped,
-        "over-what-was-taken-over",
-        taken_over(Launched(7, ((1, 21, 22), (2, 8, 22)))),
-        ("request r2", "launch 7 computes [8, 22), launched_len was 22"),
-    ),
-    healthy(what_is_committed_has_landed, taken_over(), "what-was-taken-over"),
-    broken(
-        what_is_committed_has_landed,
-        "not-what-was-taken-over",
+        committed_tokens_have_landed,
+        "not-the-length-taken-over",
         taken_over(length=21),
-        ("request r2", "committed_len is 22, what counts ends at 21"),
+        committed(22, 21, request=2),
     ),
 ]

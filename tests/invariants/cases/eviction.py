@@ -1,16 +1,19 @@
-"""Evictions that stop too early, or take what others need."""
+"""Evictions that stop too early, or in the wrong order."""
 
 from dataclasses import replace
 
-from invariants.events import Demoted, Evicted, Freed, Inserted, Locked, Removed, Split, Tombstoned
-from invariants.eviction import (
+from invariants.contracts.eviction import (
+    EvictionCode,
+    dead_interior_is_evicted_first,
     eviction_is_least_recently_used,
-    eviction_takes_the_dead_interior_first,
-    evictions_meet_their_need,
+    evictions_free_what_is_needed,
     idle_branches_keep_their_window,
 )
+from invariants.events import Demoted, Evicted, Inserted, Locked, Removed, Split, Tombstoned
+from invariants.transition import Transition
 from invariants.view import NodeView
-from tests.invariants.builders import AFTER, LIMITS, TREE, broken, healthy, idle
+from invariants.violation import Found, Ref, found
+from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
 
 # a branch of 24 tokens, live all along, whose first node ends 16 before its end; and two idle leaves
 BRANCHES = replace(
@@ -23,7 +26,6 @@ BRANCHES = replace(
     ),
     receipts=(),
 )
-GAVE_BACK = Freed("full", (5, 6), TREE, "evicted", 0)
 
 ALL_NODES = BRANCHES.nodes or ()
 WITHOUT_N3 = (*ALL_NODES[:2], ALL_NODES[3])
@@ -33,7 +35,7 @@ DEAD_N2 = ALL_NODES[1]._replace(units=((3, 4, 5, 6), (0, 0, 0, 0)), live=(True, 
 LEFT_N3 = ALL_NODES[2]._replace(units=((0,), (0,)), live=(False, False))
 
 
-def leaving(*events, nodes):
+def leaving(*events, nodes) -> Transition:
     return idle(*events, before=BRANCHES, after=replace(BRANCHES, nodes=nodes))
 
 
@@ -43,7 +45,7 @@ def taking_n2(*, need):
     return leaving(Tombstoned(2, "swa", True), evicted, nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:]))
 
 
-def eviction(*events):
+def eviction(*events) -> Transition:
     return idle(*events, before=BRANCHES)
 
 
@@ -59,55 +61,64 @@ def of_young_n4(*events):
     return idle(*events, before=replace(BRANCHES, nodes=nodes))
 
 
+def dead_spared(victim: int, dead: int) -> Found:
+    """A tail was evicted from the windowed pool while a dead interior node was left."""
+    code = EvictionCode.WINDOW_BEFORE_DEAD_INTERIOR
+    return found(Ref("node", victim), code, pool="swa", dead=Ref("node", dead))
+
+
+def younger(victim: int, last_used: int, pool: str, older: int, older_last_used: int) -> Found:
+    values = {"pool": pool, "last_used": last_used, "older": Ref("node", older), "older_last_used": older_last_used}
+    return found(Ref("node", victim), EvictionCode.YOUNGER_BEFORE_OLDER, **values)
+
+
+def broken_branch(leaf: int) -> Found:
+    return found(Ref("node", leaf), EvictionCode.BRANCH_LOST_ITS_WINDOW, pool="swa", dead=Ref("node", 1))
+
+
 CASES = [
     healthy(
-        evictions_meet_their_need,
-        idle(GAVE_BACK, Evicted((("full", 2),), (("full", 2),), (("full", 4),))),
+        evictions_free_what_is_needed,
+        idle(Evicted((("full", 2),), (("full", 2),), (("full", 4),))),
     ),
     healthy(
-        evictions_meet_their_need,
-        idle(GAVE_BACK, Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
+        evictions_free_what_is_needed,
+        idle(Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
         "nothing-was-left",
     ),
     broken(
-        evictions_meet_their_need,
+        evictions_free_what_is_needed,
         "stopped-early",
-        idle(GAVE_BACK, Evicted((("full", 3),), (("full", 2),), (("full", 1),))),
-        ("full", "needed 3, freed 2, yet 1 could still be evicted"),
+        idle(Evicted((("full", 3),), (("full", 2),), (("full", 1),))),
+        found(Ref("pool", pool="full"), EvictionCode.STOPPED_EARLY, need=3, freed=2, left=1),
     ),
-    broken(
-        evictions_meet_their_need,
-        "says-more-than-it-did",
-        idle(GAVE_BACK, Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 1),))),
-        ("swa", "said to have freed 2, yet the tree gave back 0"),
-    ),
-    healthy(eviction_takes_the_dead_interior_first, eviction(Tombstoned(1, "swa", False), Removed(3, "swa", True))),
+    healthy(dead_interior_is_evicted_first, eviction(Tombstoned(1, "swa", False), Removed(3, "swa", True))),
     healthy(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         eviction(Locked(1, 1), Removed(3, "swa", True)),
         "the-interior-is-locked",
     ),
     healthy(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         eviction(Removed(3, "full", True)),
         "a-whole-leaf-goes-for-another-pool",
     ),
     healthy(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         eviction(Inserted(1, 0, 0, 8), Removed(3, "swa", True)),
         "not-judged-once-something-came-in",
     ),
     broken(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         "a-tail-goes-first",
         eviction(Removed(3, "swa", True)),
-        ("node n3", "removed for swa, yet the end of a branch reads it, and node n1 is read by none"),
+        dead_spared(3, 1),
     ),
     broken(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         "the-interior-of-a-node-that-was-split",
         eviction(Tombstoned(1, "swa", False), Split(2, 9, 8), Tombstoned(2, "swa", False)),
-        ("node n2", "gave up its swa pages, yet the end of a branch reads it, and node n9 is read by none"),
+        dead_spared(2, 9),
     ),
     healthy(eviction_is_least_recently_used, eviction(Removed(3, "full", True), Removed(4, "full", True))),
     healthy(
@@ -130,13 +141,13 @@ CASES = [
         eviction_is_least_recently_used,
         "a-younger-leaf",
         eviction(Removed(4, "full", True)),
-        ("node n4", "removed for full, yet node n3 is used last at 2, before 4"),
+        younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
         "a-younger-tail",
         eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
-        ("node n4", "removed for swa, yet node n3 is used last at 2, before 4"),
+        younger(4, 4, "swa", 3, 2),
     ),
     healthy(idle_branches_keep_their_window, leaving(Tombstoned(1, "swa", False), nodes=(DEAD_N1, *ALL_NODES[1:]))),
     healthy(
@@ -163,35 +174,35 @@ CASES = [
         idle_branches_keep_their_window,
         "its-window-went-first",
         leaving(Removed(3, "swa", True), nodes=WITHOUT_N3),
-        ("node n3", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+        broken_branch(3),
     ),
     broken(
         idle_branches_keep_their_window,
         "its-window-alone-went",
         leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
-        ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+        broken_branch(2),
     ),
     healthy(
         idle_branches_keep_their_window,
         taking_n2(need=3),
-        "what-none-reads-would-not-have-been-enough",
+        "the-dead-pages-are-not-enough",
     ),
     broken(
         idle_branches_keep_their_window,
-        "what-none-reads-would-have-been-enough",
+        "the-dead-pages-are-enough",
         taking_n2(need=2),
-        ("node n2", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+        broken_branch(2),
     ),
     healthy(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         eviction(Demoted(3, "full", True)),
         "a-whole-leaf-is-left-to-the-host-for-another-pool",
     ),
     broken(
-        eviction_takes_the_dead_interior_first,
+        dead_interior_is_evicted_first,
         "a-tail-is-left-to-the-host-first",
         eviction(Demoted(3, "swa", True)),
-        ("node n3", "left to the host for swa, yet the end of a branch reads it, and node n1 is read by none"),
+        dead_spared(3, 1),
     ),
     healthy(
         eviction_is_least_recently_used,
@@ -204,13 +215,13 @@ CASES = [
         eviction_is_least_recently_used,
         "a-younger-leaf-is-left-to-the-host",
         eviction(Demoted(4, "full", True)),
-        ("node n4", "left to the host for full, yet node n3 is used last at 2, before 4"),
+        younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
-        "what-stands-before-one-on-the-host-is-older",
+        "the-parent-of-a-node-on-the-host-is-older",
         of_young_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
-        ("node n4", "removed for full, yet node n1 is used last at 5, before 9"),
+        younger(4, 9, "full", 1, 5),
     ),
     healthy(
         eviction_is_least_recently_used,
@@ -226,7 +237,7 @@ CASES = [
         eviction_is_least_recently_used,
         "with-write-back-one-with-a-copy-is-passed-over",
         writing_back(Demoted(4, "full", True), copies=((1,), (1,))),
-        ("node n4", "left to the host for full, yet node n3 is used last at 2, before 4"),
+        younger(4, 4, "full", 3, 2),
     ),
     healthy(
         idle_branches_keep_their_window,
@@ -237,6 +248,6 @@ CASES = [
         idle_branches_keep_their_window,
         "its-window-was-left-to-the-host-first",
         leaving(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
-        ("node n3", "does not match to its end any more, yet node n1, which none reads, keeps its swa pages"),
+        broken_branch(3),
     ),
 ]

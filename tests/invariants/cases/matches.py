@@ -1,81 +1,66 @@
-"""Matches that are not the longest."""
+"""Matches of tokens that are not cached, and on other pages than the tree's."""
 
 from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
-from invariants.matches import matches_are_the_longest_valid
+from invariants.laws.content.matches import MatchCode, matches_are_valid
+from invariants.transition import Transition
+from invariants.violation import Found, Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
 from tests.invariants.host_builders import ASKED, on_the_shelf, while_copying
 
+INSIDE = (*PROMPT[:14], 7, 7, 7)
 
-def match(key, length, pages, *, earlier=(), namespace=0):
+
+def match(key, length, pages, *, earlier=(), namespace=0) -> Transition:
     return idle(*earlier, Matched(2, namespace, key, length, pages))
 
 
-INSIDE = (*PROMPT[:14], 7, 7, 7)
+def not_cached(length: int) -> Found:
+    return found(Ref("request", 2), MatchCode.NOT_CACHED, length=length)
+
 
 CASES = [
-    healthy(matches_are_the_longest_valid, match(PROMPT, 16, (1, 2, 3, 4))),
-    healthy(matches_are_the_longest_valid, match(OTHER_PROMPT, 4, (5,)), "a-token-shorter-than-the-key"),
-    healthy(matches_are_the_longest_valid, match((*PROMPT[:12], 7), 0, ()), "a-window-reaches-into-a-tombstone"),
-    healthy(matches_are_the_longest_valid, match(PROMPT, 0, (), namespace=1), "another-namespace"),
+    healthy(matches_are_valid, match(PROMPT, 16, (1, 2, 3, 4))),
+    healthy(matches_are_valid, match(OTHER_PROMPT, 4, (5,)), "shorter-than-it-could-be"),
+    healthy(matches_are_valid, match(PROMPT, 0, (), namespace=1), "nothing-in-another-namespace"),
     healthy(
-        matches_are_the_longest_valid,
+        matches_are_valid,
         match(PROMPT, 16, (1, 2, 3, 4), earlier=(Split(2, 9, 4),)),
-        "a-split-changes-nothing",
+        "after-a-split",
     ),
     healthy(
-        matches_are_the_longest_valid,
-        match(OTHER_PROMPT, 0, (), earlier=(Removed(3, "full", True),)),
-        "not-judged-once-the-tree-has-changed",
+        matches_are_valid,
+        match(OTHER_PROMPT, 12, (5, 6, 7), earlier=(Removed(3, "full", True),)),
+        "not-judged-after-an-eviction",
     ),
+    broken(matches_are_valid, "in-another-namespace", match(PROMPT, 16, (1, 2, 3, 4), namespace=1), not_cached(16)),
+    broken(matches_are_valid, "through-a-tombstone", match(INSIDE, 12, (1, 2, 3)), not_cached(12)),
+    broken(matches_are_valid, "beyond-what-is-cached", match(INSIDE, 16, (1, 2, 3, 4)), not_cached(16)),
     broken(
-        matches_are_the_longest_valid,
-        "too-short",
-        match((*OTHER_PROMPT, 7), 4, (5,)),
-        ("request r2", "matched 4 tokens, 8 are cached"),
-    ),
-    broken(
-        matches_are_the_longest_valid,
-        "through-a-tombstone",
-        match(INSIDE, 12, (1, 2, 3)),
-        ("request r2", "matched 12 tokens, 0 are cached"),
-    ),
-    broken(
-        matches_are_the_longest_valid,
-        "whole-key",
-        match(OTHER_PROMPT, 8, (5, 6)),
-        ("request r2", "matched 8 tokens, 4 are cached"),
-    ),
-    broken(
-        matches_are_the_longest_valid,
+        matches_are_valid,
         "other-pages",
         match(PROMPT, 16, (1, 2, 3, 9)),
-        ("request r2", "matched 16 tokens on the pages [1, 2, 3, 9], the tree has [1, 2, 3, 4]"),
-    ),
-    healthy(
-        matches_are_the_longest_valid,
-        on_the_shelf(Matched(2, 0, ASKED, 8, (5, 6))),
-        "what-the-host-alone-has-is-not-there",
+        found(Ref("request", 2), MatchCode.OTHER_PAGES, pages=(1, 2, 3, 9), want=(1, 2, 3, 4)),
     ),
     broken(
-        matches_are_the_longest_valid,
+        matches_are_valid,
         "on-the-host-alone",
         on_the_shelf(Matched(2, 0, ASKED, 16, (5, 6, 0, 0))),
-        ("request r2", "matched 16 tokens, 8 are cached"),
+        not_cached(16),
     ),
     healthy(
-        matches_are_the_longest_valid,
-        match(OTHER_PROMPT, 0, (), earlier=(Demoted(3, "full", True),)),
-        "not-judged-once-something-was-left-to-the-host",
+        matches_are_valid,
+        match(OTHER_PROMPT, 12, (5, 6, 7), earlier=(Demoted(3, "full", True),)),
+        "not-judged-after-a-demotion",
     ),
     healthy(
-        matches_are_the_longest_valid,
+        matches_are_valid,
         while_copying(TransferEnded(2, None), Matched(2, 0, ASKED, 16, (5, 6, 11, 12))),
-        "not-judged-once-something-was-loaded",
+        "not-judged-after-a-load",
     ),
     broken(
-        matches_are_the_longest_valid,
-        "before-it-was-loaded",
+        matches_are_valid,
+        "before-it-is-loaded",
         while_copying(Matched(2, 0, ASKED, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
-        ("request r2", "matched 16 tokens, 8 are cached"),
+        not_cached(16),
     ),
 ]

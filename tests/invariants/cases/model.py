@@ -1,17 +1,18 @@
-"""Operations of which a naive model foretold something else."""
+"""Operations of which a naive model foretold another outcome."""
 
+from invariants.contracts.model import ModelCode, part_matches_its_model
 from invariants.events import Modelled
-from invariants.model import the_model_agrees
+from invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy
 
 AGREED = Modelled("match", (8, [1, 2]), (8, [1, 2]))
 
 CASES = [
-    healthy(the_model_agrees, during(AGREED)),
+    healthy(part_matches_its_model, during(AGREED)),
     broken(
-        the_model_agrees,
+        part_matches_its_model,
         "another-outcome",
         during(AGREED, Modelled("swa: free after take", (4, 3), (3, 4))),
-        ("swa: free after take", "the model has (4, 3), the engine (3, 4)"),
+        found(Ref("swa: free after take"), ModelCode.DIFFERS, expected=(4, 3), got=(3, 4)),
     ),
 ]

@@ -1,42 +1,42 @@
-"""Publications that cannot be matched."""
+"""Published prefixes that cannot be matched."""
 
+from invariants.contracts.publishing import PublishingCode, published_prefixes_match
 from invariants.events import Demoted, Inserted, Tombstoned
-from invariants.publishing import inserted_prefixes_match
+from invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, nodes, records
 
+PUBLISHED, REQUEST = Inserted(1, 8, 0, 16), Ref("request", 1)
+NOT_MATCHED = found(REQUEST, PublishingCode.NOT_MATCHED, end=16, length=0, want=16)
+
 CASES = [
-    healthy(inserted_prefixes_match, during(Inserted(1, 8, 0, 16))),
+    healthy(published_prefixes_match, during(PUBLISHED)),
+    healthy(published_prefixes_match, during(PUBLISHED, records=()), "by-a-request-that-ended"),
     healthy(
-        inserted_prefixes_match,
-        during(Inserted(1, 8, 0, 16), records=()),
-        "of-one-that-ended-with-it",
+        published_prefixes_match,
+        during(PUBLISHED, Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
+        "not-judged-after-an-eviction",
     ),
     healthy(
-        inserted_prefixes_match,
-        during(Inserted(1, 8, 0, 16), Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
-        "not-judged-once-something-has-gone",
-    ),
-    healthy(
-        inserted_prefixes_match,
-        during(Inserted(1, 8, 0, 16), Demoted(2, "full", True), nodes=nodes(2, units=((0, 0), (0, 0)))),
-        "not-judged-once-something-was-left-to-the-host",
+        published_prefixes_match,
+        during(PUBLISHED, Demoted(2, "full", True), nodes=nodes(2, units=((0, 0), (0, 0)))),
+        "not-judged-after-a-demotion",
     ),
     broken(
-        inserted_prefixes_match,
+        published_prefixes_match,
         "dead-tail",
         during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0)), live=(True, False))),
-        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
+        NOT_MATCHED,
     ),
     broken(
-        inserted_prefixes_match,
-        "dead-tail-of-one-that-ended",
+        published_prefixes_match,
+        "dead-tail-of-a-request-that-ended",
         during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0))), records=()),
-        ("request r1", "published [0, 16), yet only 0 of 16 tokens match"),
+        NOT_MATCHED,
     ),
     broken(
-        inserted_prefixes_match,
+        published_prefixes_match,
         "shares-less",
-        during(Inserted(1, 8, 0, 16), records=records(protected_len=8, node=3)),
-        ("request r1", "published [0, 16), yet shares 8 tokens"),
+        during(PUBLISHED, records=records(protected_len=8, node=3)),
+        found(REQUEST, PublishingCode.SHARES_OTHER_LEN, end=16, protected_len=8),
     ),
 ]

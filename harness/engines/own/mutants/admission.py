@@ -17,11 +17,7 @@ CHUNK_BEYOND_THE_ROOM = Mutant(
             broken="    room = book.budget\n",
         ),
     ),
-    caught_by=(
-        "admitted_work_never_runs_out",
-        "what_is_promised_is_what_is_needed",
-        "who_is_next_is_admitted_if_it_fits",
-    ),
+    caught_by=("reserved_units_never_run_out", "reservations_match_planner", "admission_matches_planner"),
 )
 
 ADMISSION_THAT_NEVER_PASSES = Mutant(
@@ -35,7 +31,7 @@ ADMISSION_THAT_NEVER_PASSES = Mutant(
             broken="return extent.end - extent.start",
         ),
     ),
-    caught_by=("work_makes_progress", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=("work_makes_progress", "admission_matches_planner"),
 )
 
 WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
@@ -47,9 +43,9 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
     ),
     caught_by=(
         "work_makes_progress",
-        "free_places_are_filled",
-        "who_is_next_is_admitted_if_it_fits",
-        "what_is_promised_is_what_is_needed",
+        "waiting_requests_fill_free_slots",
+        "admission_matches_planner",
+        "reservations_match_planner",
     ),
 )
 
@@ -64,11 +60,13 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
         ),
     ),
     caught_by=(
-        "admitted_work_never_runs_out",
-        "reservations_cover_what_is_taken",
-        "who_is_next_is_admitted_if_it_fits",
-        "what_is_promised_is_what_is_needed",
-        "preemption_serves_the_more_important",
+        "reserved_units_never_run_out",
+        "reservations_cover_taken_units",
+        "admission_matches_planner",
+        "reservations_match_planner",
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
     ),
 )
 
@@ -82,7 +80,7 @@ DRAFTS_ARE_NOT_IN_THE_NEED = Mutant(
             broken="lookahead=0,",
         ),
     ),
-    caught_by=("admitted_work_never_runs_out", "retraction_is_necessary"),
+    caught_by=("reserved_units_never_run_out", "retraction_is_necessary"),
 )
 
 LONG_PROMPTS_REFUSED = Mutant(
@@ -95,7 +93,7 @@ LONG_PROMPTS_REFUSED = Mutant(
             broken="if needed > pool.num_pages:",
         ),
     ),
-    caught_by=("only_the_impossible_is_rejected",),
+    caught_by=("rejected_requests_cannot_run",),
 )
 
 BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
@@ -108,7 +106,7 @@ BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
             broken="firm = (extent.end - extent.start) // page_size",
         ),
     ),
-    caught_by=("reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
+    caught_by=("reservations_cover_taken_units", "reserved_units_never_run_out"),
 )
 
 FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
@@ -121,7 +119,7 @@ FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
             broken="needed = num_pages(request.prompt_len, config.page_size)",
         ),
     ),
-    caught_by=("the_impossible_is_rejected",),
+    caught_by=("impossible_requests_are_rejected",),
 )
 
 CHUNK_IS_COMPUTED_AGAIN = Mutant(
@@ -134,7 +132,12 @@ CHUNK_IS_COMPUTED_AGAIN = Mutant(
             broken="self._extent(request, record.protected_len,",
         ),
     ),
-    caught_by=("computation_goes_on_where_it_stopped", "cursors_are_ordered", "launched_tokens_are_in_flight"),
+    caught_by=(
+        "requests_resume_where_they_stopped",
+        "launches_match_reservations",
+        "cursors_are_ordered",
+        "launched_tokens_are_in_flight",
+    ),
 )
 
 PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
@@ -147,11 +150,7 @@ PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
             broken="book.fits(demand.total, besides=dict.fromkeys(demand.total, 0))",
         ),
     ),
-    caught_by=(
-        "admitted_work_never_runs_out",
-        "who_is_next_is_admitted_if_it_fits",
-        "what_is_promised_is_what_is_needed",
-    ),
+    caught_by=("reserved_units_never_run_out", "admission_matches_planner", "reservations_match_planner"),
 )
 
 IMPORTANCE_IS_NOT_ASKED = Mutant(
@@ -164,14 +163,19 @@ IMPORTANCE_IS_NOT_ASKED = Mutant(
             broken="return requests",
         ),
     ),
-    caught_by=("nobody_is_passed_over", "preemption_serves_the_more_important"),
+    caught_by=(
+        "admission_follows_queue_order",
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
+    ),
 )
 
 OUTPUT_IS_FORESEEN_WHOLE = Mutant(
     id="S46",
     source="an estimate that takes the ratio off the output instead of a share of it: hardly anybody is admitted",
     hunks=(Hunk(f"{DEMAND}:demand_of", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
-    caught_by=("what_is_promised_is_what_is_needed", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=("reservations_match_planner", "admission_matches_planner"),
 )
 
 FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
@@ -184,12 +188,12 @@ FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
             broken="self.estimated[pool] += demand.total[pool]",
         ),
     ),
-    caught_by=("who_is_next_is_admitted_if_it_fits",),
+    caught_by=("admission_matches_planner",),
 )
 
 DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
     id="S48",
     source="a mixed batch whose decodes do not count against the tokens of a step: a chunk fills it by itself",
     hunks=(Hunk(f"{ADMISSION}.open_book", healthy="budget -= len(self.decodable(running))", broken="pass"),),
-    caught_by=("a_pass_prefills_within_its_budget", "what_is_promised_is_what_is_needed"),
+    caught_by=("mixed_passes_stay_within_chunk_len", "reservations_match_planner"),
 )

@@ -47,7 +47,7 @@ WINDOW_IS_NOT_SENT = in_a_pair(
             broken="one.missing[pool.name] = set(due) if pool.window is None else set()",
         ),
     ),
-    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference"),
+    caught_by=("slots_hold_their_prefix", "outputs_match_reference"),
 )
 PREFIX_WINDOW_CHARGED_WHOLE = in_a_pair(
     id="S163",
@@ -89,7 +89,7 @@ TAKEN_OVER_WITH_PAGES_MISSING = in_a_pair(
     id="S167",
     source="a decode that begins when the last message has come, though some before it have not",
     hunks=(Hunk(f"{INCOMING}.is_whole", healthy="not any(self.missing.values()) and", broken="True and"),),
-    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference"),
+    caught_by=("slots_hold_their_prefix", "outputs_match_reference"),
 )
 SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
     id="S168",
@@ -101,7 +101,7 @@ SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
             broken="return False and window is not None and",
         ),
     ),
-    caught_by=("inserted_prefixes_match", "locked_nodes_stay_live", "locked_windows_are_live"),
+    caught_by=("published_prefixes_match", "locked_nodes_stay_live", "locked_windows_are_live"),
 )
 SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
     id="S169",
@@ -113,7 +113,7 @@ SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
             broken="record.handles[max(0, first - 1) : first + count - (first > 0)]",
         ),
     ),
-    caught_by=("sent_pages_are_held", "every_slot_read_holds_its_prefix"),
+    caught_by=("sent_pages_are_held", "slots_hold_their_prefix"),
 )
 LATE_COMERS_FIRST = in_a_pair(
     id="S170",
@@ -137,7 +137,7 @@ COMES_BACK_AT_ITS_PROMPT = in_a_pair(
             broken="self.request.prompt_len",
         ),
     ),
-    caught_by=("taken_over_len_was_computed", "computation_goes_on_where_it_stopped"),
+    caught_by=("taken_over_len_was_computed", "requests_resume_where_they_stopped", "launches_match_reservations"),
 )
 FILLED_ONE_PLACE_OFF = in_a_pair(
     id="S172",
@@ -149,7 +149,7 @@ FILLED_ONE_PLACE_OFF = in_a_pair(
             broken="[handles[max(0, index - 1)] for index in wanted]",
         ),
     ),
-    caught_by=("filled_pages_were_reserved", "every_slot_read_holds_its_prefix"),
+    caught_by=("filled_pages_were_reserved", "slots_hold_their_prefix"),
 )
 SET_ASIDE_AND_FORGOTTEN = in_a_pair(
     id="S173",

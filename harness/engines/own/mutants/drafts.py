@@ -16,7 +16,7 @@ OVERSHOOT_IS_NOT_TRIMMED = Mutant(
             broken="entry.end + max(0, len(computed.tokens) - 1)",
         ),
     ),
-    caught_by=("session_keeps_only_delivered_tokens", "inserted_prefixes_match", "ValueError", "AssertionError"),
+    caught_by=("session_keeps_only_delivered_tokens", "published_prefixes_match", "ValueError", "AssertionError"),
 )
 EVERY_DRAFT_COUNTS = Mutant(
     id="S157",
@@ -28,19 +28,19 @@ EVERY_DRAFT_COUNTS = Mutant(
             broken="accepted = len(entry.drafts)",
         ),
     ),
-    caught_by=("drafts_count_as_far_as_the_model_says_them", "outputs_equal_the_reference"),
+    caught_by=("accepted_drafts_match_the_model", "right_drafts_are_accepted", "outputs_match_reference"),
 )
 DRAFTS_COUNT_BUT_THE_NEXT_PASS_BEGINS_BEFORE_THEM = Mutant(
     id="S158",
     source="what was launched is not moved to what counts, so the next pass computes accepted drafts once more",
     hunks=(Hunk(f"{SCHEDULER}._process", healthy="if entry.drafts:", broken="if False:"),),
-    caught_by=("cursors_are_ordered", "computation_goes_on_where_it_stopped"),
+    caught_by=("cursors_are_ordered", "requests_resume_where_they_stopped", "launches_match_reservations"),
 )
 GOES_ON_FROM_A_GUESS = Mutant(
     id="S159",
     source="with overlap a decode is launched behind drafts that nobody has judged yet",
     hunks=(Hunk(f"{ADMISSION}.decodable", healthy="if not self._config.draft_tokens:", broken="if True:"),),
-    caught_by=("nothing_goes_on_from_a_guess", "every_slot_read_holds_its_prefix"),
+    caught_by=("drafts_are_judged_before_the_next_pass", "slots_hold_their_prefix"),
 )
 MORE_DRAFTS_THAN_ROOM = Mutant(
     id="S160",
@@ -49,7 +49,7 @@ MORE_DRAFTS_THAN_ROOM = Mutant(
         Hunk(f"{SPECULATION}.guess", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
         Hunk(f"{SPECULATION}.guess", healthy="self._known(drafts[: self.most])", broken="self._known(drafts)"),
     ),
-    caught_by=("drafts_stay_in_their_room", "IndexError", "AccountingError"),
+    caught_by=("drafts_fit_their_allocation", "drafts_follow_one_token", "IndexError", "AccountingError"),
 )
 UNALIGNED_CLAMP = Mutant(
     id="S161",
@@ -70,8 +70,8 @@ UNALIGNED_CLAMP = Mutant(
     caught_by=(
         "cursors_are_page_aligned",
         "private_pages_match_frontier",
-        "every_slot_read_holds_its_prefix",
-        "outputs_equal_the_reference",
+        "slots_hold_their_prefix",
+        "outputs_match_reference",
         "last_token_keeps_its_page",
         "AccountingError",
     ),
@@ -86,12 +86,12 @@ DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
             broken="return sum(draft == token for _, (draft, token) in pairs)",
         ),
     ),
-    caught_by=("drafts_count_as_far_as_the_model_says_them", "outputs_equal_the_reference"),
+    caught_by=("accepted_drafts_match_the_model", "right_drafts_are_accepted", "outputs_match_reference"),
 )
 WHO_WAITS_FOR_A_VERDICT_TAKES_A_TOKEN = Mutant(
     id="S175",
     source="found here by random traffic: in a mixed batch whoever does not decode, for its guess is not judged yet, "
     "counted against the chunk",
     hunks=(Hunk(f"{ADMISSION}.open_book", healthy="len(self.decodable(running))", broken="len(running)"),),
-    caught_by=("free_places_are_filled", "what_is_promised_is_what_is_needed", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=("waiting_requests_fill_free_slots", "reservations_match_planner", "admission_matches_planner"),
 )

@@ -14,7 +14,8 @@ LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
         "AssertionError",
         "eviction_is_least_recently_used",
         "eviction_spares_locked_nodes",
-        "evictions_meet_their_need",
+        "evictions_free_what_is_needed",
+        "evictions_count_freed_units",
     ),
 )
 
@@ -22,7 +23,7 @@ WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(
     id="B26",
     source="sglang issues 26577, 26907 and 35515: least recently used alone took the last window of idle branches",
     hunks=(Hunk(f"{EVICT}:_next_victim", healthy="if not tree.is_tail(node):", broken="if True:"),),
-    caught_by=("idle_branches_keep_their_window", "eviction_takes_the_dead_interior_first", "the_model_agrees"),
+    caught_by=("idle_branches_keep_their_window", "dead_interior_is_evicted_first", "part_matches_its_model"),
 )
 
 LOCKED_WINDOWS_ARE_EVICTED = Mutant(
@@ -48,7 +49,12 @@ EVICTION_STOPS_AFTER_ONE = Mutant(
             broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
         ),
     ),
-    caught_by=("evictions_meet_their_need", "admitted_work_never_runs_out", "the_model_agrees"),
+    caught_by=(
+        "evictions_free_what_is_needed",
+        "evictions_count_freed_units",
+        "reserved_units_never_run_out",
+        "part_matches_its_model",
+    ),
 )
 
 MOST_RECENTLY_USED_GOES_FIRST = Mutant(
@@ -71,7 +77,7 @@ MOST_RECENTLY_USED_GOES_FIRST = Mutant(
             broken="-entry[0] == entry[3].last_used",
         ),
     ),
-    caught_by=("eviction_is_least_recently_used", "the_model_agrees"),
+    caught_by=("eviction_is_least_recently_used", "part_matches_its_model"),
 )
 
 CHILDLESS_TOMBSTONES_STAY = Mutant(
@@ -84,7 +90,7 @@ CHILDLESS_TOMBSTONES_STAY = Mutant(
             broken="if node is not leaf:",
         ),
     ),
-    caught_by=("drained_engine_is_empty", "the_model_agrees"),
+    caught_by=("drained_engine_is_empty", "part_matches_its_model"),
 )
 
 EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
@@ -97,7 +103,12 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("evictions_meet_their_need", "live_nodes_hold_their_pages", "AccountingError"),
+    caught_by=(
+        "evictions_free_what_is_needed",
+        "evictions_count_freed_units",
+        "live_nodes_hold_their_pages",
+        "AccountingError",
+    ),
 )
 
 TIDYING_LOSES_CANDIDATES = Mutant(
@@ -111,10 +122,11 @@ TIDYING_LOSES_CANDIDATES = Mutant(
         ),
     ),
     caught_by=(
-        "evictions_meet_their_need",
-        "eviction_takes_the_dead_interior_first",
+        "evictions_free_what_is_needed",
+        "evictions_count_freed_units",
+        "dead_interior_is_evicted_first",
         "eviction_is_least_recently_used",
         "drained_engine_is_empty",
-        "admitted_work_never_runs_out",
+        "reserved_units_never_run_out",
     ),
 )

@@ -12,7 +12,7 @@ LOADED_PAGES_ARE_NOT_PAID_FOR = Mutant(
     id="B37",
     source="sglang pull 27391: pages that a load brings back were not in the budget, so a prefill ran out of memory",
     hunks=(Hunk(f"{ADMISSION}:Wish.total", healthy="count + self.load.get(pool, 0)", broken="count"),),
-    caught_by=("admitted_work_never_runs_out", "loads_are_reserved_once"),
+    caught_by=("reserved_units_never_run_out", "loads_are_reserved_once"),
 )
 
 PAGES_TO_LOAD_ARE_NOT_PINNED = Mutant(
@@ -135,7 +135,7 @@ FAILED_BACKUP_IS_TRUSTED = Mutant(
     id="S132",
     source="a backup that broke off half-way counts as a copy",
     hunks=(Hunk(f"{BACKUPS}.end", healthy="if succeeded and", broken="if"),),
-    caught_by=("every_slot_read_holds_its_prefix", "outputs_equal_the_reference", "the_model_agrees"),
+    caught_by=("slots_hold_their_prefix", "outputs_match_reference", "part_matches_its_model"),
     machine="host",
 )
 

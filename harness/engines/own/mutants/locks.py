@@ -32,7 +32,7 @@ LOCK_PINS_A_WHOLE_NODE = Mutant(
     id="B27",
     source="sglang issue 27210: a lock pinned the whole of a long node, and the SWA pool ran out too early",
     hunks=(Hunk(f"{DESK}.lock", healthy="self._cut(node, node.end - length)", broken="pass"),),
-    caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "the_model_agrees"),
+    caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "part_matches_its_model"),
 )
 
 RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(

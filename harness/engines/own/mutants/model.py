@@ -18,7 +18,7 @@ WINDOW_ONE_TOO_WIDE = Mutant(
             broken="mask = visible(queries, keys, pool.window and pool.window + 1)",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
+    caught_by=("logits_match_uncached_model", "outputs_match_uncached_model"),
     model=MODEL,
 )
 
@@ -32,7 +32,7 @@ WINDOW_ONE_TOO_NARROW = Mutant(
             broken="mask = visible(queries, keys, pool.window and pool.window - 1)",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache",),
+    caught_by=("logits_match_uncached_model",),
     model=MODEL,
 )
 
@@ -46,7 +46,7 @@ SINKS_ARE_DROPPED = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache",),
+    caught_by=("logits_match_uncached_model",),
     model="tiny-gpt-oss",
 )
 
@@ -60,7 +60,7 @@ PAGE_BEFORE_IS_OVERWRITTEN = Mutant(
             broken="slot = pages[span.begin + page - (begin == start and page > 0)] * page_size - begin",
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"),
+    caught_by=("logits_match_uncached_model", "outputs_match_uncached_model"),
     model=MODEL,
 )
 
@@ -74,7 +74,7 @@ PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
             broken=FRONTIER.replace("position - ", "position + 1 - "),
         ),
     ),
-    caught_by=("logits_are_those_without_a_cache", "units_in_flight_are_pinned", "frontiers_spare_the_window"),
+    caught_by=("logits_match_uncached_model", "units_in_flight_are_pinned", "frontiers_spare_the_window"),
     model=MODEL,
 )
 
@@ -88,7 +88,7 @@ LIKELIEST_IS_NOT_TAKEN = Mutant(
             broken="for end in [max(entry.num_samples, end - 1)] for row in range(end - entry.num_samples, end)",
         ),
     ),
-    caught_by=("outputs_are_those_without_a_cache",),
+    caught_by=("outputs_match_uncached_model",),
     model=MODEL,
 )
 

@@ -28,7 +28,7 @@ LOCK_IS_RETURNED_TOO_EARLY = Mutant(
         "units_in_flight_are_pinned",
         "fenced_units_wait_for_their_launch",
         "fences_end_with_their_launch",
-        "every_slot_read_holds_its_prefix",
+        "slots_hold_their_prefix",
     ),
 )
 
@@ -56,9 +56,10 @@ STALE_RESULT_COUNTS = Mutant(
     ),
     caught_by=(
         "launched_tokens_are_in_flight",
-        "clients_get_what_passes_computed",
-        "what_is_committed_has_landed",
-        "outputs_equal_the_reference",
+        "clients_get_only_computed_tokens",
+        "outputs_stay_within_max_new_tokens",
+        "committed_tokens_have_landed",
+        "outputs_match_reference",
         "AssertionError",
     ),
 )
@@ -67,7 +68,7 @@ FAILED_PASS_COUNTS = Mutant(
     id="S74",
     source="a pass that failed counts as done: junk is published as the KV of its tokens",
     hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif landed.failure is None:", broken="elif True:"),),
-    caught_by=("failed_passes_are_retried_or_given_up", "what_is_committed_has_landed"),
+    caught_by=("failed_passes_are_retried", "requests_survive_failed_passes", "committed_tokens_have_landed"),
 )
 
 FAILED_REQUESTS_END_AT_ONCE = Mutant(
@@ -80,7 +81,7 @@ FAILED_REQUESTS_END_AT_ONCE = Mutant(
             broken="if True:",
         ),
     ),
-    caught_by=("failed_passes_are_retried_or_given_up",),
+    caught_by=("failed_passes_are_retried", "requests_survive_failed_passes"),
 )
 
 WINDOW_SLIDES_AHEAD = Mutant(
@@ -112,7 +113,7 @@ DUPLICATES_ARE_NOT_FENCED = Mutant(
             broken='ledgers.free(insertion.duplicates, owner=owner, cause="duplicate")',
         ),
     ),
-    caught_by=("units_in_flight_are_pinned", "every_slot_read_holds_its_prefix"),
+    caught_by=("units_in_flight_are_pinned", "slots_hold_their_prefix"),
 )
 
 PAUSE_GOES_ON_LAUNCHING = Mutant(
@@ -126,7 +127,7 @@ RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
     id="S79",
     source="a retraction that does not wait for what passes in flight are about to give back",
     hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="if not self._settle():", broken="if False:"),),
-    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
 LATE_PASS_IS_GIVEN_UP = Mutant(
@@ -140,9 +141,10 @@ LATE_PASS_IS_GIVEN_UP = Mutant(
         ),
     ),
     caught_by=(
-        "every_slot_read_holds_its_prefix",
-        "clients_get_what_passes_computed",
-        "what_is_committed_has_landed",
+        "slots_hold_their_prefix",
+        "clients_get_only_computed_tokens",
+        "outputs_stay_within_max_new_tokens",
+        "committed_tokens_have_landed",
         "KeyError",
     ),
 )
@@ -170,7 +172,7 @@ GOOD_RESULT_IS_DISCARDED = Mutant(
             broken="if entry.request is self.chunked or not self.custody.holds(entry.request, entry.record):",
         ),
     ),
-    caught_by=("discarded_results_are_stale", "what_is_committed_has_landed"),
+    caught_by=("discarded_results_are_stale", "committed_tokens_have_landed"),
 )
 
 COMMITTED_AT_THE_LAUNCH = Mutant(
@@ -183,7 +185,7 @@ COMMITTED_AT_THE_LAUNCH = Mutant(
             broken="entry.record.launched_len = entry.record.committed_len = entry.end",
         ),
     ),
-    caught_by=("what_is_committed_has_landed",),
+    caught_by=("committed_tokens_have_landed",),
 )
 
 LAUNCHED_IS_NOT_NOTED = Mutant(
@@ -196,5 +198,10 @@ LAUNCHED_IS_NOT_NOTED = Mutant(
             broken="entry.record.launched_len = max(entry.record.committed_len, entry.end - 1)",
         ),
     ),
-    caught_by=("launched_tokens_are_in_flight", "computation_goes_on_where_it_stopped", "cursors_are_ordered"),
+    caught_by=(
+        "launched_tokens_are_in_flight",
+        "requests_resume_where_they_stopped",
+        "launches_match_reservations",
+        "cursors_are_ordered",
+    ),
 )

@@ -21,7 +21,7 @@ PEERS_OUTLIVE_THEIR_PAGES = Mutant(
             ),
         ),
     ),
-    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "the_model_agrees"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
 )
 
 PEER_OUTLIVES_ITS_PAGE = Mutant(
@@ -39,7 +39,7 @@ PEER_OUTLIVES_ITS_PAGE = Mutant(
         "live_nodes_hold_their_pages",
         "free_units_have_no_peer",
         "unit_has_one_owner",
-        "the_model_agrees",
+        "part_matches_its_model",
         "private_pages_match_frontier",
     ),
 )
@@ -55,7 +55,7 @@ PEERS_STAY_WITH_WHAT_IS_REPLACED = Mutant(
         ),
         Hunk(f"{PAIRED}.free_rest", healthy="if page:", broken="if False:"),
     ),
-    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "the_model_agrees"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
 )
 
 TWO_PAGES_SHARE_A_PEER = Mutant(
@@ -78,7 +78,7 @@ REFUSED_TAKE_KEEPS_PAGES = Mutant(
         Hunk(f"{PAIRED}.take", healthy="for ledger in self.ledgers:", broken="for ledger in self.ledgers[:1]:"),
         Hunk(f"{PAIRED}.take", healthy="follower.take_checked(", broken="follower.take("),
     ),
-    caught_by=("refused_takes_change_nothing", "unit_has_one_owner", "the_model_agrees"),
+    caught_by=("refused_takes_change_nothing", "unit_has_one_owner", "part_matches_its_model"),
     machine="ledger",
 )
 
@@ -123,7 +123,7 @@ SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
             broken="self._fenced[after] = list(units)",
         ),
     ),
-    caught_by=("unit_has_one_owner", "the_model_agrees", "drained_engine_is_empty"),
+    caught_by=("unit_has_one_owner", "part_matches_its_model", "drained_engine_is_empty"),
     machine="ledger",
 )
 
@@ -145,7 +145,7 @@ FENCES_FALL_TOGETHER = Mutant(
     id="S4",
     source="a completed launch that frees what waits for a later one too",
     hunks=(Hunk(f"{LEDGER}.complete", healthy="if fence <= launch]", broken="if fence]"),),
-    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "the_model_agrees"),
+    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "part_matches_its_model"),
     machine="ledger",
 )
 

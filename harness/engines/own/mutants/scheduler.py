@@ -19,14 +19,16 @@ PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
         ),
     ),
     caught_by=(
-        "what_is_committed_has_landed",
-        "batches_are_well_formed",
-        "every_slot_read_holds_its_prefix",
+        "committed_tokens_have_landed",
+        "passes_compute_each_request_once",
+        "passes_prefill_within_chunk_len",
+        "slots_hold_their_prefix",
         "cursors_are_ordered",
         "rows_match_their_records",
         "locks_cover_pages_read",
         "window_locks_are_minimal",
-        "computation_goes_on_where_it_stopped",
+        "requests_resume_where_they_stopped",
+        "launches_match_reservations",
     ),
 )
 
@@ -34,7 +36,7 @@ CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
     id="B32",
     source="sglang releases 0.5.10: the test of the chunked slot was inverted, so a begun prompt never went on",
     hunks=(Hunk(f"{SCHEDULER}._prefill", healthy="if not begun and not len(", broken="if begun or not len("),),
-    caught_by=("work_makes_progress", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=("work_makes_progress", "admission_matches_planner"),
 )
 
 SHORTAGE_RETRACTS_AT_ONCE = Mutant(
@@ -51,7 +53,7 @@ SHORTAGE_RETRACTS_AT_ONCE = Mutant(
             ),
         ),
     ),
-    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
 DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
@@ -64,7 +66,7 @@ DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
             broken="pass",
         ),
     ),
-    caught_by=("retraction_is_necessary", "only_who_cannot_go_on_runs_out_of_memory"),
+    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
 LAST_ONE_DOES_NOT_FIT = Mutant(
@@ -78,7 +80,7 @@ LAST_ONE_DOES_NOT_FIT = Mutant(
         ),
         Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return True"),
     ),
-    caught_by=("admitted_work_never_runs_out",),
+    caught_by=("reserved_units_never_run_out",),
 )
 
 EXTRA_TOKEN_FREES_ITS_PAGE_AGAIN = Mutant(
@@ -112,7 +114,8 @@ CHUNKED_REQUEST_RUNS_TOO = Mutant(
         "requests_are_in_one_queue",
         "records_match_request_places",
         "one_request_is_between_chunks",
-        "batches_are_well_formed",
+        "passes_compute_each_request_once",
+        "passes_prefill_within_chunk_len",
     ),
 )
 
@@ -150,7 +153,7 @@ CHUNK_TAKES_TWO_PLACES = Mutant(
             ),
         ),
     ),
-    caught_by=("free_places_are_filled", "who_is_next_is_admitted_if_it_fits"),
+    caught_by=("waiting_requests_fill_free_slots", "admission_matches_planner"),
 )
 
 SHORTAGE_IS_RAISED = Mutant(
@@ -215,7 +218,7 @@ CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
             broken="self.custody.slide_windows(self.running, ",
         ),
     ),
-    caught_by=("private_windows_are_bounded", "only_who_cannot_go_on_runs_out_of_memory"),
+    caught_by=("private_windows_are_bounded", "oom_abort_only_if_alone"),
 )
 
 FINISHED_STAYS_IN_CUSTODY = Mutant(
@@ -259,7 +262,7 @@ TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
             broken="zip(landed.entries, [*results[1:], *results[:1]], strict=True)",
         ),
     ),
-    caught_by=("outputs_equal_the_reference", "clients_get_what_passes_computed"),
+    caught_by=("outputs_match_reference", "clients_get_only_computed_tokens", "outputs_stay_within_max_new_tokens"),
 )
 
 RATIO_ABOVE_ONE = Mutant(
@@ -285,7 +288,7 @@ LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
             broken="max(record.allocated_len + self._config.lookahead_tokens, entry.end + ",
         ),
     ),
-    caught_by=("allocation_is_within_lookahead", "reservations_cover_what_is_taken", "admitted_work_never_runs_out"),
+    caught_by=("allocation_is_within_lookahead", "reservations_cover_taken_units", "reserved_units_never_run_out"),
 )
 
 PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
@@ -311,7 +314,7 @@ HEADROOM_FOR_ONE = Mutant(
             broken="RETRACTION_HEADROOM",
         ),
     ),
-    caught_by=("the_ratio_learns_from_what_happened",),
+    caught_by=("new_token_ratio_follows_retractions",),
 )
 
 LIMIT_IS_PASSED_FIRST = Mutant(

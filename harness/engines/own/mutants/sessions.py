@@ -30,8 +30,8 @@ FRONTIER_OUTLIVES_A_TRIM = Mutant(
         ),
     ),
     caught_by=(
-        "every_slot_read_holds_its_prefix",
-        "outputs_equal_the_reference",
+        "slots_hold_their_prefix",
+        "outputs_match_reference",
         "frontiers_spare_the_window",
         "units_in_flight_are_pinned",
         "AccountingError",
@@ -90,7 +90,7 @@ SESSIONS_WITHOUT_BOUND = Mutant(
         ),
         Hunk(f"{SESSIONS}._exceeds_share", healthy="return any(", broken="return False and any("),
     ),
-    caught_by=("work_makes_progress", "only_who_cannot_go_on_runs_out_of_memory"),
+    caught_by=("work_makes_progress", "oom_abort_only_if_alone"),
 )
 STATE_REFERENCES_STAY_WITH_THE_REQUEST = Waiting(
     "B71",
@@ -119,7 +119,7 @@ TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
             broken="length = min(len(prompt) - 1, len(self.tokens) + 1)",
         ),
     ),
-    caught_by=("turns_continue_on_kept_pages", "every_slot_read_holds_its_prefix", "AssertionError"),
+    caught_by=("turns_continue_on_kept_pages", "slots_hold_their_prefix", "AssertionError"),
 )
 CLOSED_UNDER_ITS_TURN = Mutant(
     id="S153",

@@ -16,7 +16,7 @@ KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
             broken="frontier=max(0, record.frontier - self._page_size),",
         ),
     ),
-    caught_by=("live_nodes_hold_their_pages", "inserted_prefixes_match", "AccountingError"),
+    caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
 RECOVERY_OVER_A_LOCKED_NODE = Mutant(
@@ -33,7 +33,7 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
         "unit_has_one_owner",
         "shared_pages_match_tree_path",
         "units_move_only_by_their_owner",
-        "every_slot_read_holds_its_prefix",
+        "slots_hold_their_prefix",
     ),
 )
 
@@ -41,7 +41,7 @@ FRONTIER_IS_NOT_TOLD = Mutant(
     id="B24",
     source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
     hunks=(Hunk(f"{CACHE}.publish", healthy="frontier=record.frontier,", broken="frontier=0,"),),
-    caught_by=("live_nodes_hold_their_pages", "inserted_prefixes_match", "AccountingError"),
+    caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
 TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
@@ -55,10 +55,11 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
         ),
     ),
     caught_by=(
-        "matches_are_the_longest_valid",
-        "inserted_prefixes_match",
-        "the_model_agrees",
-        "who_is_next_is_admitted_if_it_fits",
+        "matches_are_valid",
+        "matches_are_longest",
+        "published_prefixes_match",
+        "part_matches_its_model",
+        "admission_matches_planner",
     ),
 )
 
@@ -80,10 +81,11 @@ TOMBSTONE_MATCHES = Mutant(
     source="a match that asks for the whole prefix only: its end may have no windowed pages",
     hunks=(Hunk(LONGEST, healthy="dead_until = end", broken="dead_until = 0"),),
     caught_by=(
-        "matches_are_the_longest_valid",
+        "matches_are_valid",
+        "matches_are_longest",
         "locked_nodes_stay_live",
         "locked_windows_are_live",
-        "the_model_agrees",
+        "part_matches_its_model",
     ),
 )
 
@@ -98,13 +100,14 @@ NAMESPACES_SHARE = Mutant(
         ),
     ),
     caught_by=(
-        "every_slot_read_holds_its_prefix",
-        "matches_are_the_longest_valid",
-        "the_model_agrees",
+        "slots_hold_their_prefix",
+        "matches_are_valid",
+        "matches_are_longest",
+        "part_matches_its_model",
         "units_move_only_by_their_owner",
-        "inserted_prefixes_match",
+        "published_prefixes_match",
         "tree_counters_match_nodes",
-        "what_is_promised_is_what_is_needed",
+        "reservations_match_planner",
     ),
 )
 
@@ -112,7 +115,13 @@ WHOLE_PROMPT_MATCHES = Mutant(
     id="S11",
     source="a match up to the last token: nothing is left to compute, so nothing can be sampled",
     hunks=(Hunk(f"{CACHE}.match", healthy="len(tokens) - 1", broken="len(tokens)"),),
-    caught_by=("batches_are_well_formed", "matches_are_the_longest_valid", "IndexError"),
+    caught_by=(
+        "passes_compute_each_request_once",
+        "passes_prefill_within_chunk_len",
+        "matches_are_valid",
+        "matches_are_longest",
+        "IndexError",
+    ),
 )
 
 ROW_KEEPS_ITS_DUPLICATES = Mutant(
@@ -190,6 +199,6 @@ USE_IS_NOT_NOTED = Mutant(
     id="S19",
     source="a match that does not count as use: what everybody shares is evicted first",
     hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
-    caught_by=("the_model_agrees",),
+    caught_by=("part_matches_its_model",),
     machine="tree",
 )

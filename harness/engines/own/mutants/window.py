@@ -15,7 +15,7 @@ PAGE_LARGER_THAN_WINDOW = Mutant(
             broken="return lookback(window)",
         ),
     ),
-    caught_by=("inserted_prefixes_match", "live_nodes_hold_their_pages", "frontiers_spare_the_window"),
+    caught_by=("published_prefixes_match", "live_nodes_hold_their_pages", "frontiers_spare_the_window"),
 )
 
 LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
@@ -48,10 +48,11 @@ WINDOW_ONE_SHORT = Mutant(
         ),
     ),
     caught_by=(
-        "matches_are_the_longest_valid",
+        "matches_are_valid",
+        "matches_are_longest",
         "locks_cover_pages_read",
         "window_locks_are_minimal",
-        "the_model_agrees",
+        "part_matches_its_model",
         "units_in_flight_are_pinned",
     ),
 )

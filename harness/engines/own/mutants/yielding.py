@@ -26,7 +26,7 @@ ENDED_INSTEAD_OF_RETRACTED = Mutant(
     id="S54",
     source="a shortage that ends the first who runs, where retracting another would do",
     hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="len(self.active) <= 1 and", broken="len(self.active) <= 99 and"),),
-    caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
+    caught_by=("oom_abort_only_if_alone",),
 )
 
 VICTIMS_BY_IMPORTANCE = Mutant(
@@ -39,7 +39,11 @@ VICTIMS_BY_IMPORTANCE = Mutant(
             broken="key=lambda one: (-one.request.priority, -one.request.id)",
         ),
     ),
-    caught_by=("preemption_serves_the_more_important",),
+    caught_by=(
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
+    ),
 )
 
 EQUALS_ARE_PREEMPTED = Mutant(
@@ -52,7 +56,11 @@ EQUALS_ARE_PREEMPTED = Mutant(
             broken="for one in running",
         ),
     ),
-    caught_by=("preemption_serves_the_more_important",),
+    caught_by=(
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
+    ),
 )
 
 PREEMPTED_IN_VAIN = Mutant(
@@ -65,7 +73,11 @@ PREEMPTED_IN_VAIN = Mutant(
             broken="if False:",
         ),
     ),
-    caught_by=("preemption_serves_the_more_important",),
+    caught_by=(
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
+    ),
 )
 
 SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
@@ -78,21 +90,21 @@ SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
             broken="request.prompt_len",
         ),
     ),
-    caught_by=("who_has_least_to_lose_is_retracted",),
+    caught_by=("retraction_takes_least_done_request",),
 )
 
 NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
     id="S120",
     source="a retraction after which nobody is decoded: the step of those for whom it made room is lost",
     hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return False"),),
-    caught_by=("a_retraction_lets_the_others_go_on",),
+    caught_by=("retraction_lets_others_run",),
 )
 
 NOBODY_IS_PREEMPTED_WHILE_ONE_IS_LESS_IMPORTANT = Mutant(
     id="S121",
     source="a preemption that is given up where somebody is less important, not where nobody is",
     hunks=(Hunk(f"{SCHEDULER}._rivalry", healthy="if not rivals:", broken="if rivals:"),),
-    caught_by=("who_is_first_gets_the_place_of_the_less_important",),
+    caught_by=("preemption_matches_planner",),
 )
 
 LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
@@ -105,7 +117,11 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
             broken="if node.live[index] or node.locks[index] == 1",
         ),
     ),
-    caught_by=("preemption_serves_the_more_important",),
+    caught_by=(
+        "preemption_serves_higher_priority",
+        "preemptor_is_admitted_at_once",
+        "preemption_takes_lowest_priority",
+    ),
 )
 
 PAUSE_WITHOUT_A_WORD = Mutant(
@@ -136,5 +152,5 @@ ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
         ),
         Hunk(f"{SCHEDULER}._settle", healthy="return not self.loading.under_way", broken="return True"),
     ),
-    caught_by=("only_who_cannot_go_on_runs_out_of_memory",),
+    caught_by=("oom_abort_only_if_alone",),
 )

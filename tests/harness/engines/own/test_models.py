@@ -67,9 +67,9 @@ def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
     driver, _ = driven("tiny-gemma3", BOTH, LONG, Drain())
 
     tally = driver.counts.tally
-    for name in ("every_slot_read_holds_its_prefix", "reads_cover_the_window", "outputs_equal_the_reference"):
+    for name in ("slots_hold_their_prefix", "reads_cover_the_window", "outputs_match_reference"):
         assert (tally[name].evaluated, tally[name].not_applicable > 0) == (0, True)
-    for name in ("logits_are_those_without_a_cache", "outputs_are_those_without_a_cache"):
+    for name in ("logits_match_uncached_model", "outputs_match_uncached_model"):
         assert (tally[name].evaluated > 0, tally[name].not_applicable) == (True, 0)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes an eviction could have chosen, each time that it chose one."""
+"""The nodes that an eviction could have chosen, each time that it chose one."""
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -13,10 +13,10 @@ Victim = Removed | Demoted | Tombstoned
 
 
 class Choice(NamedTuple):
-    """A victim, and who should have gone before it for the same component.
+    """A victim, and the nodes that should have been evicted before it for the same component.
 
-    `interior` is the least recently used node that no branch reads through its window, where the end of some
-    branch reads the victim; `older` that of those that are used less recently than the victim and read alike.
+    `interior` is the least recently used node that no branch reads through its window, where the end of some branch
+    reads the victim; `older` is the least recently used node that is read like the victim, if older than the victim.
     """
 
     event: Victim
@@ -30,9 +30,9 @@ def choices_in(change: Transition) -> list[Choice]:
 
 
 def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
-    """Every choice of the step, as long as the tree before it says enough: until something comes into it.
+    """Every choice of the step, up to the first insertion: the tree before the step determines no later one.
 
-    A tombstone that goes because it lost its last child was not chosen.
+    A tombstone that is removed because it lost its last child was not chosen.
     """
     shadow = Shadow(before)
     components = {component.pool: index for index, component in enumerate(before.components)}
@@ -53,16 +53,16 @@ def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
 
 
 class Queues(NamedTuple):
-    """Of one component the nodes that may go, as (last use, id): those that the end of a branch reads, and the rest."""
+    """The nodes that one component may evict, as (last use, id): those that the end of a branch reads, and the rest."""
 
     tails: list[tuple[int, int]]
     interior: list[tuple[int, int]]
 
 
 class Shadow:
-    """The tree before a step, changed by what the step's events tell; made of views alone.
+    """The tree before a step, changed by the events of the step; made of views alone.
 
-    A node may stand in a queue where it is not to be found any more; it is dropped there when it comes first.
+    A queue may have stale entries; they are dropped when they come first.
     """
 
     def __init__(self, before: Snapshot) -> None:
@@ -117,7 +117,7 @@ class Shadow:
             self.nodes[node.id] = node._replace(live=live)
 
     def drop_copy(self, event: CopyDropped) -> None:
-        """The host gave something up; what is nowhere then goes, and what stood above it for it alone."""
+        """The host dropped a copy; a node without any copy left is removed, with the ancestors that served it alone."""
         node = self.nodes.get(event.node)
         if node is not None:
             kept = [
@@ -130,7 +130,7 @@ class Shadow:
             node = self.nodes.get(node.parent)
 
     def is_left_over(self, node: NodeView) -> bool:
-        """Is it a tombstone without children that had some?"""
+        """Is a node a tombstone that has lost all its children?"""
         return node.id in self._bereft and not all(node.live) and not self._children.get(node.id)
 
     def is_in_tail(self, node: NodeView, component: int) -> bool:
@@ -164,7 +164,7 @@ class Shadow:
         return queues
 
     def _first(self, queues: Queues, component: int, *, is_in_tail: bool) -> NodeView | None:
-        """The least recently used node that may go and is read in this way."""
+        """The least recently used node that may be evicted and is read in this way."""
         queue = queues.tails if is_in_tail else queues.interior
         while queue:
             node = self.nodes.get(queue[0][1])
@@ -174,7 +174,7 @@ class Shadow:
         return None
 
     def _offer(self, node_id: int) -> None:
-        """A node that is new, or read in another way than before."""
+        """Queue a node that is new, or read in another way than before."""
         node = self.nodes[node_id]
         for component, queues in self._queues.items():
             if self._may_go(node, component):
@@ -182,7 +182,7 @@ class Shadow:
                 heappush(queue, (node.last_used, node_id))
 
     def _offer_above(self, gone: NodeView) -> None:
-        """The parent of a node that has gone may be a leaf now; the ends of branches may be nearer, or farther off."""
+        """Queue the ancestors of a removed node: its parent may be a leaf now, and branches may end elsewhere."""
         reach = max(map(self._tail_limit, self._queues), default=0)
         above = self.nodes.get(gone.parent)
         while above is not None and (above.id == gone.parent or gone.start - above.end < reach):
@@ -190,9 +190,9 @@ class Shadow:
             above = self.nodes.get(above.parent)
 
     def _may_go(self, node: NodeView, component: int) -> bool:
-        """Has nobody locked or used it, and is it live in a component with a window, a leaf in one without?
+        """Is a node unlocked, unused and live, and a leaf where the component has no window?
 
-        With write-back one that has no copy may be passed over.
+        With write-back a node without a copy may be passed over.
         """
         if node.locks[component] or not node.live[component] or node.id in self._touched:
             return False

@@ -1,64 +1,70 @@
-"""What an eviction may take, in which order, and when it may end."""
+"""The order of eviction, and when an eviction may stop."""
 
 from collections.abc import Iterator
 from itertools import chain
 
-from invariants.events import CopyDropped, Demoted, Evicted, Freed, Inserted, Locked, Recovered, Removed, Tombstoned
+from invariants.contracts.shadow import Shadow, choices_in
+from invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, Recovered, Removed, Tombstoned
 from invariants.invariant import invariant
 from invariants.prefixes import reachable_len
-from invariants.shadow import Shadow, choices_in
 from invariants.transition import Transition, When
-from invariants.view import TREE_KIND, NodeView, Snapshot
-from invariants.violation import Evidence
-from invariants.wording import deed_of, node_name
+from invariants.view import NodeView, Snapshot
+from invariants.violation import Code, Evidence, found, node_ref, pool_ref
+
+
+class EvictionCode(Code):
+    """How an eviction breaks the policy."""
+
+    STOPPED_EARLY = "stopped_early"
+    WINDOW_BEFORE_DEAD_INTERIOR = "window_before_dead_interior"
+    YOUNGER_BEFORE_OLDER = "younger_before_older"
+    BRANCH_LOST_ITS_WINDOW = "branch_lost_its_window"
 
 
 @invariant(When.OP, on=(Evicted,))
-def evictions_meet_their_need(change: Transition) -> Evidence:
-    """An eviction goes on until enough has come free in every pool, or nothing that may go is left in it."""
-    freed: dict[str, int] = {}
-    for event in change.tree_events:
-        if isinstance(event, Freed) and event.owner.kind == TREE_KIND:
-            freed[event.pool] = freed.get(event.pool, 0) + len(event.units)
-        elif isinstance(event, Evicted):
-            said, left = dict(event.freed), dict(event.left)
-            for pool, need in event.need:
-                if said.get(pool, 0) < need and left.get(pool, 0):
-                    yield pool, f"needed {need}, freed {said.get(pool, 0)}, yet {left[pool]} could still be evicted"
-            for pool, count in said.items():
-                if count > freed.get(pool, 0):
-                    yield pool, f"said to have freed {count}, yet the tree gave back {freed.get(pool, 0)}"
-            freed = {}
+def evictions_free_what_is_needed(change: Transition) -> Evidence:
+    """An eviction goes on until enough units are free in every pool, or nothing evictable is left in it."""
+    for event in change.events_of(Evicted):
+        freed, left = dict(event.freed), dict(event.left)
+        for pool, need in event.need:
+            if freed.get(pool, 0) < need and left.get(pool, 0):
+                values = {"need": need, "freed": freed.get(pool, 0), "left": left[pool]}
+                yield found(pool_ref(pool), EvictionCode.STOPPED_EARLY, **values)
 
 
 @invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
-def eviction_takes_the_dead_interior_first(change: Transition) -> Evidence:
-    """A windowed pool first gives up what no branch reads through its window any more.
+def dead_interior_is_evicted_first(change: Transition) -> Evidence:
+    """A windowed pool first evicts pages that no branch reads through its window any more.
 
-    Taking the window of an idle branch while others are dead costs that branch its cache (sglang issue 35515).
+    Evicting the window of an idle branch while other pages are dead costs that branch its cache (sglang issue 35515).
     """
     for choice in change.once(choices_in):
         if choice.interior is not None:
-            detail = f"the end of a branch reads it, and {node_name(choice.interior.id)} is read by none"
-            yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
+            values = {"pool": choice.event.component, "dead": node_ref(choice.interior.id)}
+            yield found(node_ref(choice.node.id), EvictionCode.WINDOW_BEFORE_DEAD_INTERIOR, **values)
 
 
 @invariant(When.OP, needs=("nodes",), on=(Removed, Demoted, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
-    """Of the nodes that may go, the least recently used goes first."""
+    """Of the nodes that may be evicted, the least recently used goes first."""
     for choice in change.once(choices_in):
         if choice.older is not None:
-            older = f"{node_name(choice.older.id)} is used last at {choice.older.last_used}"
-            detail = f"{older}, before {choice.node.last_used}"
-            yield node_name(choice.node.id), f"{deed_of(choice.event)}, yet {detail}"
+            yield found(
+                node_ref(choice.node.id),
+                EvictionCode.YOUNGER_BEFORE_OLDER,
+                pool=choice.event.component,
+                last_used=choice.node.last_used,
+                older=node_ref(choice.older.id),
+                older_last_used=choice.older.last_used,
+            )
 
 
 @invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def idle_branches_keep_their_window(change: Transition) -> Evidence:
-    """A branch that matched to its end still does after others were evicted, while a window has pages that none reads.
+    """A branch that matched to its end still does after an eviction, while a windowed pool has enough dead pages.
 
-    Judged by what can be matched before and after, as long as nothing came into the tree before the last eviction.
-    Where such pages would not have been enough a window had to go, and may have been more than enough without them.
+    Judged by the prefixes that can be matched before and after, unless something was inserted before the last eviction.
+    Where the dead pages would not have been enough, a window had to go.
     """
     for index, component in enumerate(change.after.components):
         victims = _victims(change, component.pool) if component.window is not None else set()
@@ -66,18 +72,18 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
         num_spared = sum(len(node.key) // change.after.limits.page_size for node in spared)
         if spared and num_spared >= _least_short(change, component.pool):
             for branch in _broken_branches(change, victims):
-                detail = f"{node_name(spared[0].id)}, which none reads, keeps its {component.pool} pages"
-                yield node_name(branch.id), f"does not match to its end any more, yet {detail}"
+                values = {"pool": component.pool, "dead": node_ref(spared[0].id)}
+                yield found(node_ref(branch.id), EvictionCode.BRANCH_LOST_ITS_WINDOW, **values)
 
 
 def _victims(change: Transition, pool: str) -> set[int]:
-    """The nodes that gave up pages of one pool; none where something came into the tree before the last of them."""
-    victims, found = set[int](), set[int]()
+    """The nodes that gave up pages of one pool; none where something was inserted before the last of them."""
+    victims, none = set[int](), set[int]()
     for event in reversed(change.tree_events):
         if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool:
             victims.add(event.node)
         elif isinstance(event, (Inserted, Recovered)) and victims:
-            return found
+            return none
     return victims
 
 
@@ -95,7 +101,7 @@ def _least_short(change: Transition, pool: str) -> int:
 
 
 def _dead_interior(change: Transition, component: int) -> list[NodeView]:
-    """The nodes that had pages which no branch reads and nobody had locked, before the step and after it."""
+    """The nodes whose pages no branch reads and no lock covered, before the step and after it."""
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     touched.update(node.id for event in gone for node in change.before.path(event.node))
@@ -114,7 +120,7 @@ def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:
 def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView]:
     """The ends of branches through victims which matched whole before the step, and do not after it, nor with the host.
 
-    What went for want of room where the whole prefix is read is another matter.
+    Branches that lost pages of a component without a window are left out.
     """
     before, after = change.before, change.after
     windowed = {component.pool for component in after.components if component.window is not None}
@@ -126,6 +132,6 @@ def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView
         ids = {node.id for node in path}
         if not before.children.get(leaf.id) and ids & victims and not ids & lost:
             key = list(chain.from_iterable(node.key for node in reversed(path)))
-            found = [reachable_len(one, leaf.namespace, key) for one in (before, after)]
-            if found[0] == len(key) > found[1]:
+            lengths = [reachable_len(one, leaf.namespace, key) for one in (before, after)]
+            if lengths[0] == len(key) > lengths[1]:
                 yield leaf

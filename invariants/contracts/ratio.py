@@ -1,19 +1,25 @@
-"""What the new-token ratio learns, and from whom."""
+"""How the new-token ratio moves: up at a retraction, down with each decode step."""
 
 from collections.abc import Iterator, Sequence
 
 from invariants.events import Evicted, Finished, Launched, RanOut, Retracted, TransferEnded
 from invariants.invariant import invariant
+from invariants.kinds import FinishReason, Place
 from invariants.limits import Estimates
 from invariants.passes import Standing
 from invariants.transition import Transition, When
 from invariants.view import RequestView
-from invariants.violation import Evidence
+from invariants.violation import Code, Evidence, Ref, found
 
-ABORTED = "abort"
 MILLION = 1_000_000
-HEADROOM = 20  # output tokens that each survivor of a retraction is expected to need at once
-ROUNDING = 1  # the ratio is told in whole millionths
+HEADROOM = 20  # more output tokens that each survivor of a retraction is expected to need
+ROUNDING = 1  # the ratio is claimed in whole millionths
+
+
+class RatioCode(Code):
+    """How the ratio is wrong."""
+
+    OTHER_THAN_FORETOLD = "other_than_foretold"
 
 
 def is_foretold(change: Transition) -> bool:
@@ -21,11 +27,10 @@ def is_foretold(change: Transition) -> bool:
 
 
 @invariant(When.OP, needs=("claims", "requests", "launches"), given=is_foretold)
-def the_ratio_learns_from_what_happened(change: Transition) -> Evidence:
-    """A retraction sets the new-token ratio to what the survivors have shown, a decode step without one lowers it.
+def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
+    """A retraction sets the new-token ratio to the survivors' share of output so far, other decode steps lower it.
 
-    Where nobody holds KV it begins anew; otherwise it stays, as it does where a decode step was short and nobody had
-    to give way.
+    It is reset where no request holds KV.  It stays where a decode step was short and no request was retracted.
     """
     estimates, before, after = change.after.limits.estimates, change.before.claims, change.after.claims
     assert estimates is not None, "the estimates are given"
@@ -33,22 +38,20 @@ def the_ratio_learns_from_what_happened(change: Transition) -> Evidence:
     assert after is not None, "claims are needed"
     expected = list(_expected(change, estimates, before.new_token_ratio))
     if all(abs(after.new_token_ratio - one) > ROUNDING for one in expected):
-        wanted = " or ".join(f"{one:.0f}" for one in expected)
-        yield (
-            "new-token ratio",
-            f"went from {before.new_token_ratio} to {after.new_token_ratio} millionths, want {wanted}",
-        )
+        values = {"before": before.new_token_ratio, "after": after.new_token_ratio}
+        want = tuple(round(one) for one in expected)
+        yield found(Ref("new-token ratio"), RatioCode.OTHER_THAN_FORETOLD, want=want, **values)
 
 
 def _expected(change: Transition, estimates: Estimates, ratio: float) -> Iterator[float]:
-    """What the ratio may be after the step, in millionths; a client may have left its request behind the step."""
-    is_idle = all(request.place in ("waiting", "linked") for request in change.after.requests or ())
+    """The ratios that the step allows, in millionths; a client may have aborted its request behind the step."""
+    is_idle = all(request.place in (Place.WAITING, Place.LINKED) for request in change.after.requests or ())
     if change.when is not When.STEP:
         yield ratio
         return
     if is_idle:
         yield estimates.initial_ratio
-    if not is_idle or any(event.reason == ABORTED for event in change.events_of(Finished)):
+    if not is_idle or any(event.reason == FinishReason.ABORT for event in change.events_of(Finished)):
         floor = change.after.limits.ratio_floor
         lowered = max(floor, ratio - (estimates.initial_ratio - floor) / estimates.decay_steps)
         yield from _expected_of_work(change, ratio, lowered)
@@ -76,14 +79,14 @@ def _was_short(change: Transition) -> bool:
 
 
 def _waited_for_copies(change: Transition) -> bool:
-    """Did a copy reach the host after an eviction had begun?  It may have found, then, all that it needed."""
+    """Did a copy reach the host after an eviction had begun?  The eviction may have found enough then."""
     events = change.events
     first = next((place for place, event in enumerate(events) if isinstance(event, Evicted)), len(events))
     return any(isinstance(event, TransferEnded) for event in events[first:])
 
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:
-    """Who held KV after the last retraction, with the output tokens that each had by then."""
+    """The requests that held KV after the last retraction, with the output tokens that each had by then."""
     standing, survivors = Standing(change.before, change.landings), list[tuple[RequestView, int]]()
     for event in change.pass_events:
         standing.hear(event)

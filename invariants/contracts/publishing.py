@@ -1,4 +1,4 @@
-"""What the prefix cache keeps of what was published."""
+"""A published prefix can be matched at once."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,27 +8,33 @@ from invariants.invariant import invariant
 from invariants.prefixes import longest_prefix
 from invariants.transition import Transition, When
 from invariants.view import RecordView
-from invariants.violation import Evidence
-from invariants.wording import request_name
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class PublishingCode(Code):
+    """How a published prefix is not to be found."""
+
+    SHARES_OTHER_LEN = "shares_other_len"
+    NOT_MATCHED = "not_matched"
 
 
 @invariant(When.OP, needs=("nodes", "records"), on=(Inserted,))
-def inserted_prefixes_match(change: Transition) -> Evidence:
-    """What a request has just published can be matched to its end.
+def published_prefixes_match(change: Transition) -> Evidence:
+    """A prefix that a request has just published can be matched to its end, and the request shares all of it.
 
-    Judged where the tree lost nothing since; of a request that ended with it, by the tokens that
-    its client knows.
+    Judged where the tree lost nothing since; of a request that ended with it, by the tokens that its client knows.
     """
     after = change.after
     for index, event in enumerate(change.tree_events):
         if isinstance(event, Inserted) and not _is_overtaken(change.tree_events[index + 1 :], event.request_id):
-            subject, record = request_name(event.request_id), after.record_by_request.get(event.request_id)
+            subject, record = request_ref(event.request_id), after.record_by_request.get(event.request_id)
             if record is not None and record.protected_len != event.end:
-                yield subject, f"published [0, {event.end}), yet shares {record.protected_len} tokens"
+                shared = record.protected_len
+                yield found(subject, PublishingCode.SHARES_OTHER_LEN, end=event.end, protected_len=shared)
             namespace, key = _published(change, event, record)
-            found = longest_prefix(after, namespace, key).length
-            if found != len(key):
-                yield subject, f"published [0, {event.end}), yet only {found} of {len(key)} tokens match"
+            length = longest_prefix(after, namespace, key).length
+            if length != len(key):
+                yield found(subject, PublishingCode.NOT_MATCHED, end=event.end, length=length, want=len(key))
 
 
 def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
@@ -41,7 +47,7 @@ def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
 
 
 def _published(change: Transition, event: Inserted, record: RecordView | None) -> tuple[int, Sequence[int]]:
-    """The namespace and the tokens of what was published; no tokens where nobody knows them any more."""
+    """The namespace and the tokens of a published prefix; no tokens where they are not known any more."""
     if record is not None:
         path = change.after.path(record.node)[::-1]
         return (path[0].namespace if path else 0), list(chain.from_iterable([node.key for node in path]))

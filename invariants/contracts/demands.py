@@ -1,4 +1,4 @@
-"""What a stretch of a request needs of each pool, as a naive planner counts it: page by page, in pages of one size.
+"""The pages that a naive planner counts for a stretch of a request, pool by pool, in pages of one size.
 
 `rest_len` output tokens may still come; admission counts on `foreseen` of them.
 """
@@ -13,14 +13,14 @@ Pages = dict[str, int]  # by pool
 
 
 class Need(NamedTuple):
-    """Pages that are taken at once, and those with what may follow."""
+    """The pages that are taken at once, and their number with those that may follow."""
 
     firm: Pages
     demand: Pages
 
 
 class Ask(NamedTuple):
-    """A request that is to compute its input from `start` on; whoever decodes has room for `lookahead` tokens more."""
+    """A request that is to compute its input from `start` on; a decode has pages for `lookahead` tokens more."""
 
     start: int
     input_len: int
@@ -30,7 +30,7 @@ class Ask(NamedTuple):
 
 
 class Grower(NamedTuple):
-    """Who runs: KV of `launched_len` tokens, room for `allocated_len`, windowed pages from `kept_from` on."""
+    """A running request: KV of `launched_len` tokens, pages for `allocated_len`, windowed pages from `kept_from` on."""
 
     launched_len: int
     allocated_len: int
@@ -40,7 +40,7 @@ class Grower(NamedTuple):
 
 
 class Pager(NamedTuple):
-    """Counts in pages of `page_size` tokens, for these components."""
+    """Counts pages of `page_size` tokens for the components."""
 
     page_size: int
     components: Sequence[ComponentView]
@@ -50,16 +50,17 @@ class Pager(NamedTuple):
         return (length + self.page_size - 1) // self.page_size
 
     def new(self, start: int, end: int) -> int:
-        """Pages for [start, end) beside those that [0, start) has."""
+        """Pages for [start, end) beside those of [0, start)."""
         return self.up(end) - self.up(start)
 
     def of_stretch(self, ask: Ask, end: int) -> Need:
-        """[start, end) at once; what may follow is the whole input and its output, or a chunk, a window and a page.
+        """[start, end) at once; the whole input and its output may follow, in a window a chunk, the window and a page.
 
         The last token is sampled and never computed.
         """
         now, need = self.new(ask.start, end), Need({}, {})
-        for pool, window, _ in self.components:
+        for component in self.components:
+            pool, window = component.pool, component.window
             if window is None:
                 longest = ask.input_len + ask.lookahead + (ask.foreseen - 1 if ask.foreseen else 0)
                 later = self.new(ask.start, longest)
@@ -70,27 +71,29 @@ class Pager(NamedTuple):
         return need
 
     def held_in(self, window: int, ask: Ask) -> int:
-        """Tokens that a window holds of a request once it decodes, the page it begins and its lookahead."""
+        """Tokens of a decoding request within a window, with the page that it begins and its lookahead."""
         seen = lookback(window)
         to_come = ask.input_len - ask.start + ask.rest_len
         return (to_come if to_come < seen else seen) + self.page_size * (1 + self.up(ask.lookahead))
 
     def longest_at_once(self, ask: Ask, capacities: Pages) -> int:
-        """The most tokens that the windowed pools could ever take of a request at once; a page at least."""
+        """The most tokens of a request that empty windowed pools could take at once; a page at least."""
         lengths = []
-        for pool, window, _ in self.components:
+        for component in self.components:
+            pool, window = component.pool, component.window
             if window is not None:
                 locked = self.up(min(ask.start, lookback(window)))
-                room = (capacities[pool] - locked) * self.page_size
-                lengths.append(max(self.page_size, room + lookback(window) - self.held_in(window, ask)))
+                available = (capacities[pool] - locked) * self.page_size
+                lengths.append(max(self.page_size, available + lookback(window) - self.held_in(window, ask)))
         return min([ask.input_len - ask.start, *lengths])
 
     def of_growth(self, grower: Grower) -> Need:
-        """A token more and its lookahead at once; what may follow is what is foreseen, within the window."""
+        """One token and its lookahead at once; the foreseen tokens may follow, within the window."""
         page_size, launched, allocated = self.page_size, grower.launched_len, grower.allocated_len
         now = max(0, self.new(allocated, launched + 1 + grower.lookahead))
         need = Need({}, {})
-        for pool, window, _ in self.components:
+        for component in self.components:
+            pool, window = component.pool, component.window
             end = launched + grower.foreseen + grower.lookahead
             if window is not None:
                 filled = grower.kept_from + lookback(window) + page_size * (1 + self.up(grower.lookahead))
@@ -99,7 +102,7 @@ class Pager(NamedTuple):
         return need
 
     def cut(self, start: int, input_len: int, most: int) -> int:
-        """Where a stretch of at most `most` tokens ends: with the input, or where its last whole page does, if any."""
+        """The end of a stretch of at most `most` tokens: the end of the input, or of the last whole page if any."""
         if start + most >= input_len:
             return input_len
         last_border = (start + most) // self.page_size * self.page_size

@@ -1,0 +1,109 @@
+"""Admission: which requests start in a step, and with which reservation, by a naive planner."""
+
+from invariants.contracts.planning import Stretch, verdicts_on
+from invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.transition import Transition, When
+from invariants.view import RequestView, Snapshot
+from invariants.violation import Code, Evidence, found, request_ref
+
+PLANNED_BY = ("nodes", "receipts", "records", "requests", "claims", "launches")
+PUT_SHORT = (Parked, RanOut, Retracted, Preempted, Failed)  # with one of these in a step no memory was to spare
+SPARE_PAGES = 2  # of each pool: a stretch may begin and end inside a page
+
+
+class AdmissionCode(Code):
+    """How admission departs from the planner."""
+
+    OTHER_RESERVATION = "other_reservation"
+    KEPT_WAITING = "kept_waiting"
+    DOES_NOT_FIT = "does_not_fit"
+    SLOT_LEFT_EMPTY = "slot_left_empty"
+
+
+def demand_is_known(change: Transition) -> bool:
+    """Can admission be foretold?"""
+    return change.after.limits.estimates is not None and change.before.limits == change.after.limits
+
+
+@invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
+def reservations_match_planner(change: Transition) -> Evidence:
+    """An admitted request gets the range and the reservation that a naive planner counts for it."""
+    for verdict in change.once(verdicts_on):
+        if verdict.found is not None and verdict.foretold is not None and verdict.found != verdict.foretold:
+            values = _values("want", verdict.foretold) | _values("got", verdict.found)
+            yield found(request_ref(verdict.request_id), AdmissionCode.OTHER_RESERVATION, **values)
+
+
+@invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
+def admission_matches_planner(change: Transition) -> Evidence:
+    """A request is admitted when it is next and fits by a naive planner, and not otherwise."""
+    for verdict in change.once(verdicts_on):
+        subject = request_ref(verdict.request_id)
+        if verdict.found is None and verdict.foretold is not None:
+            yield found(subject, AdmissionCode.KEPT_WAITING, **_values("want", verdict.foretold))
+        elif verdict.found is not None and verdict.foretold is None:
+            yield found(subject, AdmissionCode.DOES_NOT_FIT, **_values("got", verdict.found))
+
+
+@invariant(When.OP, needs=("requests", "records"), on=(Launched,))
+def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
+    """No request waits while a slot is free and the pools have the pages that all requests may ever need.
+
+    Judged where a pass was launched that has tokens to spare, and no request was put back or parked.
+    """
+    waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
+    still = [request for request in waiting if _waits_still(change, request)] if waiting else []
+    if still and _has_tokens_to_spare(change) and _has_a_free_slot(change) and has_pages_for_all(change.before):
+        running = [request for request in change.before.requests or () if request.place != Place.WAITING]
+        taken, slots = len(running) + len(waiting) - len(still), change.after.limits.max_running_requests
+        yield found(request_ref(still[0].id), AdmissionCode.SLOT_LEFT_EMPTY, taken=taken, slots=slots)
+
+
+def has_pages_for_all(before: Snapshot) -> bool:
+    """Is more free than all requests would take on the way to their longest?"""
+    page_size, num_pages = before.limits.page_size, 0
+    for request in before.requests or ():
+        longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
+        record = before.record_by_request.get(request.id)
+        held = record.allocated_len if record is not None else 0
+        num_pages += max(0, longest - held) // page_size - (-before.limits.lookahead_len // page_size) + SPARE_PAGES
+    shares: dict[str, int] = {}
+    for component in before.components:
+        shares[component.pool] = shares.get(component.pool, 0) + num_pages
+    return all(len(before.pool(pool).free) >= count for pool, count in shares.items())
+
+
+def _values(prefix: str, stretch: Stretch) -> dict[str, object]:
+    """The range of a stretch, and per pool its firm pages and its whole demand."""
+    need = {f"{prefix}_firm": stretch.need.firm, f"{prefix}_demand": stretch.need.demand}
+    return {f"{prefix}_start": stretch.start, f"{prefix}_end": stretch.end, **need}
+
+
+def _waits_still(change: Transition, request: RequestView) -> bool:
+    later = change.after.request_by_id.get(request.id)
+    return later is not None and later.place == Place.WAITING and request.id not in change.admitted
+
+
+def _has_tokens_to_spare(change: Transition) -> bool:
+    """Does the step's pass compute less than it might, with no chunk cut and no request short of memory?"""
+    if any(change.events_of(kind) for kind in PUT_SHORT) or _has_chunk(change.after):
+        return False
+    chunk_len = change.after.limits.chunk_len
+    computed = [sum(end - start for _, start, end in event.entries) for event in change.events_of(Launched)]
+    return chunk_len is None or all(count < chunk_len for count in computed)
+
+
+def _has_chunk(snapshot: Snapshot) -> bool:
+    return any(request.place == Place.CHUNKED for request in snapshot.requests or ())
+
+
+def _has_a_free_slot(change: Transition) -> bool:
+    """Was a slot left, of those that were free before the step?"""
+    before = change.before
+    held = before.record_by_request
+    begun = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}
+    num_new = sum(request.id in begun and request.id not in held for request in before.requests or ())
+    rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
+    return all(num_new < count for count in [*rows, before.limits.max_running_requests - len(held)])

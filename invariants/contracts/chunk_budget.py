@@ -1,0 +1,41 @@
+"""A pass has something to compute, and prefills no more than its chunk budget."""
+
+from invariants.events import Admitted, Launched
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, Ref, found
+
+
+class ChunkBudgetCode(Code):
+    """How a pass misses its budget."""
+
+    EMPTY = "empty"
+    PREFILLS_TOO_MUCH = "prefills_too_much"
+    COMPUTES_TOO_MUCH = "computes_too_much"
+
+
+def chunks_are_limited(change: Transition) -> bool:
+    return change.after.limits.chunk_len is not None
+
+
+@invariant(When.OP, on=(Launched,))
+def passes_prefill_within_chunk_len(change: Transition) -> Evidence:
+    """A pass has at least one request, and prefills at most chunk_len tokens."""
+    budget = change.after.limits.chunk_len
+    for event in change.events_of(Launched):
+        subject = Ref("launch", event.launch)
+        if not event.entries:
+            yield found(subject, ChunkBudgetCode.EMPTY)
+        prefilled = sum([end - start for _, start, end in event.entries if end - start > 1])
+        if budget is not None and prefilled > budget:
+            yield found(subject, ChunkBudgetCode.PREFILLS_TOO_MUCH, count=prefilled, most=budget)
+
+
+@invariant(When.OP, on=(Admitted,), given=chunks_are_limited)
+def mixed_passes_stay_within_chunk_len(change: Transition) -> Evidence:
+    """A pass that prefills computes at most chunk_len tokens, those of the decodes beside it included."""
+    budget = change.after.limits.chunk_len or 0
+    for event in change.events_of(Launched):
+        count = sum(end - start for _, start, end in event.entries)
+        if count > budget and not change.admitted.isdisjoint([entry[0] for entry in event.entries]):
+            yield found(Ref("launch", event.launch), ChunkBudgetCode.COMPUTES_TOO_MUCH, count=count, most=budget)

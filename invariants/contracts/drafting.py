@@ -1,0 +1,59 @@
+"""Drafts stand behind one token, all that are right are accepted, and the next pass waits for their verdict."""
+
+from invariants.events import Completed, Launched, Proposed, Verified
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class DraftingCode(Code):
+    """How drafts are used in another way."""
+
+    NOT_BEHIND_ONE_TOKEN = "not_behind_one_token"
+    RIGHT_DRAFT_REJECTED = "right_draft_rejected"
+    VERDICT_NOT_AWAITED = "verdict_not_awaited"
+
+
+@invariant(When.OP, on=(Proposed,))
+def drafts_follow_one_token(change: Transition) -> Evidence:
+    """A pass computes drafts only behind the one last token of a request that decodes."""
+    entries = {(event.launch, entry[0]): entry for event in change.events_of(Launched) for entry in event.entries}
+    for event in change.events_of(Proposed):
+        _, start, end = entries.get((event.launch, event.request_id), (0, 0, 0))
+        if end - start != 1:
+            values = {"count": len(event.drafts), "launch": event.launch, "start": start, "end": end}
+            yield found(request_ref(event.request_id), DraftingCode.NOT_BEHIND_ONE_TOKEN, **values)
+
+
+@invariant(When.OP, needs=("launches",), on=(Verified,))
+def right_drafts_are_accepted(change: Transition) -> Evidence:
+    """All drafts are accepted up to the first that differs from the token that the model samples."""
+    for event in change.events_of(Verified):
+        drafts, sampled = change.drafts.get((event.launch, event.request_id), ()), tuple(event.tokens)
+        pairs = enumerate(zip(drafts, sampled, strict=False))
+        want = next((place for place, (draft, token) in pairs if draft != token), len(drafts))
+        if event.num_accepted < want:
+            values = {"accepted": event.num_accepted, "drafts": tuple(drafts), "sampled": sampled}
+            yield found(request_ref(event.request_id), DraftingCode.RIGHT_DRAFT_REJECTED, **values)
+
+
+@invariant(When.OP, needs=("launches",), on=(Launched,))
+def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
+    """A request with drafts in flight is in no further pass before the drafts are judged."""
+    in_flight = {
+        (view.launch, request)
+        for view in change.before.launches or ()
+        for (request, _, _), drafts in zip(view.entries, view.drafts, strict=False)
+        if drafts and request not in view.given_up
+    }
+    for event in change.events:
+        if isinstance(event, Launched):
+            drafted = {request: launch for launch, request in in_flight}
+            for request, start, end in event.entries:
+                if request in drafted and request not in change.put_back:
+                    values = {"launch": event.launch, "start": start, "end": end, "drafted_in": drafted[request]}
+                    yield found(request_ref(request), DraftingCode.VERDICT_NOT_AWAITED, **values)
+        elif isinstance(event, Proposed):
+            in_flight.add((event.launch, event.request_id))
+        elif isinstance(event, Completed):
+            in_flight = {one for one in in_flight if one[0] != event.launch}

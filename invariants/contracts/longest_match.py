@@ -1,0 +1,28 @@
+"""A look-up finds the longest usable prefix."""
+
+from invariants.events import Matched
+from invariants.invariant import invariant
+from invariants.laws.content.matches import lookups_in
+from invariants.prefixes import longest_usable
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class LongestMatchCode(Code):
+    """How a match has the wrong length."""
+
+    TOO_SHORT = "too_short"
+    WHOLE_KEY = "whole_key"
+
+
+@invariant(When.OP, needs=("nodes",), on=(Matched,))
+def matches_are_longest(change: Transition) -> Evidence:
+    """A match is the longest usable cached prefix that leaves at least one token of the key to compute."""
+    page_size = change.after.limits.page_size
+    for event, columns in change.once(lookups_in):
+        subject, most = request_ref(event.request_id), max(0, len(event.key) - 1) // page_size
+        usable = longest_usable(change.before, [column[:most] for column in columns])
+        if event.length < usable.length:
+            yield found(subject, LongestMatchCode.TOO_SHORT, length=event.length, usable=usable.length)
+        elif event.length >= len(event.key) > 0:
+            yield found(subject, LongestMatchCode.WHOLE_KEY, length=event.length)

@@ -1,0 +1,43 @@
+"""A request is aborted for want of memory only as the last resort."""
+
+from invariants.events import Finished
+from invariants.invariant import invariant
+from invariants.kinds import FinishReason
+from invariants.transition import Transition, When
+from invariants.view import OUTSIDE_KIND, Snapshot
+from invariants.violation import Code, Evidence, found, request_ref
+from invariants.windows import kept_len
+
+
+class OutOfMemoryCode(Code):
+    """How an abort for want of memory is wrong."""
+
+    WOULD_FIT_ALONE = "would_fit_alone"
+
+
+@invariant(When.OP, needs=("records",), on=(Finished,))
+def oom_abort_only_if_alone(change: Transition) -> Evidence:
+    """A request is aborted for want of memory only if its next token does not fit pools that no other request uses.
+
+    Units under pressure are not available; a windowed pool must have a window and a page on either side.
+    """
+    for event in change.events_of(Finished):
+        record = change.before.record_by_request.get(event.request_id)
+        if event.reason == FinishReason.OUT_OF_MEMORY and record is not None:
+            length = record.launched_len + change.accepted.get(event.request_id, 0)
+            if _fits_alone(change.before, length + 1):
+                yield found(request_ref(event.request_id), OutOfMemoryCode.WOULD_FIT_ALONE, length=length)
+
+
+def _fits_alone(snapshot: Snapshot, length: int) -> bool:
+    """Do `length` tokens of one request and its lookahead fit every pool?"""
+    page_size, lookahead = snapshot.limits.page_size, snapshot.limits.lookahead_len
+    for component in snapshot.components:
+        pool = snapshot.pool_by_name[component.pool]
+        outside = sum(len(holding.units) for holding in pool.holdings if holding.owner.kind == OUTSIDE_KIND)
+        needed = -(-(length + lookahead) // page_size)
+        if component.window is not None:
+            needed = kept_len(component.window, page_size) // page_size + 2 - (-lookahead // page_size)
+        if needed > pool.capacity - outside:
+            return False
+    return True

@@ -1,0 +1,44 @@
+"""Requests are admitted in the order of the waiting queue."""
+
+from collections.abc import Sequence
+
+from invariants.events import Admitted, Finished, LoadPlanned
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.limits import ARRIVAL, PRIORITY
+from invariants.transition import Transition, When
+from invariants.view import RequestView
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class QueueOrderCode(Code):
+    """How the order of the queue is broken."""
+
+    OVERTAKEN = "overtaken"
+
+
+def order_is_known(change: Transition) -> bool:
+    return bool(change.after.limits.waits_by)
+
+
+@invariant(When.OP, needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)
+def admission_follows_queue_order(change: Transition) -> Evidence:
+    """A request is admitted from the queue only if it was first there: one that does not fit blocks the others.
+
+    A request that was put back in this step is queued from the next step on.
+    """
+    waits_by = change.after.limits.waits_by
+    waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
+    for event in change.events:
+        if isinstance(event, (Admitted, LoadPlanned, Finished)):
+            one = waiting.pop(event.request_id, None)
+            if one is not None and not isinstance(event, Finished):
+                ahead = min(waiting.values(), key=lambda other: _rank(other, waits_by), default=one)
+                if _rank(ahead, waits_by) < _rank(one, waits_by):
+                    values = {"priority": one.priority, "ahead_priority": ahead.priority}
+                    yield found(request_ref(one.id), QueueOrderCode.OVERTAKEN, ahead=request_ref(ahead.id), **values)
+
+
+def _rank(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:
+    """The lowest rank is next, as far as the order of the queue is known."""
+    return (-request.priority if PRIORITY in waits_by else 0, request.id if ARRIVAL in waits_by else 0)

@@ -1,0 +1,62 @@
+"""A request is rejected at arrival exactly if it could not run on an empty engine."""
+
+from enum import StrEnum
+
+from invariants.events import Rejected
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import Snapshot
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class RejectionCode(Code):
+    """How a rejection, or its absence, is wrong."""
+
+    COULD_RUN = "could_run"
+    CANNOT_RUN = "cannot_run"
+
+
+class Impossible(StrEnum):
+    """Why a request could not run on an empty engine."""
+
+    EMPTY_PROMPT = "its prompt is empty"
+    CONTEXT_TOO_LONG = "it is longer than max_context_len"
+    POOL_TOO_SMALL = "its prompt needs more pages than a pool has"
+
+
+@invariant(When.OP, on=(Rejected,))
+def rejected_requests_cannot_run(change: Transition) -> Evidence:
+    """A request is rejected only if it could not run on an empty engine."""
+    for event in change.events_of(Rejected):
+        if _why_impossible(change.after, event.prompt_len, event.max_new_tokens) is None:
+            lens = {"prompt_len": event.prompt_len, "max_new_tokens": event.max_new_tokens}
+            yield found(request_ref(event.request_id), RejectionCode.COULD_RUN, **lens)
+
+
+@invariant(When.OP, needs=("requests",))
+def impossible_requests_are_rejected(change: Transition) -> Evidence:
+    """A request that could not run even on an empty engine is rejected at arrival and never queued."""
+    known = change.before.request_by_id
+    for request in change.after.requests or ():
+        if request.id not in known:
+            reason = _why_impossible(change.after, request.prompt_len, request.max_new_tokens)
+            if reason is not None:
+                lens = {"prompt_len": request.prompt_len, "max_new_tokens": request.max_new_tokens}
+                yield found(request_ref(request.id), RejectionCode.CANNOT_RUN, reason=reason, **lens)
+
+
+def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) -> Impossible | None:
+    """A request must fit its row, and its prompt and one token every pool that keeps whole prefixes.
+
+    Both with the lookahead.
+    """
+    limits = snapshot.limits
+    if not prompt_len:
+        return Impossible.EMPTY_PROMPT
+    if prompt_len + max_new_tokens + limits.lookahead_len > limits.max_context_len:
+        return Impossible.CONTEXT_TOO_LONG
+    needed = -(-(prompt_len + 1 + limits.lookahead_len) // limits.page_size)
+    for component in snapshot.components:
+        if component.window is None and needed > snapshot.pool(component.pool).capacity:
+            return Impossible.POOL_TOO_SMALL
+    return None

@@ -1,0 +1,84 @@
+"""A reservation covers what its request takes, is honoured, and is computed whole."""
+
+from invariants.events import (
+    Admitted,
+    Freed,
+    Launched,
+    LoadPlanned,
+    RanOut,
+    Refused,
+    Taken,
+    TransferBegan,
+    TransferEnded,
+)
+from invariants.invariant import invariant
+from invariants.kinds import FreeCause
+from invariants.transition import Transition, When
+from invariants.view import LOAD_KIND, REQUEST_KIND
+from invariants.violation import Code, Evidence, found, owner_ref, request_ref
+
+
+class ReservationCode(Code):
+    """How a reservation is broken."""
+
+    EXCEEDED = "exceeded"
+    RAN_OUT = "ran_out"
+    OTHER_RANGE_LAUNCHED = "other_range_launched"
+
+
+@invariant(When.OP, on=(Admitted,))
+def reservations_cover_taken_units(change: Transition) -> Evidence:
+    """An admitted request takes no more units of any pool in a step than were reserved for it."""
+    pools = {component.pool for component in change.after.components}
+    firm: dict[int, dict[str, int]] = {}
+    for event in change.events:
+        if isinstance(event, Admitted):
+            book = firm.setdefault(event.request_id, {})
+            for pool, count in event.firm:
+                book[pool] = book.get(pool, 0) + count
+        elif isinstance(event, (Taken, Freed)) and event.owner.kind == REQUEST_KIND and event.owner.id in firm:
+            book = firm[event.owner.id]
+            if event.pool in pools and isinstance(event, Taken):
+                book[event.pool] = book.get(event.pool, 0) - len(event.units)
+                if book[event.pool] < 0:
+                    excess = -book[event.pool]
+                    yield found(owner_ref(event.owner), ReservationCode.EXCEEDED, pool=event.pool, excess=excess)
+            elif event.pool in pools and isinstance(event, Freed) and event.cause == FreeCause.ROLLED_BACK:
+                book[event.pool] = book.get(event.pool, 0) + len(event.units)
+
+
+@invariant(When.OP, on=(Admitted, Launched, LoadPlanned, RanOut))
+def reserved_units_never_run_out(change: Transition) -> Evidence:
+    """Reserved units are free when they are taken.
+
+    A pool that refuses a take though it has the units is a fault.  So is a host that has not yet acknowledged the
+    backup of a page that is to be evicted.
+    """
+    backups = set[int]()  # those that began in this step and are under way
+    for event in change.events:
+        if isinstance(event, TransferBegan) and event.to_host:
+            backups.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            backups.discard(event.transfer)
+        elif isinstance(event, (RanOut, Refused)) and event.want > event.free and not backups:
+            values = {"pool": event.pool, "want": event.want, "free": event.free}
+            if isinstance(event, RanOut):
+                yield found(request_ref(event.request_id), ReservationCode.RAN_OUT, **values)
+            elif event.owner.kind == LOAD_KIND:
+                yield found(owner_ref(event.owner), ReservationCode.RAN_OUT, **values)
+
+
+@invariant(When.OP, on=(Launched,))
+def launches_match_reservations(change: Transition) -> Evidence:
+    """A pass computes exactly the range for which its request was admitted in the step."""
+    admitted: dict[int, tuple[int, int]] = {}
+    for event in change.pass_events:
+        if isinstance(event, Admitted):
+            admitted[event.request_id] = (event.start, event.end)
+        elif isinstance(event, Launched):
+            for request, start, end in event.entries:
+                want = admitted.pop(request, (start, end))
+                if want != (start, end):
+                    values = {"launch": event.launch, "start": start, "end": end}
+                    values |= {"want_start": want[0], "want_end": want[1]}
+                    yield found(request_ref(request), ReservationCode.OTHER_RANGE_LAUNCHED, **values)

@@ -1,0 +1,163 @@
+"""Retraction: only when it is necessary, of the request that loses least, and to the benefit of the others."""
+
+from collections.abc import Iterator, Sequence, Set
+
+from invariants.events import (
+    LEAVINGS,
+    Evicted,
+    Failed,
+    Launched,
+    Locked,
+    Retracted,
+    TakenOver,
+    TransferBegan,
+    TransferEnded,
+)
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.passes import Standing, Stock
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
+from invariants.windows import window_frontier
+
+
+class RetractionCode(Code):
+    """How a retraction is wrong."""
+
+    ENOUGH_IS_FREE = "enough_is_free"
+    PASSES_HOLD_ENOUGH = "passes_hold_enough"
+    DEAD_PAGES_KEPT = "dead_pages_kept"
+    EVICTABLE_NODE_KEPT = "evictable_node_kept"
+    OTHER_LOSES_LESS = "other_loses_less"
+    NOT_COMPUTED = "not_computed"
+
+
+def retracts_least_done(change: Transition) -> bool:
+    return change.after.limits.retracts_least_done
+
+
+@invariant(When.OP, needs=("nodes", "records", "requests"), on=(Retracted,))
+def retraction_is_necessary(change: Transition) -> Evidence:
+    """A request is retracted only if the next decode step needs more pages than are free or can be freed otherwise.
+
+    Pages can be freed by evicting unlocked nodes, by sliding windows and by completing the passes in flight.
+    """
+    stock, gone = Stock(change.before), set[int]()
+    for event in change.events:
+        stock.hear(event)
+        if isinstance(event, Retracted):
+            yield from _unnecessary(change, event, stock, gone)
+        if isinstance(event, LEAVINGS):
+            gone.add(event.request_id)
+        elif isinstance(event, Failed):
+            gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
+
+
+@invariant(When.OP, needs=("requests", "launches"), on=(Retracted,), given=retracts_least_done)
+def retraction_takes_least_done_request(change: Transition) -> Evidence:
+    """The retracted request has the lowest priority; of equals the fewest outputs, then the longest prompt.
+
+    Of requests that are still equal, the latest.
+    """
+    standing = Standing(change.before, change.landings)
+    for event in change.pass_events:
+        if isinstance(event, Retracted) and event.request_id in standing.holders:
+            least = min(standing.holders, key=lambda one: _loss(standing, one))
+            if least != event.request_id:
+                values = _told_loss("least_", standing, least) | _told_loss("", standing, event.request_id)
+                subject = request_ref(event.request_id)
+                yield found(subject, RetractionCode.OTHER_LOSES_LESS, least=request_ref(least), **values)
+        standing.hear(event)
+
+
+@invariant(When.STEP, needs=("requests",), on=(Retracted,))
+def retraction_lets_others_run(change: Transition) -> Evidence:
+    """After a retraction every request that still runs is computed in the same step.
+
+    Unless the next victims of the eviction were still being copied to the host.
+    """
+    computed, waits = set[int](), False
+    backups = {view.id for view in change.before.transfers or () if view.to_host}
+    for event in change.events:
+        if isinstance(event, Retracted):
+            computed.clear()
+        elif isinstance(event, Launched):
+            computed.update(entry[0] for entry in event.entries)
+        elif isinstance(event, TransferBegan) and event.to_host:
+            backups.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            backups.discard(event.transfer)
+        elif isinstance(event, Evicted):
+            freed = dict(event.freed)
+            waits = bool(backups) and any(freed.get(pool, 0) < count for pool, count in event.need)
+    for request in change.after.requests or () if not waits else ():
+        if request.place == Place.RUNNING and request.id not in computed:
+            yield found(request_ref(request.id), RetractionCode.NOT_COMPUTED)
+
+
+def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[int]) -> Evidence:
+    """The pages that should have been used instead of a retraction, as far as the facts before and after show."""
+    subject = request_ref(event.request_id)
+    short = [pool for pool, count in event.need if count > 0]
+    need = _decode_need(change, gone)
+    free = {pool: stock.free.get(pool, 0) for pool in need}
+    if not any(count > free[pool] for pool, count in need.items()):
+        yield found(subject, RetractionCode.ENOUGH_IS_FREE, need=need, free=free)
+    for pool in short:
+        if stock.waiting(pool):
+            yield found(subject, RetractionCode.PASSES_HOLD_ENOUGH, pool=pool, count=stock.waiting(pool))
+    yield from _dead_pages_kept(change, subject, short)
+    touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
+    for index, component in enumerate(change.before.components):
+        for node in change.before.nodes or () if component.pool in short else ():
+            later = change.after.node_by_id.get(node.id)
+            idle = later is not None and later.live[index] and not later.locks[index] and node.id not in touched
+            if idle and node.live[index] and not node.locks[index]:
+                values = {"pool": component.pool, "node": node_ref(node.id)}
+                yield found(subject, RetractionCode.EVICTABLE_NODE_KEPT, **values)
+
+
+def _loss(standing: Standing, request_id: int) -> tuple[int, int, int, int]:
+    """The lower, the less a request loses by a retraction."""
+    request = standing.requests[request_id]
+    return request.priority, standing.outputs[request_id], -request.prompt_len, -request_id
+
+
+def _told_loss(prefix: str, standing: Standing, request_id: int) -> dict[str, object]:
+    request, outputs = standing.requests[request_id], standing.outputs[request_id]
+    loss = {"priority": request.priority, "num_outputs": outputs, "prompt_len": request.prompt_len}
+    return {f"{prefix}{name}": value for name, value in loss.items()}
+
+
+def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
+    """Pages that one more token of each running request, and its lookahead, take from each pool."""
+    before = change.before
+    page_size, lookahead = before.limits.page_size, before.limits.lookahead_len
+    running = [one for one in before.requests or () if one.place == Place.RUNNING and one.id not in gone]
+    count = 0
+    for request in running:
+        if (record := before.record_by_request.get(request.id)) is not None:
+            reach = record.launched_len + change.accepted.get(request.id, 0) + 1 + lookahead
+            count += max(0, -(-reach // page_size) - -(-record.allocated_len // page_size))
+    for event in change.events_of(TakenOver):
+        if event.request_id not in gone:
+            count += -(-(event.length + 1 + lookahead) // page_size) - -(-event.length // page_size)
+    need: dict[str, int] = {}
+    for component in before.components:
+        need[component.pool] = need.get(component.pool, 0) + count
+    return need
+
+
+def _dead_pages_kept(change: Transition, subject: Ref, short: Sequence[str]) -> Iterator[Found]:
+    """The records that keep pages which their window had passed before the step."""
+    page_size = change.before.limits.page_size
+    for component in change.before.components:
+        pool, window = component.pool, component.window
+        for request_id, record in change.after.record_by_request.items() if pool in short else ():
+            earlier = change.before.record_by_request.get(request_id)
+            if window is None or earlier is None or earlier.row != record.row:
+                continue
+            dead_below = window_frontier(earlier.committed_len, window, page_size)
+            if dead_below > max(record.frontier, record.protected_len):
+                values = {"holder": owner_ref(record.owner), "dead_below": dead_below, "frontier": record.frontier}
+                yield found(subject, RetractionCode.DEAD_PAGES_KEPT, pool=pool, **values)

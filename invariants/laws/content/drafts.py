@@ -1,0 +1,46 @@
+"""Draft tokens: they fit where they are written, and only those that the model confirms count."""
+
+from invariants.events import Launched, Proposed, Verified
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class DraftCode(Code):
+    """How drafts are wrong."""
+
+    TOO_MANY = "too_many"
+    BEYOND_ALLOCATION = "beyond_allocation"
+    NOT_ALL_VERIFIED = "not_all_verified"
+    WRONG_DRAFT_ACCEPTED = "wrong_draft_accepted"
+
+
+@invariant(When.OP, needs=("records", "Launched"), on=(Proposed,))
+def drafts_fit_their_allocation(change: Transition) -> Evidence:
+    """A pass computes at most draft_len drafts for a request, all on pages that the request has."""
+    most = change.after.limits.draft_len
+    ends = {(event.launch, entry[0]): entry[2] for event in change.events_of(Launched) for entry in event.entries}
+    for event in change.events_of(Proposed):
+        subject, count = request_ref(event.request_id), len(event.drafts)
+        if count > most:
+            yield found(subject, DraftCode.TOO_MANY, count=count, most=most)
+        end = ends.get((event.launch, event.request_id), 0) + count
+        record = change.after.record_by_request.get(event.request_id)
+        if record is not None and event.request_id not in change.put_back and end > record.allocated_len:
+            yield found(subject, DraftCode.BEYOND_ALLOCATION, end=end, allocated_len=record.allocated_len)
+
+
+@invariant(When.OP, needs=("launches", "Proposed"), on=(Verified,))
+def accepted_drafts_match_the_model(change: Transition) -> Evidence:
+    """Each accepted draft is the token that the model samples there itself."""
+    for event in change.events_of(Verified):
+        subject, drafts = request_ref(event.request_id), change.drafts.get((event.launch, event.request_id), ())
+        sampled = tuple(event.tokens)
+        if len(sampled) != len(drafts) + 1:
+            yield found(
+                subject, DraftCode.NOT_ALL_VERIFIED, launch=event.launch, sampled=len(sampled), drafts=len(drafts)
+            )
+        accepted = event.num_accepted
+        if accepted > len(drafts) or tuple(drafts[:accepted]) != sampled[:accepted]:
+            drafted = tuple(drafts)
+            yield found(subject, DraftCode.WRONG_DRAFT_ACCEPTED, accepted=accepted, drafts=drafted, sampled=sampled)

@@ -1,0 +1,54 @@
+"""Matches: the cached prefix that a look-up finds can be used."""
+
+from typing import NamedTuple
+
+from invariants.events import Matched
+from invariants.invariant import invariant
+from invariants.prefixes import CHANGES_CONTENT, Columns, columns_of, is_usable
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+from invariants.windows import first_needed_page
+
+
+class MatchCode(Code):
+    """How a match is wrong."""
+
+    NOT_CACHED = "not_cached"
+    OTHER_PAGES = "other_pages"
+
+
+class Lookup(NamedTuple):
+    """A match, and the cached pages of its whole key."""
+
+    event: Matched
+    columns: Columns
+
+
+def lookups_in(change: Transition) -> list[Lookup]:
+    """The matches that were made in the tree of the state before: those before its content changed.
+
+    A split of a node changes no content.
+    """
+    lookups: list[Lookup] = []
+    for event in change.tree_events:
+        if isinstance(event, CHANGES_CONTENT):
+            break
+        if isinstance(event, Matched):
+            lookups.append(Lookup(event, columns_of(change.before, event.namespace, event.key)))
+    return lookups
+
+
+@invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))
+def matches_are_valid(change: Transition) -> Evidence:
+    """A match is a cached prefix on the tree's pages: whole, but for pages that no window needs any more."""
+    page_size = change.after.limits.page_size
+    for event, columns in change.once(lookups_in):
+        count = event.length // page_size
+        if event.length % page_size or not is_usable(change.before, columns, count):
+            yield found(request_ref(event.request_id), MatchCode.NOT_CACHED, length=event.length)
+            continue
+        window = change.before.components[0].window
+        first = 0 if window is None else first_needed_page(event.length, window, page_size)
+        pages, want = tuple(event.pages), tuple(columns[0][:count])
+        if pages[first:] != want[first:]:
+            yield found(request_ref(event.request_id), MatchCode.OTHER_PAGES, pages=pages, want=want)

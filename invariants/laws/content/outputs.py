@@ -1,0 +1,113 @@
+"""The tokens that clients get."""
+
+from invariants.events import Compared, Read, TakenOver
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class OutputCode(Code):
+    """How an output is wrong."""
+
+    WRONG_TOKEN = "wrong_token"
+    WRONG_LOGITS = "wrong_logits"
+    WRONG_TOKEN_SAMPLED = "wrong_token_sampled"
+    WRONG_TOKEN_STREAMED = "wrong_token_streamed"
+    NOT_COMPUTED = "not_computed"
+    TOO_LONG = "too_long"
+
+
+def tokens_are_known(change: Transition) -> bool:
+    return bool(change.reference.expectations)
+
+
+def outputs_can_be_foretold(change: Transition) -> bool:
+    return change.reference.vocabulary > 0
+
+
+def logits_are_compared(change: Transition) -> bool:
+    return Compared in change.by_type
+
+
+@invariant(When.STEP, needs=("requests",), given=outputs_can_be_foretold)
+def outputs_match_reference(change: Transition) -> Evidence:
+    """A client gets the tokens that a model without any cache would sample."""
+    reference, windows = change.reference, change.reference.windows
+    for request in change.before.requests or ():
+        expected = reference.expectations.get(request.id)
+        if expected is not None:
+            first = expected.prompt_len + request.num_outputs
+            for position in range(first, len(expected.tokens)):
+                want = expected.next_token(position, windows=windows, vocabulary=reference.vocabulary)
+                got = expected.tokens[position]
+                if got != want:
+                    subject = request_ref(request.id)
+                    yield found(subject, OutputCode.WRONG_TOKEN, position=position, token=got, want=want)
+                    break
+
+
+@invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
+def logits_match_uncached_model(change: Transition) -> Evidence:
+    """The logits of every position, where a pass is asked for them, are those of a model without a cache.
+
+    A discarded result may rest on slots that a failed pass never wrote.
+    """
+    for event in change.events_of(Compared):
+        is_close = event.difference is None or event.difference <= event.tolerance  # which NaN is not
+        if not is_close and (event.launch, event.request_id) not in change.discarded:
+            yield found(
+                request_ref(event.request_id),
+                OutputCode.WRONG_LOGITS,
+                start=event.start,
+                end=event.end,
+                position=event.position,
+                difference=event.difference,
+                tolerance=event.tolerance,
+            )
+
+
+@invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
+def outputs_match_uncached_model(change: Transition) -> Evidence:
+    """A pass samples, and a client gets, the token that is the likeliest to a model without a cache."""
+    for event in change.events_of(Compared):
+        want = event.likeliest
+        if want is not None and (event.launch, event.request_id) not in change.discarded:
+            subject = request_ref(event.request_id)
+            if event.token != want:
+                code = OutputCode.WRONG_TOKEN_SAMPLED
+                yield found(subject, code, position=event.end, token=event.token, want=want)
+            for token in change.reference.tokens_of(event.request_id)[event.end : event.end + 1]:
+                if token not in (want, event.token):
+                    yield found(subject, OutputCode.WRONG_TOKEN_STREAMED, position=event.end, token=token, want=want)
+
+
+@invariant(When.STEP, needs=("requests", "launches", "Completed"), given=tokens_are_known)
+def clients_get_only_computed_tokens(change: Transition) -> Evidence:
+    """A client gets no more tokens than the valid results of the step: none of a discarded result.
+
+    The tokens that another engine has computed count when the request is taken over.
+    """
+    computed: dict[int, int] = {}
+    for landing in change.landings:
+        count = 1 + landing.accepted if landing.counts else 0
+        computed[landing.request_id] = computed.get(landing.request_id, 0) + count
+    for event in change.events_of(TakenOver):
+        computed[event.request_id] = computed.get(event.request_id, 0) + len(event.tokens)
+    for request in change.before.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is not None:
+            num_new = len(expected.tokens) - expected.prompt_len - request.num_outputs
+            most = computed.get(request.id, 0)
+            if num_new > most:
+                yield found(request_ref(request.id), OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=most)
+
+
+@invariant(When.STEP, needs=("requests",), given=tokens_are_known)
+def outputs_stay_within_max_new_tokens(change: Transition) -> Evidence:
+    """A client gets no more tokens than it asked for."""
+    for request in change.before.requests or ():
+        expected = change.reference.expectations.get(request.id)
+        if expected is not None:
+            count, most = len(expected.tokens) - expected.prompt_len, max(request.max_new_tokens, 0)
+            if count > most:
+                yield found(request_ref(request.id), OutputCode.TOO_LONG, num_outputs=count, asked=most)

@@ -1,0 +1,93 @@
+"""The KV that a pass reads: every slot that the model needs, each with the right content."""
+
+from array import array
+
+from invariants.events import Compared, Launched, Read
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import LaunchView, Snapshot
+from invariants.violation import Code, Evidence, Ref, found, pool_ref, request_ref, unit_ref
+from invariants.windows import lookback
+
+
+class ReadCode(Code):
+    """How a read is wrong."""
+
+    UNWRITTEN = "unwritten"
+    OTHER_CONTENT = "other_content"
+    NOT_READ = "not_read"
+    READ_IN_PART = "read_in_part"
+
+
+def reads_are_told(change: Transition) -> bool:
+    return Read in change.by_type
+
+
+def tagged_tokens_are_known(change: Transition) -> bool:
+    return reads_are_told(change) and bool(change.reference.expectations)
+
+
+# A forward tells either the tags in its slots, or how far off its logits are.
+@invariant(When.OP, on=(Read, Compared), given=tagged_tokens_are_known)
+def slots_hold_their_prefix(change: Transition) -> Evidence:
+    """Every slot that a pass reads holds the KV of its request's tokens up to there, drafts included.
+
+    A discarded result may rest on slots that a failed pass never wrote.
+    """
+    expectations = change.reference.expectations
+    for event in change.events_of(Read):
+        expected = (
+            expectations.get(event.request_id) if (event.launch, event.request_id) not in change.discarded else None
+        )
+        if expected is None:
+            continue
+        drafts = change.drafts.get((event.launch, event.request_id), ())
+        wanted = expected.tags_of(event.start, event.start + len(event.tags), drafts)
+        if event.tags != wanted:
+            yield from _wrong_content(change, event, wanted)
+
+
+@invariant(When.OP, on=(Read, Compared), given=reads_are_told)
+def reads_cover_the_window(change: Transition) -> Evidence:
+    """A pass reads all tokens that its entries see: the whole prefix, or the last ones within the window.
+
+    It need not read for a result that is discarded.
+    """
+    reads = {(read.launch, read.request_id, read.component): read for read in change.events_of(Read)}
+    read_in = {launch for launch, _, _ in reads}
+    launched: list[LaunchView | Launched] = [*(change.before.launches or ()), *change.events_of(Launched)]
+    for one in launched:
+        for request, start, end in one.entries if one.launch in read_in else ():
+            if (one.launch, request) in change.discarded:
+                continue
+            for index, component in enumerate(change.after.components):
+                read = reads.get((one.launch, request, index))
+                first = 0 if component.window is None else max(0, start - lookback(component.window))
+                want = {"pool": component.pool, "want_start": first, "want_end": end}
+                if read is None:
+                    yield found(request_ref(request), ReadCode.NOT_READ, **want)
+                elif read.start > first or read.start + len(read.tags) < end:
+                    until = read.start + len(read.tags)
+                    yield found(request_ref(request), ReadCode.READ_IN_PART, start=read.start, end=until, **want)
+
+
+def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evidence:
+    """The first slot of a read with another tag than the wanted one."""
+    pairs = enumerate(zip(read.tags, wanted, strict=False))
+    offset = next((offset for offset, (tag, want) in pairs if tag != want), len(wanted))
+    tag, position = read.tags[offset], read.start + offset
+    subject, place = request_ref(read.request_id), _place(change.after, read, position)
+    if not tag:
+        yield found(subject, ReadCode.UNWRITTEN, position=position, place=place)
+    else:
+        expectations = change.reference.expectations
+        holders = tuple(request_ref(one) for one, expected in expectations.items() if tag in expected.tags)
+        yield found(subject, ReadCode.OTHER_CONTENT, position=position, place=place, known_from=holders)
+
+
+def _place(snapshot: Snapshot, read: Read, position: int) -> Ref:
+    """The unit of a position that was read, or its pool where the request has no unit for it any more."""
+    record = snapshot.record_by_request.get(read.request_id)
+    units = record.units[read.component] if record is not None else ()
+    page = position // snapshot.limits.page_size
+    return unit_ref(snapshot.pool(read.pool), units[page]) if page < len(units) else pool_ref(read.pool)

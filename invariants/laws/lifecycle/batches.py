@@ -1,0 +1,113 @@
+"""Passes: the requests that one computes, where each goes on, and the tokens that are committed."""
+
+from typing import NamedTuple
+
+from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, Ref, found, owner_ref, request_ref
+
+
+class BatchCode(Code):
+    """How a pass, or the commit of its results, is wrong."""
+
+    REQUEST_TWICE = "request_twice"
+    TOO_MANY_REQUESTS = "too_many_requests"
+    NO_TOKENS = "no_tokens"
+    RESUMED_ELSEWHERE = "resumed_elsewhere"
+    STARTED_ELSEWHERE = "started_elsewhere"
+    NOT_ADMITTED = "not_admitted"
+    COMMITTED_OTHER_LEN = "committed_other_len"
+
+
+@invariant(When.OP, on=(Launched,))
+def passes_compute_each_request_once(change: Transition) -> Evidence:
+    """A pass computes tokens for each of its requests, once, and for no more requests than may run."""
+    most = change.after.limits.max_running_requests
+    for event in change.events_of(Launched):
+        subject = Ref("launch", event.launch)
+        ids = [request for request, _, _ in event.entries]
+        if len(set(ids)) != len(ids):
+            twice = tuple(request_ref(one) for one in sorted({one for one in ids if ids.count(one) > 1}))
+            yield found(subject, BatchCode.REQUEST_TWICE, requests=twice)
+        if len(ids) > most:
+            yield found(subject, BatchCode.TOO_MANY_REQUESTS, count=len(ids), most=most)
+        for request, start, end in event.entries:
+            if end <= start:
+                yield found(request_ref(request), BatchCode.NO_TOKENS, launch=event.launch, start=start, end=end)
+
+
+@invariant(When.OP, needs=("records", "Admitted"), on=(Launched,))
+def requests_resume_where_they_stopped(change: Transition) -> Evidence:
+    """An entry starts where the launched tokens of its request end, or where the request was admitted.
+
+    The passes in flight count as launched.
+    """
+    reached = {request: record.launched_len for request, record in change.before.record_by_request.items()}
+    admitted: dict[int, int] = {}
+    for event in change.pass_events:
+        if isinstance(event, Admitted):
+            admitted[event.request_id] = event.start
+        elif isinstance(event, Launched):
+            for request, start, end in event.entries:
+                yield from _wrong_start(event.launch, Entry(request, start, end), reached, admitted)
+                reached[request] = end
+        elif isinstance(event, Completed):
+            for landing in change.landings:
+                if landing.counts and landing.launch == event.launch and landing.accepted:
+                    reached[landing.request_id] = landing.end
+        else:
+            _follow(change, event, reached)
+
+
+@invariant(When.OP, needs=("records", "launches", "Launched", "Completed"))
+def committed_tokens_have_landed(change: Transition) -> Evidence:
+    """A record's committed_len is where its last valid result ends; tokens in flight are not committed."""
+    reached = {request: record.committed_len for request, record in change.before.record_by_request.items()}
+    for event in change.pass_events:
+        if isinstance(event, Admitted):
+            reached.setdefault(event.request_id, event.start)
+        elif isinstance(event, Completed):
+            for landing in change.landings:
+                if landing.counts and landing.launch == event.launch:
+                    reached[landing.request_id] = landing.end
+        else:
+            _follow(change, event, reached)
+    for request_id, record in change.after.record_by_request.items():
+        want = reached.get(request_id)
+        if want is not None and record.committed_len != want:
+            committed = record.committed_len
+            yield found(owner_ref(record.owner), BatchCode.COMMITTED_OTHER_LEN, committed_len=committed, want=want)
+
+
+class Entry(NamedTuple):
+    """Positions [start, end) of a request that a pass computes."""
+
+    request_id: int
+    start: int
+    end: int
+
+
+def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> None:
+    """Let go of the requests that give up their record with an event; note the lengths that come from elsewhere."""
+    if isinstance(event, LEAVINGS):
+        reached.pop(event.request_id, None)
+    elif isinstance(event, (Loaded, TakenOver)):
+        reached[event.request_id] = event.length
+    elif isinstance(event, Failed):
+        for landing in change.landings:
+            if landing.failed and landing.launch == event.launch:
+                reached.pop(landing.request_id, None)
+    elif isinstance(event, Paused):
+        reached.clear()
+
+
+def _wrong_start(launch: int, entry: Entry, reached: dict[int, int], admitted: dict[int, int]) -> Evidence:
+    subject, values = request_ref(entry.request_id), {"launch": launch, "start": entry.start, "end": entry.end}
+    launched, planned = reached.get(entry.request_id), admitted.pop(entry.request_id, None)
+    if launched is None and planned is None:
+        yield found(subject, BatchCode.NOT_ADMITTED, **values)
+    elif launched is not None and launched != entry.start:
+        yield found(subject, BatchCode.RESUMED_ELSEWHERE, launched_len=launched, **values)
+    elif planned is not None and planned != entry.start:
+        yield found(subject, BatchCode.STARTED_ELSEWHERE, admitted_at=planned, **values)

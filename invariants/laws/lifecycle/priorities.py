@@ -1,0 +1,31 @@
+"""Preemption goes by priority."""
+
+from invariants.events import Preempted
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class PriorityCode(Code):
+    """How a preemption breaks the priorities."""
+
+    PREEMPTION_IS_OFF = "preemption_is_off"
+    VICTIM_NOT_RUNNING = "victim_not_running"
+    PRIORITY_TOO_LOW = "priority_too_low"
+
+
+@invariant(When.OP, needs=("requests",), on=(Preempted,))
+def preemption_serves_higher_priority(change: Transition) -> Evidence:
+    """A running request is preempted only for one whose priority is higher by more than the threshold."""
+    threshold = change.after.limits.preemption_threshold
+    for event in change.events_of(Preempted):
+        subject, by = request_ref(event.request_id), change.before.request_by_id.get(event.by)
+        victim = change.before.request_by_id.get(event.request_id)
+        if threshold is None:
+            yield found(subject, PriorityCode.PREEMPTION_IS_OFF, by=request_ref(event.by))
+        elif victim is None or victim.place == Place.WAITING:
+            yield found(subject, PriorityCode.VICTIM_NOT_RUNNING, by=request_ref(event.by))
+        elif by is not None and by.priority <= victim.priority + threshold:
+            values = {"priority": victim.priority, "by_priority": by.priority, "threshold": threshold}
+            yield found(subject, PriorityCode.PRIORITY_TOO_LOW, by=request_ref(event.by), **values)

@@ -1,0 +1,74 @@
+"""Requests that end or are put back: they release everything, and none vanishes."""
+
+from invariants.events import Admitted, Failed, Finished, GaveWay, LoadPlanned, Preempted, RanOut, Retracted
+from invariants.invariant import invariant
+from invariants.kinds import Place
+from invariants.transition import Transition, When
+from invariants.view import REQUEST_KIND, Owner, Snapshot
+from invariants.violation import Code, Evidence, found, request_ref
+
+WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})
+ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
+
+
+class ReleaseCode(Code):
+    """How a request fails to release what it held, or to be accounted for."""
+
+    KEEPS_RECORD = "keeps_record"
+    KEEPS_UNITS = "keeps_units"
+    STILL_QUEUED = "still_queued"
+    VANISHED = "vanished"
+
+
+@invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))
+def retracted_requests_hold_nothing(change: Transition) -> Evidence:
+    """A request that was put back has no record, no row and no page until it is admitted again.
+
+    Units that a pass in flight still reads or writes for it wait behind a fence, which no request owns.  Where no
+    admissions are told, only requests that wait are judged.
+    """
+    put_back: dict[int, str] = {}
+    for event in change.events:
+        if isinstance(event, (Retracted, Preempted, RanOut, GaveWay)):
+            put_back[event.request_id] = type(event).__name__
+        elif isinstance(event, Failed):
+            failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
+            put_back |= dict.fromkeys(failed, type(event).__name__)
+        elif isinstance(event, (Admitted, LoadPlanned)):
+            put_back.pop(event.request_id, None)
+    is_told = change.after.untold.isdisjoint(ADMISSIONS)
+    for request_id, cause in put_back.items():
+        request = change.after.request_by_id.get(request_id)
+        if is_told or (request is not None and request.place in WITHOUT_RECORD):
+            yield from _remains(change.after, request_id, cause)
+
+
+@invariant(When.OP, on=(Finished,))
+def finished_requests_hold_nothing(change: Transition) -> Evidence:
+    """A finished request is in no queue and has no record, no row and no page."""
+    for event in change.events_of(Finished):
+        request = change.after.request_by_id.get(event.request_id)
+        if request is not None:
+            values = {"reason": event.reason, "place": request.place}
+            yield found(request_ref(event.request_id), ReleaseCode.STILL_QUEUED, **values)
+        yield from _remains(change.after, event.request_id, type(event).__name__)
+
+
+@invariant(When.OP, needs=("requests", "launches", "Finished"), on=(Failed,))
+def requests_survive_failed_passes(change: Transition) -> Evidence:
+    """A request of a failed pass is still in the engine, or it has finished."""
+    ended = {event.request_id for event in change.events_of(Finished)}
+    for landing in change.landings:
+        if landing.failed and landing.request_id not in change.after.request_by_id.keys() | ended:
+            yield found(request_ref(landing.request_id), ReleaseCode.VANISHED, launch=landing.launch)
+
+
+def _remains(snapshot: Snapshot, request_id: int, cause: str) -> Evidence:
+    subject, owner = request_ref(request_id), Owner(REQUEST_KIND, request_id)
+    if request_id in snapshot.record_by_request:
+        row = snapshot.record_by_request[request_id].row
+        yield found(subject, ReleaseCode.KEEPS_RECORD, row=row, after=cause)
+    for pool in snapshot.pools:
+        units = tuple(unit for holding in pool.holdings if holding.owner == owner for unit in holding.units)
+        if units:
+            yield found(subject, ReleaseCode.KEEPS_UNITS, pool=pool.name, units=units, after=cause)

@@ -1,0 +1,28 @@
+"""The count of units that an eviction claims to have freed."""
+
+from invariants.events import Evicted, Freed
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import TREE_KIND
+from invariants.violation import Code, Evidence, found, pool_ref
+
+
+class EvictionCountCode(Code):
+    """How the count of an eviction is wrong."""
+
+    CLAIMED_TOO_MANY = "claimed_too_many"
+
+
+@invariant(When.OP, needs=("Freed",), on=(Evicted,))
+def evictions_count_freed_units(change: Transition) -> Evidence:
+    """An eviction claims no more freed units of a pool than the tree gave back."""
+    freed: dict[str, int] = {}
+    for event in change.tree_events:
+        if isinstance(event, Freed) and event.owner.kind == TREE_KIND:
+            freed[event.pool] = freed.get(event.pool, 0) + len(event.units)
+        elif isinstance(event, Evicted):
+            for pool, claimed in event.freed:
+                if claimed > freed.get(pool, 0):
+                    values = {"claimed": claimed, "freed": freed.get(pool, 0)}
+                    yield found(pool_ref(pool), EvictionCountCode.CLAIMED_TOO_MANY, **values)
+            freed = {}

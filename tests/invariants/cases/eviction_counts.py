@@ -1,0 +1,18 @@
+"""Evictions that claim more than they did."""
+
+from invariants.events import Evicted, Freed
+from invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units
+from invariants.violation import Ref, found
+from tests.invariants.builders import TREE, broken, healthy, idle
+
+FREED = Freed("full", (5, 6), TREE, "evicted", 0)
+
+CASES = [
+    healthy(evictions_count_freed_units, idle(FREED, Evicted((("full", 2),), (("full", 2),), (("full", 4),)))),
+    broken(
+        evictions_count_freed_units,
+        "another-pool-too",
+        idle(FREED, Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 1),))),
+        found(Ref("pool", pool="swa"), EvictionCountCode.CLAIMED_TOO_MANY, claimed=2, freed=0),
+    ),
+]

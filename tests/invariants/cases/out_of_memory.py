@@ -1,0 +1,31 @@
+"""Aborts for want of memory that was there."""
+
+from dataclasses import replace
+
+from invariants.contracts.out_of_memory import OutOfMemoryCode, oom_abort_only_if_alone
+from invariants.events import Finished
+from invariants.kinds import FinishReason
+from invariants.view import Owner
+from invariants.violation import Ref, found
+from tests.invariants.builders import AFTER, LIMITS, broken, during, healthy, holding, idle
+
+ABORTED = Finished(1, FinishReason.OUT_OF_MEMORY)
+
+CASES = [
+    healthy(
+        oom_abort_only_if_alone,
+        idle(ABORTED, before=replace(AFTER, pools=holding("swa", Owner("pressure"), range(4, 9)))),
+        "a-neighbour-holds-the-rest",
+    ),
+    healthy(
+        oom_abort_only_if_alone,
+        idle(ABORTED, before=replace(AFTER, limits=LIMITS._replace(lookahead_len=17))),
+        "the-lookahead-does-not-fit",
+    ),
+    broken(
+        oom_abort_only_if_alone,
+        "would-fit",
+        during(ABORTED, requests=()),
+        found(Ref("request", 1), OutOfMemoryCode.WOULD_FIT_ALONE, length=20),
+    ),
+]

@@ -1,0 +1,145 @@
+"""Wrong tokens, tokens of results that do not count, and too many tokens."""
+
+from dataclasses import replace
+
+from invariants.events import Compared, Completed, Discarded, Late, Launched, Retracted, TakenOver, Verified
+from invariants.laws.content.outputs import (
+    OutputCode,
+    clients_get_only_computed_tokens,
+    logits_match_uncached_model,
+    outputs_match_reference,
+    outputs_match_uncached_model,
+    outputs_stay_within_max_new_tokens,
+)
+from invariants.reference import Reference
+from invariants.view import RequestView
+from invariants.violation import Found, Ref, found
+from tests.invariants.builders import BEFORE, FLYING, HEALTHY, broken, during, healthy, idle, in_flight, reference
+
+LAUNCHED = Launched(7, ((1, 20, 21),))
+REQUEST = Ref("request", 1)
+
+
+def compared(*later, **changes):
+    """A step in which position 20 was computed by a model, rightly but for these changes."""
+    token = reference(22).expectations[1].tokens[21]
+    healthy_one = Compared(7, 1, 20, 21, 20, 3e-15, 1e-9, token, token)
+    return during(LAUNCHED, healthy_one._replace(**changes), *later)
+
+
+def misheard():
+    """The reference of a client to which the engine sent another last token."""
+    heard = reference(21)
+    heard.streamed(1, [63 if reference(22).expectations[1].tokens[21] != 63 else 62])
+    return heard
+
+
+def taken_over(*tokens):
+    """r1, of which another engine has computed the prompt and the first token, which its client gets now."""
+    before = replace(BEFORE, requests=(RequestView(1, "linked", 0, 18, 0, 9),))
+    return replace(idle(TakenOver(1, 18, tokens), before=before), reference=reference(19))
+
+
+def not_computed(num_new: int, num_computed: int) -> Found:
+    return found(REQUEST, OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=num_computed)
+
+
+def wrong(code: OutputCode, token: int, want: int) -> Found:
+    return found(REQUEST, code, position=21, token=token, want=want)
+
+
+def off(start: int, position: int, difference: float) -> Found:
+    values = {"start": start, "end": 21, "position": position, "difference": difference, "tolerance": 1e-9}
+    return found(REQUEST, OutputCode.WRONG_LOGITS, **values)
+
+
+SAID, TRUE = misheard().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
+NAN = float("nan")
+
+COMPARED = compared()
+UNFORETOLD = replace(HEALTHY, reference=Reference())
+
+CASES = [
+    healthy(outputs_match_reference),
+    broken(
+        outputs_match_reference,
+        "another-token",
+        replace(HEALTHY, reference=misheard()),
+        wrong(OutputCode.WRONG_TOKEN, SAID, TRUE),
+    ),
+    healthy(logits_match_uncached_model, COMPARED),
+    healthy(logits_match_uncached_model, compared(difference=1e-9), "at-the-tolerance"),
+    healthy(logits_match_uncached_model, compared(Discarded(7, 1), difference=NAN), "discarded"),
+    healthy(logits_match_uncached_model, compared(difference=None), "not-asked-for"),
+    broken(
+        logits_match_uncached_model,
+        "too-far-off",
+        compared(start=16, position=18, difference=0.25),
+        off(16, 18, 0.25),
+    ),
+    broken(
+        logits_match_uncached_model,
+        "not-a-number",
+        compared(difference=NAN),
+        off(20, 20, NAN),
+    ),
+    healthy(outputs_match_uncached_model, COMPARED),
+    healthy(outputs_match_uncached_model, compared(token=None, likeliest=None), "nothing-sampled"),
+    healthy(outputs_match_uncached_model, compared(Discarded(7, 1), token=1, likeliest=2), "discarded"),
+    broken(
+        outputs_match_uncached_model,
+        "another-sampled-and-another-streamed",
+        compared(token=1, likeliest=2),
+        wrong(OutputCode.WRONG_TOKEN_SAMPLED, 1, 2),
+        wrong(OutputCode.WRONG_TOKEN_STREAMED, TRUE, 2),
+    ),
+    broken(
+        outputs_match_uncached_model,
+        "another-streamed",
+        replace(COMPARED, reference=misheard()),
+        wrong(OutputCode.WRONG_TOKEN_STREAMED, SAID, TRUE),
+    ),
+    healthy(clients_get_only_computed_tokens),
+    healthy(clients_get_only_computed_tokens, FLYING, "one-step-later"),
+    healthy(
+        clients_get_only_computed_tokens,
+        replace(in_flight(Verified(7, 1, 1, (30, 9)), Completed(7)), reference=reference(23)),
+        "accepted-draft",
+    ),
+    broken(
+        clients_get_only_computed_tokens,
+        "rejected-draft",
+        replace(in_flight(Verified(7, 1, 0, (30, 9)), Completed(7)), reference=reference(23)),
+        not_computed(2, 1),
+    ),
+    broken(
+        clients_get_only_computed_tokens,
+        "pass-in-flight",
+        in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
+        not_computed(1, 0),
+    ),
+    broken(
+        clients_get_only_computed_tokens,
+        "discarded",
+        in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
+        not_computed(1, 0),
+    ),
+    healthy(
+        clients_get_only_computed_tokens,
+        taken_over(reference(19).expectations[1].tokens[18]),
+        "computed-by-another-engine",
+    ),
+    broken(
+        clients_get_only_computed_tokens,
+        "more-than-was-taken-over",
+        taken_over(),
+        not_computed(1, 0),
+    ),
+    healthy(outputs_stay_within_max_new_tokens),
+    broken(
+        outputs_stay_within_max_new_tokens,
+        "one-too-many",
+        in_flight(before={"requests": (RequestView(1, "running", 0, 18, 3, 3),)}),
+        found(REQUEST, OutputCode.TOO_LONG, num_outputs=4, asked=3),
+    ),
+]

@@ -1,0 +1,105 @@
+"""Preemptions that are missing, in vain, or of the wrong request."""
+
+from dataclasses import replace
+
+from invariants.contracts.preemption import (
+    PreemptionCode,
+    preemption_matches_planner,
+    preemption_takes_lowest_priority,
+    preemptor_is_admitted_at_once,
+)
+from invariants.events import Admitted, Completed, Launched, LoadPlanned, Preempted
+from invariants.limits import PRIORITY, Estimates
+from invariants.transition import Transition
+from invariants.violation import Ref, found
+from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, swapped
+
+ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+LOADING = LoadPlanned(2, 4, 1, (), ())
+PREEMPTED = Preempted(1, 3, 2)
+DECODED = Launched(7, ((1, 20, 21),))
+VICTIM, PREEMPTOR = Ref("request", 1), Ref("request", 2)
+
+
+def preempting(*events, threshold=0, other_priority=2) -> Transition:
+    """r1 of priority 2 and r9, which has more pages, run, r2 of priority 5 waits; r9 goes on."""
+    running, waiting = BEFORE.requests or ()
+    record = (BEFORE.records or ())[0]
+    ranks = (
+        running._replace(priority=2),
+        waiting._replace(priority=5),
+        running._replace(id=9, priority=other_priority),
+    )
+    other = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0)
+    small = record._replace(units=tuple(pages[-1:] for pages in record.units))
+    limits = LIMITS._replace(preemption_threshold=threshold)
+    before = replace(BEFORE, requests=ranks, records=(small, other), limits=limits)
+    return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
+
+
+def rivalling(*events, priority=5, running=None, limits=None, **pools) -> Transition:
+    """r1 of priority 2 runs in the last row; r2 of priority 5 waits, and the pools have its pages."""
+    first, second = BEFORE.requests or ()
+    assert BEFORE.claims is not None, "the engine makes claims"
+    state = replace(
+        BEFORE,
+        requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority)),
+        limits=LIMITS._replace(
+            preemption_threshold=0, estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY,)
+        )._replace(**(limits or {})),
+        claims=BEFORE.claims._replace(exact_ratio=0.5),
+    )
+    for name, free in {"rows": (), **pools}.items():
+        state = replace(state, pools=swapped(state, name, free=free))
+    return idle(*events, before=state)
+
+
+CASES = [
+    healthy(preemption_matches_planner, rivalling(PREEMPTED)),
+    *[
+        healthy(preemption_matches_planner, change, name)
+        for name, change in {
+            "as-important": rivalling(priority=2),
+            "a-row-is-free": rivalling(rows=(2,)),
+            "a-page-is-lacking-too": rivalling(swa=(6,)),
+            "not-by-more-than-the-threshold": rivalling(limits={"preemption_threshold": 3}),
+            "its-last-token-is-in-flight": rivalling(running={"max_new_tokens": 3}),
+            "no-token-to-prefill": rivalling(limits={"mixes_batches": True, "chunk_len": 1}),
+            "a-prompt-has-begun": rivalling(running={"place": "chunked"}),
+            "results-were-waited-for": rivalling(Completed(7), Launched(8, ())),
+        }.items()
+    ],
+    *[
+        broken(
+            preemption_matches_planner,
+            name,
+            rivalling(DECODED, limits=limits),
+            found(PREEMPTOR, PreemptionCode.NOT_PREEMPTED, lesser=(VICTIM,)),
+        )
+        for name, limits in {
+            "no-request-is-preempted": {},
+            "no-request-is-preempted-in-a-mixed-batch": {"mixes_batches": True, "chunk_len": 5},
+        }.items()
+    ],
+    healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, ADMITTED)),
+    healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, LOADING), "with-a-load"),
+    broken(
+        preemptor_is_admitted_at_once,
+        "admitted-before",
+        preempting(ADMITTED, PREEMPTED),
+        found(VICTIM, PreemptionCode.PREEMPTOR_NOT_ADMITTED, by=PREEMPTOR),
+    ),
+    broken(
+        preemptor_is_admitted_at_once,
+        "for-a-running-request",
+        preempting(Preempted(1, 3, 9), ADMITTED),
+        found(VICTIM, PreemptionCode.PREEMPTOR_NOT_WAITING, by=Ref("request", 9)),
+    ),
+    healthy(preemption_takes_lowest_priority, preempting(PREEMPTED, ADMITTED)),
+    broken(
+        preemption_takes_lowest_priority,
+        "a-less-important-one-is-spared",
+        preempting(PREEMPTED, ADMITTED, other_priority=1),
+        found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
+    ),
+]

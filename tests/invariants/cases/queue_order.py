@@ -1,0 +1,59 @@
+"""Requests that overtake others in the queue."""
+
+from dataclasses import replace
+
+from invariants.contracts.queue_order import QueueOrderCode, admission_follows_queue_order
+from invariants.events import Admitted, Finished, LoadPlanned
+from invariants.limits import ARRIVAL, PRIORITY
+from invariants.transition import Transition
+from invariants.violation import Found, Ref, found
+from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
+
+
+def queued(*events, waits_by=(PRIORITY, ARRIVAL)) -> Transition:
+    """r2 of priority 0 waits, and r3 and r4 of priority 1."""
+    running, waiting = AFTER.requests or ()
+    queue = [waiting._replace(id=number, priority=priority) for number, priority in ((2, 0), (3, 1), (4, 1))]
+    state = replace(AFTER, requests=(running, *queue), limits=LIMITS._replace(waits_by=waits_by))
+    return idle(*events, before=state)
+
+
+def overtaken(admitted: int, *, priority: int) -> Found:
+    """By a later or less important one, which is admitted before r3."""
+    values = {"ahead": Ref("request", 3), "priority": priority, "ahead_priority": 1}
+    return found(Ref("request", admitted), QueueOrderCode.OVERTAKEN, **values)
+
+
+CASES = [
+    healthy(admission_follows_queue_order, queued(*[Admitted(one, 0, 5, (), ()) for one in (3, 4, 2)])),
+    healthy(admission_follows_queue_order, queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())), "gone-before"),
+    healthy(admission_follows_queue_order, queued(Admitted(1, 16, 22, (), ())), "the-next-chunk-of-a-request"),
+    healthy(
+        admission_follows_queue_order,
+        queued(LoadPlanned(3, 4, 1, (), ()), Admitted(4, 0, 5, (), ()), LoadPlanned(2, 4, 2, (), ())),
+        "with-loads-before-them",
+    ),
+    broken(
+        admission_follows_queue_order,
+        "by-a-load",
+        queued(LoadPlanned(2, 4, 1, (), ())),
+        overtaken(2, priority=0),
+    ),
+    healthy(
+        admission_follows_queue_order,
+        queued(Admitted(4, 0, 5, (), ()), waits_by=(PRIORITY,)),
+        "equals-in-any-order",
+    ),
+    broken(
+        admission_follows_queue_order,
+        "higher-priority",
+        queued(Admitted(2, 0, 5, (), ())),
+        overtaken(2, priority=0),
+    ),
+    broken(
+        admission_follows_queue_order,
+        "earlier-arrival",
+        queued(Admitted(4, 0, 5, (), ())),
+        overtaken(4, priority=1),
+    ),
+]

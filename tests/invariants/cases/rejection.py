@@ -1,0 +1,67 @@
+"""Requests that are rejected without need, and impossible ones that are queued."""
+
+from invariants.contracts.rejection import (
+    Impossible,
+    RejectionCode,
+    impossible_requests_are_rejected,
+    rejected_requests_cannot_run,
+)
+from invariants.events import Rejected
+from invariants.transition import Transition
+from invariants.view import RequestView
+from invariants.violation import Found, Ref, found
+from tests.invariants.builders import AFTER, LIMITS, after, broken, during, healthy, pools
+
+
+def arriving(prompt_len: int, max_new_tokens: int) -> Transition:
+    known = AFTER.requests or ()
+    return after(requests=(*known, RequestView(3, "waiting", 0, prompt_len, 0, max_new_tokens)))
+
+
+def looking_ahead(*events, **parts) -> Transition:
+    return during(*events, limits=LIMITS._replace(lookahead_len=4), **parts)
+
+
+def cannot_run(reason: Impossible, prompt_len: int, max_new_tokens: int) -> Found:
+    values = {"reason": reason, "prompt_len": prompt_len, "max_new_tokens": max_new_tokens}
+    return found(Ref("request", 3), RejectionCode.CANNOT_RUN, **values)
+
+
+CASES = [
+    healthy(rejected_requests_cannot_run, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
+    broken(
+        rejected_requests_cannot_run,
+        "window-taken-for-a-limit",
+        during(Rejected(2, 36, 4, "the prompt needs 10 swa pages of 8")),
+        found(Ref("request", 2), RejectionCode.COULD_RUN, prompt_len=36, max_new_tokens=4),
+    ),
+    healthy(impossible_requests_are_rejected, arriving(36, 4)),
+    broken(
+        impossible_requests_are_rejected,
+        "row-too-short",
+        arriving(36, 5),
+        cannot_run(Impossible.CONTEXT_TOO_LONG, 36, 5),
+    ),
+    broken(
+        impossible_requests_are_rejected,
+        "pool-too-small",
+        after(
+            requests=(RequestView(3, "waiting", 0, 36, 0, 1),),
+            pools=pools("full", capacity=9),
+        ),
+        cannot_run(Impossible.POOL_TOO_SMALL, 36, 1),
+    ),
+    broken(
+        impossible_requests_are_rejected,
+        "empty",
+        arriving(0, 5),
+        cannot_run(Impossible.EMPTY_PROMPT, 0, 5),
+    ),
+    healthy(rejected_requests_cannot_run, looking_ahead(Rejected(2, 30, 7, "row")), "with-its-lookahead"),
+    broken(
+        impossible_requests_are_rejected,
+        "lookahead-beyond-the-row",
+        looking_ahead(requests=(RequestView(3, "waiting", 0, 30, 0, 7),)),
+        cannot_run(Impossible.CONTEXT_TOO_LONG, 30, 7),
+    ),
+]

@@ -1,0 +1,96 @@
+"""Requests that end or are put back and keep something, and one that vanishes."""
+
+from dataclasses import replace
+
+from invariants.events import Admitted, Completed, Failed, Finished, Preempted, RanOut, Retracted
+from invariants.kinds import FinishReason
+from invariants.laws.lifecycle.releases import (
+    ReleaseCode,
+    finished_requests_hold_nothing,
+    requests_survive_failed_passes,
+    retracted_requests_hold_nothing,
+)
+from invariants.violation import Found, Ref, found
+from tests.invariants.builders import AFTER, R1, broken, during, healthy, in_flight
+from tests.invariants.cases.retries import failing
+
+REQUEST = Ref("request", 1)
+RETRACTED, FINISHED = Retracted(1, 4, (("swa", 1),)), Finished(1, FinishReason.STOP)
+NOTHING_OF_R1 = {
+    "records": (),
+    "pools": tuple(
+        replace(pool, holdings=[holding for holding in pool.holdings if holding.owner != R1]) for pool in AFTER.pools
+    ),
+}
+BOTH_WAIT = {"requests": tuple(request._replace(place="waiting") for request in AFTER.requests or ())}
+
+
+def keeps_record(after: str) -> Found:
+    return found(REQUEST, ReleaseCode.KEEPS_RECORD, row=1, after=after)
+
+
+def keeps_units(pool: str, *units: int, after: str) -> Found:
+    return found(REQUEST, ReleaseCode.KEEPS_UNITS, pool=pool, units=units, after=after)
+
+
+CASES = [
+    healthy(retracted_requests_hold_nothing, during(RETRACTED, **BOTH_WAIT, **NOTHING_OF_R1)),
+    healthy(
+        retracted_requests_hold_nothing,
+        during(RETRACTED, Admitted(1, 16, 22, (("full", 2),), (("full", 2),))),
+        "admitted-again",
+    ),
+    healthy(
+        retracted_requests_hold_nothing,
+        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"})),
+        "runs-again-in-an-engine-that-tells-no-admission",
+    ),
+    broken(
+        retracted_requests_hold_nothing,
+        "keeps-everything",
+        during(RETRACTED),
+        keeps_record("Retracted"),
+        keeps_units("full", 7, 8, after="Retracted"),
+        keeps_units("swa", 5, 6, after="Retracted"),
+        keeps_units("rows", 1, after="Retracted"),
+    ),
+    broken(
+        retracted_requests_hold_nothing,
+        "preempted-and-another-ran-out",
+        during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"]),
+        keeps_record("Preempted"),
+    ),
+    broken(
+        retracted_requests_hold_nothing,
+        "of-a-failed-pass",
+        in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"]),
+        keeps_record("Failed"),
+    ),
+    broken(
+        retracted_requests_hold_nothing,
+        "waits-in-an-engine-that-tells-no-admission",
+        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        keeps_record("Retracted"),
+    ),
+    healthy(finished_requests_hold_nothing, during(FINISHED, requests=(), **NOTHING_OF_R1)),
+    broken(
+        finished_requests_hold_nothing,
+        "still-running",
+        during(FINISHED, **NOTHING_OF_R1),
+        found(REQUEST, ReleaseCode.STILL_QUEUED, reason=FinishReason.STOP, place="running"),
+    ),
+    broken(
+        finished_requests_hold_nothing,
+        "keeps-its-row",
+        during(FINISHED, requests=(), records=(), pools=NOTHING_OF_R1["pools"][:2] + AFTER.pools[2:]),
+        keeps_units("rows", 1, after="Finished"),
+    ),
+    healthy(requests_survive_failed_passes, failing(after=1)),
+    healthy(requests_survive_failed_passes, failing(FINISHED, after=None), "finished"),
+    broken(
+        requests_survive_failed_passes,
+        "vanished",
+        failing(after=None),
+        found(REQUEST, ReleaseCode.VANISHED, launch=7),
+    ),
+]
