@@ -104,11 +104,11 @@ class Changes:
     def records(self) -> Sequence[RecordView]:
         """The records of which it is not plain that all is as right as before."""
         records = self._after.records or ()
-        if self.judges_all:
+        if self.judges_all or not records or len(set(self._after.page_sizes)) > 1:
             return records
         judged = {record.owner: record for record in self._before.records or ()}
-        limits, moved, suspect = self._after.limits, self._reshaped_or_gone, self._other_receipts
-        page_size, max_context_len, changed = limits.page_size, limits.max_context_len, []
+        moved, suspect, changed = self._reshaped_or_gone, self._other_receipts, []
+        page_size, max_context_len = self._after.page_sizes[0], self._after.limits.max_context_len
         for record in records:
             earlier = judged.get(record.owner)
             if (

@@ -66,7 +66,7 @@ def reads_cover_the_window(change: Transition) -> Evidence:
     launched: list[LaunchView | Launched] = [*(change.before.launches or ()), *change.events_of(Launched)]
     for one in launched:
         for request, start, end in one.entries if one.launch in read_in else ():
-            for pool, window in change.after.components if (one.launch, request) not in change.discarded else ():
+            for pool, window, _ in change.after.components if (one.launch, request) not in change.discarded else ():
                 read = reads.get((one.launch, request, pool))
                 first = 0 if window is None else max(0, start - lookback(window))
                 if read is None or read.start > first or read.start + len(read.tags) < end:

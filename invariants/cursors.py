@@ -107,7 +107,7 @@ def rows_begin_with_the_tree_path(change: Transition) -> Evidence:
         if end != record.protected_len and (path or is_whole_read):
             below = f"{node_name(record.node)} ends at {end}" if path else "it shares no node"
             yield str(record.owner), f"protected_len {record.protected_len}, yet {below}"
-        for index, (pool, window) in enumerate(after.components):
+        for index, (pool, window, _) in enumerate(after.components):
             first = 0 if window is None else first_needed_page(goes_on_at(record), window, page_size)
             pages = record.protected_len // page_size
             if first < pages:

@@ -59,7 +59,7 @@ class Pager(NamedTuple):
         The last token is sampled and never computed.
         """
         now, need = self.new(ask.start, end), Need({}, {})
-        for pool, window in self.components:
+        for pool, window, _ in self.components:
             if window is None:
                 longest = ask.input_len + ask.lookahead + (ask.foreseen - 1 if ask.foreseen else 0)
                 later = self.new(ask.start, longest)
@@ -78,7 +78,7 @@ class Pager(NamedTuple):
     def longest_at_once(self, ask: Ask, capacities: Pages) -> int:
         """The most tokens that the windowed pools could ever take of a request at once; a page at least."""
         lengths = []
-        for pool, window in self.components:
+        for pool, window, _ in self.components:
             if window is not None:
                 locked = self.up(min(ask.start, lookback(window)))
                 room = (capacities[pool] - locked) * self.page_size
@@ -90,7 +90,7 @@ class Pager(NamedTuple):
         page_size, launched, allocated = self.page_size, grower.launched_len, grower.allocated_len
         now = max(0, self.new(allocated, launched + 1 + grower.lookahead))
         need = Need({}, {})
-        for pool, window in self.components:
+        for pool, window, _ in self.components:
             end = launched + grower.foreseen + grower.lookahead
             if window is not None:
                 filled = grower.kept_from + lookback(window) + page_size * (1 + self.up(grower.lookahead))

@@ -161,7 +161,9 @@ class Planner:
         record = self.before.record_by_request[request.id]
         page_size = self.before.limits.page_size
         begun = self.pager.up(record.allocated_len) * page_size - record.allocated_len
-        rooms = [(self.room(pool) * page_size + begun, window is not None) for pool, window in self.before.components]
+        rooms = [
+            (self.room(pool) * page_size + begun, window is not None) for pool, window, _ in self.before.components
+        ]
         most = min(room - (RESERVE_PAGES * page_size if windowed else 0) for room, windowed in rooms)
         if most <= 0 and self.is_alone:
             most = min(room for room, _ in rooms)
@@ -271,7 +273,7 @@ class Planner:
         """A window that slid has given up its lock on what lies before it."""
         for request_id, frontier in self.slid.items():
             receipt = self.before.receipt_by_id[self.before.record_by_request[request_id].receipt]
-            for index, (pool, window) in enumerate(self.before.components):
+            for index, (pool, window, _) in enumerate(self.before.components):
                 for node in map(self.before.node_by_id.__getitem__, receipt.covers[index] if window else ()):
                     for unit in node.units[index][: max(0, frontier - node.start) // self.before.limits.page_size]:
                         self.locks[index, unit] -= 1

@@ -123,10 +123,14 @@ class PoolView:
 
 
 class ComponentView(NamedTuple):
-    """One kind of KV that a page of tokens has: its pool, and its window (None: the whole prefix is read)."""
+    """One kind of KV that a token has: its pool, its window (None: the whole prefix is read) and its page size.
+
+    Components may share a pool.  A page size of 0 is that of the engine's limits.
+    """
 
     pool: str
     window: int | None
+    page_size: int = 0
 
 
 class PeerMap(NamedTuple):
@@ -185,9 +189,10 @@ class ReceiptView(NamedTuple):
 
 class RecordView(NamedTuple):
     """The KV of one row: of `committed_len` tokens written, up to `launched_len` being written by passes in flight,
-    up to `allocated_len` room.  `units` per component, one per page of [0, allocated_len), 0 for none.
+    up to `allocated_len` allocated.  `units` per component, one per page of [0, allocated_len), 0 for none.
 
-    `table` is what the row of the request table has in those places, in units of the first
+    Below `frontier` the private pages of components with a window are gone; a frontier at or below protected_len
+    is reported as 0.  `table` is what the row of the request table has in those places, in units of the first
     component's pool; a record without a row, 0, has nothing there.  `receipt` is the id of its lock; `node` where its
     shared prefix ends (0: a root).
     """
@@ -321,6 +326,11 @@ class Snapshot:
     def host_pool_of(self) -> dict[str, str]:
         """The name of the pool on the host by that of the pool here."""
         return {component.pool: name for component, name in zip(self.components, self.host_pools, strict=False)}
+
+    @Derived
+    def page_sizes(self) -> tuple[int, ...]:
+        """The page size of each component."""
+        return tuple([component.page_size or self.limits.page_size for component in self.components])
 
     @Derived
     def has_fences(self) -> bool:

@@ -245,7 +245,7 @@ def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
 
 def _dead_pages_left(change: Transition, subject: str, short: list[str]) -> Evidence:
     page_size = change.before.limits.page_size
-    for pool, window in change.before.components:
+    for pool, window, _ in change.before.components:
         for request_id, record in change.after.record_by_request.items() if pool in short else ():
             earlier = change.before.record_by_request.get(request_id)
             if window is None or earlier is None or earlier.row != record.row:

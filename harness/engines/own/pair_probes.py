@@ -86,6 +86,6 @@ class PairWatch:
         if event.prefix_len:
             yield "went_on_from_a_shared_prefix"
         page_size = change.after.limits.page_size
-        windowed = [pool for pool, window in change.after.components if window is not None]
+        windowed = [pool for pool, window, _ in change.after.components if window is not None]
         if any(event.length > change.after.pool(pool).capacity * page_size for pool in windowed):
             yield "longer_than_the_windowed_pool"
