@@ -20,8 +20,8 @@ from invariants.events import (
     TransferEnded,
 )
 from invariants.invariant import invariant
+from invariants.kinds import FreeCause
 from invariants.limits import ARRIVAL, PRIORITY
-from invariants.moves import ROLLED_BACK
 from invariants.planning import Stretch, verdicts_on
 from invariants.transition import Transition, When
 from invariants.view import LOAD_KIND, REQUEST_KIND, RequestView, Snapshot
@@ -61,7 +61,7 @@ def reservations_cover_what_is_taken(change: Transition) -> Evidence:
                 book[event.pool] = book.get(event.pool, 0) - len(event.units)
                 if book[event.pool] < 0:
                     yield str(event.owner), f"took {-book[event.pool]} of {event.pool} more than were reserved"
-            elif event.pool in pools and isinstance(event, Freed) and event.cause == ROLLED_BACK:
+            elif event.pool in pools and isinstance(event, Freed) and event.cause == FreeCause.ROLLED_BACK:
                 book[event.pool] = book.get(event.pool, 0) + len(event.units)
 
 

@@ -1,4 +1,4 @@
-"""Who owned which unit when: the moves of a step, replayed over the state before it."""
+"""The owner of each unit inside a step: the moves of the step, replayed over the state before it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 from invariants.events import Completed, Freed, Given, Taken, Written
 from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, Owner, Snapshot
 
-MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # what the books follow
+MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that the books follow
 
 
 class Misplaced(NamedTuple):
-    """A unit that an event moved or wrote, and who really owned it just then (None: nobody knew it)."""
+    """A unit that an event moved or wrote, and its owner at that time (None: the pool does not have it, or lost it)."""
 
     event: Taken | Given | Freed | Written
     unit: int
@@ -18,9 +18,9 @@ class Misplaced(NamedTuple):
 
 
 def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> list[Misplaced]:
-    """Every unit that was not whose the event says, in order; costs O(units moved).
+    """Every unit that had another owner than the event says, in order; costs O(units moved).
 
-    The tree is one owner here: which node holds a page does not matter to who may move it.
+    The tree is one owner here: any of its nodes may move a page of another.
     """
     books = {pool.name: dict(pool.owner_of) for pool in before.pools}
     fences = Fences(before, events, after)
@@ -30,12 +30,12 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
             continue
         if type(event) is Written:
             if (book := books.get(event.pool)) is not None:
-                expected = ("request", event.request_id)
+                expected = (REQUEST_KIND, event.request_id)
                 for unit in event.pages:
                     owner = book.get(unit)
                     is_kept = owner == expected or fences.guard(event, unit)
                     if not is_kept and owner not in _heirs(event, before, after):
-                        found.append(Misplaced(event, unit, owner))
+                        found.append(_misplaced(event, unit, owner))
         elif type(event) is Taken:
             if (book := books.get(event.pool)) is not None:
                 _look(event, event.units, FREE, book, found)
@@ -54,7 +54,7 @@ def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> l
 
 
 class Fences:
-    """Which launches are under way, and which units wait for them."""
+    """The launches that are under way, and the units that wait for them."""
 
     def __init__(self, before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> None:
         self._waiting: list[tuple[int, str, int]] = []
@@ -68,7 +68,7 @@ class Fences:
         self._under_way.update([view.launch for view in after.launches or ()])
 
     def raise_for(self, event: Freed) -> Owner:
-        """Who owns what `event` freed: nobody, or the fence while its launch is under way."""
+        """The new owner of the units that `event` freed: none, or the fence while its launch is under way."""
         if event.after not in self._under_way:
             return FREE
         self._waiting += [(event.after, event.pool, unit) for unit in event.units]
@@ -81,7 +81,7 @@ class Fences:
         )
 
     def complete(self, launch: int, books: dict[str, dict[int, Owner]]) -> None:
-        """What waited for launches up to `launch` is free."""
+        """The units that waited for launches up to `launch` are free."""
         self._under_way = {other for other in self._under_way if other > launch}
         if self._waiting:
             for waited_for, pool, unit in self._waiting:
@@ -91,7 +91,7 @@ class Fences:
 
 
 def _heirs(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
-    """Who may have the record that a pass was launched for, where that was a turn's: its session, or the next turn."""
+    """The owners that may have got the record of a launched turn: its session, or the next turn."""
     view = before.launch_by_id.get(event.launch)
     requests = [request for request, _, _ in view.entries] if view is not None and view.sessions else []
     if view is None or event.request_id not in requests:
@@ -108,7 +108,7 @@ def _look(
     book: dict[int, Owner],
     found: list[Misplaced],
 ) -> None:
-    """Note the units that are not the expected owner's."""
+    """Note the units that have another owner than expected."""
     for unit in units:
         owner = book.get(unit)
         if (
@@ -116,7 +116,7 @@ def _look(
             and owner != expected
             and not (owner is not None and owner.kind == TREE_KIND == expected[0])
         ):
-            found.append(Misplaced(event, unit, owner))
+            found.append(_misplaced(event, unit, owner))
 
 
 def _hand_over(
@@ -129,4 +129,9 @@ def _hand_over(
         distinct = dict.fromkeys(units, owner)
         book.update(distinct)
         if len(distinct) != len(units):
-            found += [Misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
+            found += [_misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
+
+
+def _misplaced(event: Taken | Given | Freed | Written, unit: int, owner: Owner | None) -> Misplaced:
+    """An engine may tell of its own type of owners."""
+    return Misplaced(event, unit, None if owner is None else Owner(*owner))

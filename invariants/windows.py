@@ -1,10 +1,10 @@
-"""What a sliding window keeps alive, in whole pages; `window` counts the token itself too."""
+"""The pages that a sliding window keeps alive; `window` counts the token itself too."""
 
 from invariants.view import HANDOVER_KIND, RecordView
 
 
 def goes_on_at(record: RecordView) -> int:
-    """The position that is computed next: behind what is launched, or, of what another engine computes, behind all."""
+    """The position that is computed next: behind the launched tokens, or behind all that another engine computes."""
     return record.allocated_len if record.owner.kind == HANDOVER_KIND else record.launched_len
 
 

@@ -16,6 +16,7 @@ from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
 from harness.core.replay import run_log
+from harness.report.equations import conservation_line
 from harness.report.heading import (
     configuration_line,
     engine_name,
@@ -25,7 +26,6 @@ from harness.report.heading import (
     request_lines,
 )
 from harness.report.story import Line, Part, failure_lines
-from invariants.pools import conservation_terms
 from invariants.transition import Transition
 from invariants.view import Snapshot
 
@@ -160,7 +160,7 @@ def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:
 
 def state_text(snapshot: Snapshot) -> str:
     """Everything that is known of one state, a line a thing."""
-    lines = [f"step {snapshot.step}", *map(conservation_terms, snapshot.pools)]
+    lines = [f"step {snapshot.step}", *map(conservation_line, snapshot.pools)]
     lines += [f"{pool.name} free, in order: {list(pool.free)}" for pool in snapshot.pools]
     for request in snapshot.requests or ():
         lines.append(

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from harness.core.driver import DrainStuck, Failure, Moment
 from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header
+from harness.report.equations import conservation_line
 from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
 from harness.report.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
 from harness.report.wording import evidence_text, subject_text
 from invariants.catalog import ALL
-from invariants.pools import conservation_terms
 from invariants.view import NodeView, PoolView
 from invariants.violation import Violation
 
@@ -168,7 +168,7 @@ def _line_of(text: str) -> Line:
 def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[Line]:
     """The conservation terms of pools, but for those that the evidence has."""
     known = {line.text for line in told}
-    return [Line(Part.EQUATION, terms) for terms in map(conservation_terms, pools) if terms not in known]
+    return [Line(Part.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in known]
 
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:

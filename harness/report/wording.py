@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
+from harness.report.equations import equation_text
 from harness.report.sentences import content, contracts, lifecycle, memory
+from invariants.conservation import Conservation
 from invariants.view import NODE_LETTER, Owner
 from invariants.violation import NODE, POOL, Code, Prose, Ref, Violation
 
@@ -38,6 +40,10 @@ def value_text(value: object) -> str:
             return subject_text(value)
         case str() | Owner():
             return str(value)
+        case None:
+            return "none"
+        case Conservation():
+            return equation_text(value)
         case Enum():
             return str(value.value)
         case Mapping():

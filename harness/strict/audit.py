@@ -1,4 +1,4 @@
-"""The middle level: an observer that knows whose each unit is, and looks at each move as it happens."""
+"""The middle level: an observer that knows the owner of each unit, and judges each move as it happens."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,22 +12,32 @@ from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
 from invariants import view
-from invariants.moves import the_padding_unit_is_never_moved, units_move_only_by_their_owner
-from invariants.peers import a_free_unit_has_no_peer, peers_are_one_to_one_and_live
-from invariants.pools import each_unit_has_one_owner
-from invariants.violation import Violation, prose
-from invariants.wording import standing
+from invariants.laws.memory.moves import (
+    Move,
+    out_of_range,
+    padding_unit_is_never_moved,
+    units_move_only_by_their_owner,
+    wrongly_moved,
+)
+from invariants.laws.memory.peers import (
+    free_units_have_no_peer,
+    paired_while_released,
+    peer_of_two,
+    peers_are_unique_and_live,
+    released_peer,
+)
+from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
+from invariants.violation import Ref, Violation, violation_of
 
 MOST_MOVES = 20_000  # that a history can show
 REQUEST = "request"
-Move = Taken | Given | Freed
 NOTHING: Sequence[Violation] = ()
 
 
 class Audit:
-    """The owner of each unit, as the events have it: who takes, gives and frees must be its owner.
+    """The owner of each unit, as the events have it: a unit is taken from the free list, and moved by its owner alone.
 
-    Once a step, whoever owns anything must have a record, and as many units as the books call free are in
+    Once a step, each owner of a unit must have a record, and as many units as the books call free are in
     the free list.  Costs what moves, and a look at the records a step.
     """
 
@@ -91,13 +101,13 @@ class Audit:
         found: list[Violation] = []
         for unit, peer in zip(event.units, event.peers, strict=True):
             other = peers.pair(unit, peer)
+            subject, to = _unit(peers.from_book, unit), _unit(peers.to_book, peer)
             if other:
-                detail = f"the peer of both {_unit(peers.from_book, other)} and {unit}"
-                found.append(prose(peers_are_one_to_one_and_live.name, _unit(peers.to_book, peer), detail))
+                broken = peer_of_two(to, (_unit(peers.from_book, other), subject))
+                found.append(violation_of(peers_are_unique_and_live.name, broken))
             if peer and peers.to_book.owners[peer] in (FREE, FENCE):
-                how = "free" if peers.to_book.owners[peer] == FREE else "behind a fence"
-                detail = f"its peer {_unit(peers.to_book, peer)} is {how}"
-                found.append(prose(peers_are_one_to_one_and_live.name, _unit(peers.from_book, unit), detail))
+                broken = released_peer(subject, to, is_free=peers.to_book.owners[peer] == FREE)
+                found.append(violation_of(peers_are_unique_and_live.name, broken))
         return found
 
     def completed(self, event: Completed) -> Sequence[Violation]:
@@ -111,7 +121,7 @@ class Audit:
         return NOTHING
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        """Who moved anything and has no row owns nothing; rows and free lists are as the books say."""
+        """An owner that moved units and has no row owns none; rows and free lists are as the books say."""
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:
@@ -136,58 +146,55 @@ class Audit:
         return Evidence(history, [book.view(protected=protected.get(name, 0)) for name, book in self._books.items()])
 
 
-def _unit(book: Book, unit: int) -> str:
-    return f"{book.name} {book.unit} {unit}"
+def _unit(book: Book, unit: int) -> Ref:
+    return Ref(book.unit, unit, book.name)
 
 
-def _misplaced(event: Move, book: Book, wrong: Sequence[Wrong]) -> list[Violation]:
-    """What is wrong with a move of units that were not its owner's to move."""
-    found = []
+def _misplaced(event: Taken | Given | Freed, book: Book, wrong: Sequence[Wrong]) -> list[Violation]:
+    """What is wrong with a move of units by another than their owner."""
+    move, found = translated(event), []
+    assert isinstance(move, Move), f"{move} is no move"
     for unit, owner in wrong:
         if owner is None:
-            name, why = the_padding_unit_is_never_moved.name, f"{book.unit}s run from 1 to {book.capacity}"
+            broken = out_of_range(move, _unit(book, unit), book.capacity)
+            found.append(violation_of(padding_unit_is_never_moved.name, broken))
         else:
-            name, why = units_move_only_by_their_owner.name, standing(view.Owner(*owner))
-        found.append(prose(name, _unit(book, unit), f"{_deed(event)}, yet {why}"))
+            broken = wrongly_moved(move, _unit(book, unit), view.Owner(*owner))
+            found.append(violation_of(units_move_only_by_their_owner.name, broken))
     return found
 
 
-def _deed(event: Move) -> str:
-    if isinstance(event, Taken):
-        return f"taken by {view.Owner(*event.owner)}"
-    if isinstance(event, Given):
-        return f"given by {view.Owner(*event.from_owner)} to {view.Owner(*event.to_owner)}"
-    return f"freed by {view.Owner(*event.owner)} ({event.cause})"
-
-
 def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator[Violation]:
-    """Units that were freed and are, or have, somebody's peer still."""
+    """Units that were freed and still are, or have, a peer."""
     for unit in units:
         if not 0 < unit <= book.capacity:
             continue
-        now = standing(view.Owner(*book.owners[unit]))
+        is_free = book.owners[unit] == FREE
         if book is peers.from_book and (peer := peers.peers[unit]):
-            detail = f"{now}, yet its peer is {_unit(peers.to_book, peer)}"
-            yield prose(a_free_unit_has_no_peer.name, _unit(book, unit), detail)
+            broken = paired_while_released(_unit(book, unit), _unit(peers.to_book, peer), is_free=is_free)
+            yield violation_of(free_units_have_no_peer.name, broken)
         if book is peers.to_book and (other := peers.units[unit]):
-            detail = f"its peer {_unit(book, unit)} is {'free' if book.owners[unit] == FREE else 'behind a fence'}"
-            yield prose(peers_are_one_to_one_and_live.name, _unit(peers.from_book, other), detail)
+            broken = released_peer(_unit(peers.from_book, other), _unit(book, unit), is_free=is_free)
+            yield violation_of(peers_are_unique_and_live.name, broken)
 
 
 def _left(book: Book, owner: Owner) -> Iterator[Violation]:
-    """What somebody owns who has no record any more."""
+    """The units of an owner that has no record any more."""
     for unit in range(1, book.capacity + 1):
         if book.owners[unit] == owner:
-            detail = f"owned by nobody ({view.Owner(*owner)}, who took it last, has nothing else any more)"
-            yield prose(each_unit_has_one_owner.name, _unit(book, unit), detail)
+            yield _wrongly_owned(book, unit, [])
 
 
 def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
-    """Units that came to the free list, or left it, without a word."""
+    """Units that came to the free list, or left it, without an event."""
     times = Counter(free_units)
     for unit in range(1, book.capacity + 1):
         owner, free = book.owners[unit], times[unit]
-        claims = [FREE] * free + [owner] * (owner != FREE)
-        if len(claims) != 1:
-            named = " and ".join(map(str, sorted(view.Owner(*claim) for claim in claims))) or "nobody"
-            yield prose(each_unit_has_one_owner.name, _unit(book, unit), f"owned by {named}")
+        owners = [FREE] * free + [owner] * (owner != FREE)
+        if len(owners) != 1:
+            yield _wrongly_owned(book, unit, owners)
+
+
+def _wrongly_owned(book: Book, unit: int, owners: Sequence[Owner]) -> Violation:
+    broken = wrongly_owned(_unit(book, unit), [view.Owner(*owner) for owner in owners], book.capacity)
+    return violation_of(unit_has_one_owner.name, broken)

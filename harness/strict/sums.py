@@ -13,9 +13,9 @@ from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
-from invariants.pools import equation_of, pools_conserve_their_units
+from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
-from invariants.violation import Violation, prose
+from invariants.violation import Violation, violation_of
 
 
 class KVPool(NamedTuple):
@@ -82,7 +82,7 @@ class Sums:
             return ()
         views = [self._view(pool) for pool in wrong] + [self._host_view(*pool) for pool in wrong_on_host]
         views += [self._rows_view()] * rows_are_wrong
-        return [prose(pools_conserve_their_units.name, view.name, equation_of(view)) for view in views]
+        return [violation_of(pools_conserve_units.name, unbalanced(view)) for view in views]
 
     def evidence(self) -> Evidence:
         """Nothing more: the violation is the equation, and no page is known by itself."""

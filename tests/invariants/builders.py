@@ -33,7 +33,7 @@ from invariants.view import (
     RequestView,
     Snapshot,
 )
-from invariants.violation import Found
+from invariants.violation import Found, Ref
 
 PAGE, WINDOW, VOCABULARY = 4, 6, 64
 R1, R2, TREE, PRESSURE = Owner("request", 1), Owner("request", 2), Owner("tree"), Owner("pressure")
@@ -237,3 +237,8 @@ def peers(changes: dict[int, int]) -> tuple[PeerMap, ...]:
     assert AFTER.peer_maps is not None
     [healthy_map] = AFTER.peer_maps
     return (healthy_map._replace(peers=[changes.get(unit, peer) for unit, peer in enumerate(healthy_map.peers)]),)
+
+
+def page(pool: str, unit: int) -> Ref:
+    """A page as the subject of a violation."""
+    return Ref("page", unit, pool)

@@ -91,8 +91,8 @@ SLOTS = Snapshot(
 # the null block for what lies before the window; a block that a pass still reads may be reused at once, for passes
 # run in order.  The free blocks that it counts are those of its queue, less the cached ones that stand in it.
 TABLES = (
-    RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (3, 4)), (3, 4), 0, 0),
-    RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 6, 8)), (5, 6, 8), 0, 0),
+    RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (11, 12)), (3, 4), 0, 0),
+    RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
 )
 ASYNC = replace(
     ONE_POOL,
@@ -101,17 +101,18 @@ ASYNC = replace(
     pools=(
         replace(
             ONE_POOL.pools[0],
+            capacity=14,
             free=[7, 9, 10],
             holdings=[
                 Holding(CACHE, (1, 2), cached=True, locks=0),
-                Holding(CACHE, (3,), cached=True, locks=2),
-                Holding(R1, (4,), cached=False),
-                Holding(R2, (5, 6, 8), cached=False),
+                Holding(CACHE, (3, 11), cached=True, locks=1),
+                Holding(R1, (4, 12), cached=False),
+                Holding(R2, (5, 6, 8, 13, 14), cached=False),
             ],
         ),
     ),
     records=TABLES,
-    launches=(LaunchView(5, ((1, 20, 21),), (((3, 4), (3, 4)),)),),
+    launches=(LaunchView(5, ((1, 20, 21),), (((3, 4), (11, 12)),)),),
     claims=Claims(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
 )
 
@@ -172,9 +173,9 @@ def test_an_engine_with_one_pool_for_all_layers_is_healthy():
             {"free": [7, 8, 9]},
             (),
             [
-                ("each_unit_has_one_owner", "blocks block 10: owned by nobody"),
+                ("unit_has_one_owner", "block 10: no owner"),
                 (
-                    "pools_conserve_their_units",
+                    "pools_conserve_units",
                     "blocks: capacity 10 = free 3 + cached 3 (evictable 2, protected 1)"
                     " + uncached 3 (request r1 1, request r2 2): one too few",
                 ),
@@ -187,17 +188,17 @@ def test_an_engine_with_one_pool_for_all_layers_is_healthy():
             [
                 (
                     "units_move_only_by_their_owner",
-                    "blocks block 3: freed by request r1 (finished), yet it is owned by tree",
+                    "block 3: freed by request r1 (finished), but its owner was tree",
                 ),
-                ("each_unit_has_one_owner", "blocks block 3: owned by free and tree"),
-                ("each_unit_has_one_owner", "blocks block 10: owned by nobody"),
+                ("unit_has_one_owner", "block 3: owned by free and tree"),
+                ("unit_has_one_owner", "block 10: no owner"),
             ],
             id="freed-while-cached",
         ),
         pytest.param(
             {},
             (Taken("blocks", (3,), R2), Freed("blocks", (3,), R2, "finished", 0)),
-            [("units_move_only_by_their_owner", "blocks block 3: taken by request r2, yet it is owned by tree")],
+            [("units_move_only_by_their_owner", "block 3: taken by request r2, but its owner was tree")],
             id="taken-while-cached",
         ),
     ],
@@ -216,22 +217,22 @@ def test_an_engine_that_maps_slots_is_healthy():
         pytest.param(
             with_peers({7: 4}),
             [
-                ("peers_are_one_to_one_and_live", "kv slot 7: its peer kv windowed slot 4 is free"),
-                ("a_free_unit_has_no_peer", "kv slot 7: it is free, yet its peer is kv windowed slot 4"),
+                ("peers_are_unique_and_live", "kv slot 7: its peer kv windowed slot 4 is free"),
+                ("free_units_have_no_peer", "kv slot 7: free, but its peer is kv windowed slot 4"),
             ],
             id="stale-map",
         ),
         pytest.param(
             with_peers({4: 3}),
-            [("peers_are_one_to_one_and_live", "kv windowed slot 3: the peer of both kv slot 4 and 6")],
+            [("peers_are_unique_and_live", "kv windowed slot 3: the peer of both kv slot 4 and kv slot 6")],
             id="one-slot-for-two",
         ),
         pytest.param(
             with_peers({6: 0}),
             [
                 (
-                    "every_taken_follower_unit_is_a_peer",
-                    "kv windowed slot 3: owned by request r1, yet the peer of no kv slot",
+                    "held_follower_units_are_peers",
+                    "kv windowed slot 3: owned by request r1, but the peer of no unit of kv",
                 )
             ],
             id="lost",
@@ -241,11 +242,11 @@ def test_an_engine_that_maps_slots_is_healthy():
             [
                 (
                     "peers_share_their_owner",
-                    "kv slot 3: owned by tree, its peer kv windowed slot 2 is not: it is owned by request r1",
+                    "kv slot 3: owned by tree, but its peer kv windowed slot 2 is owned by request r1",
                 ),
                 (
                     "peers_share_their_owner",
-                    "kv slot 5: owned by request r1, its peer kv windowed slot 1 is not: it is owned by tree",
+                    "kv slot 5: owned by request r1, but its peer kv windowed slot 1 is owned by tree",
                 ),
             ],
             id="exchanged",
@@ -258,12 +259,12 @@ def test_an_engine_that_maps_slots_is_judged(after, complaints):
 
 def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
     """A window slides while a pass reads it: the null block takes its place, and another request the block."""
-    slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 8)))
+    slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 14)))
     grown = TABLES[0]._replace(launched_len=22)
     after = replace(
         ASYNC,
         records=(grown, slid),
-        launches=(*(ASYNC.launches or ()), LaunchView(6, ((1, 21, 22),), (((3, 4), (3, 4)),))),
+        launches=(*(ASYNC.launches or ()), LaunchView(6, ((1, 21, 22),), (((3, 4), (11, 12)),))),
     )
 
     assert found(ASYNC, after, Launched(6, ((1, 21, 22),))) == []
@@ -273,35 +274,45 @@ def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
     ("changes", "complaints"),
     [
         pytest.param(
-            {"records": (TABLES[0]._replace(units=((3, 4), (2, 4))), TABLES[1])},
+            {"records": (TABLES[0]._replace(units=((3, 4), (2, 12))), TABLES[1])},
             [
-                ("readers_are_counted", "blocks block 2: 0 readers are counted, yet 1 rows name it"),
-                ("readers_are_counted", "blocks block 3: 2 readers are counted, yet 1 rows name it"),
+                ("cached_units_count_their_readers", "block 2: counts 0 readers, but 1 tables name it"),
+                ("cached_units_count_their_readers", "block 11: counts 1 readers, but 0 tables name it"),
             ],
             id="reader-not-counted",
         ),
         pytest.param(
             {"claims": Claims(free={"blocks": 4}, evictable={}, protected={}, reserved={}, new_token_ratio=0)},
-            [("pool_claims_equal_facts", "blocks: claims 4 free, there are 3")],
+            [("free_counters_match_pools", "blocks: the engine counts 4 free units, there are 3")],
             id="free-counter",
         ),
         pytest.param(
             {"pools": (replace(ASYNC.pools[0], free=[3, 7, 9, 10]),)},
             [
-                ("each_unit_has_one_owner", "blocks block 3: owned by free and tree"),
+                ("unit_has_one_owner", "block 3: owned by free and tree"),
                 (
-                    "pools_conserve_their_units",
-                    "blocks: capacity 10 = free 4 + cached 3 (evictable 2, protected 1)"
-                    " + uncached 4 (request r1 1, request r2 3): one too many",
+                    "pools_conserve_units",
+                    "blocks: capacity 14 = free 4 + cached 4 (evictable 2, protected 2)"
+                    " + uncached 7 (request r1 2, request r2 5): one too many",
                 ),
-                ("pool_claims_equal_facts", "blocks: claims 3 free, there are 4"),
+                ("free_counters_match_pools", "blocks: the engine counts 3 free units, there are 4"),
             ],
             id="in-the-queue-while-it-is-read",
         ),
         pytest.param(
-            {"records": (TABLES[0], TABLES[1]._replace(units=((5, 6, 8), (0, 0, 8))))},
-            [("windowed_pages_go_with_the_frontier", "request r2: no blocks page for positions [16, 32)")],
+            {"records": (TABLES[0], TABLES[1]._replace(units=((5, 6, 8), (0, 0, 14))))},
+            [("private_pages_match_frontier", "request r2: no blocks page for positions [16, 32)")],
             id="null-block-inside-the-window",
+        ),
+        pytest.param(
+            {"records": (TABLES[0], TABLES[1]._replace(units=((5, 6, 8), (0, 6, 14))))},
+            [
+                (
+                    "unit_stands_in_one_table_place",
+                    "block 6: in the tables of request r2 and request r2, in components 0, 1, at page indices 1, 1",
+                )
+            ],
+            id="one-block-for-two-groups",
         ),
     ],
 )
@@ -310,9 +321,9 @@ def test_an_engine_that_counts_references_is_judged(changes, complaints):
 
 
 def test_the_null_block_is_never_given_back():
-    complaint = "blocks block 0: freed by request r2 (slid), yet blocks run from 1 to 10"
+    complaint = "block 0: freed by request r2, but ids run from 1 to 14"
 
-    assert found(ASYNC, ASYNC, Freed("blocks", (0,), R2, "slid", 0)) == [("the_padding_unit_is_never_moved", complaint)]
+    assert found(ASYNC, ASYNC, Freed("blocks", (0,), R2, "slid", 0)) == [("padding_unit_is_never_moved", complaint)]
 
 
 def test_an_engine_whose_map_of_slots_has_pages_is_healthy():
@@ -323,15 +334,15 @@ def test_a_page_whose_slots_are_mapped_into_two_is_named():
     strayed = (*PAGE_OF_SLOTS.peers[:12], 8, 13, 0, 0)
 
     assert found(PAGED_SLOTS, replace(PAGED_SLOTS, peer_maps=(PAGE_OF_SLOTS._replace(peers=strayed),))) == [
-        ("peers_are_one_to_one_and_live", "kv page 3: its peer kv windowed page 3 is free"),
+        ("peers_are_unique_and_live", "kv page 3: its peer kv windowed page 3 is free"),
         (
-            "every_taken_follower_unit_is_a_peer",
-            "kv windowed page 2: owned by request r1, yet the peer of no kv page",
+            "held_follower_units_are_peers",
+            "kv windowed page 2: owned by request r1, but the peer of no unit of kv",
         ),
-        ("peers_share_their_owner", "kv page 3: owned by request r1, its peer kv windowed page 3 is not: it is free"),
+        ("peers_share_their_owner", "kv page 3: owned by request r1, but its peer kv windowed page 3 is owned by free"),
         (
-            "slot_peers_stay_in_their_place",
-            "kv page 3: its slots have the peers [8, 13, 0, 0], not all in kv windowed page 3",
+            "slot_peers_keep_their_offset",
+            "kv page 3: the peers of its slots are 8, 13, 0, 0, not all in kv windowed page 3 at the same offset",
         ),
     ]
 
@@ -343,9 +354,9 @@ def test_what_a_foreign_engine_does_not_give_is_counted():
     ALL.check(Transition(ONE_POOL, (), ONE_POOL), tally)
 
     assert {name for name, counts in tally.items() if counts.evaluated} == {
-        "each_unit_has_one_owner",
+        "unit_has_one_owner",
         "one_request_is_between_chunks",
-        "pools_conserve_their_units",
+        "pools_conserve_units",
         "requests_are_in_one_queue",
         "the_impossible_is_rejected",
         "work_makes_progress",

@@ -5,13 +5,14 @@ from pkgutil import iter_modules
 
 import pytest
 
+from harness.report.equations import conservation_line
 from invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
-from invariants.pools import conservation_terms, each_unit_has_one_owner
+from invariants.laws.memory.pools import unit_has_one_owner
 from invariants.violation import violation_of
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
-from tests.invariants.cases import content, decode_reservations, host, loads, progress
+from tests.invariants.cases import content, decode_reservations, host_tier, loads, progress
 from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
@@ -37,9 +38,9 @@ def test_every_invariant_is_shown_broken_and_healthy(invariant):
 
 
 def test_a_violation_says_whose_claim_is_broken():
-    [violation] = each_unit_has_one_owner.violations(after(pools=pools_with("swa", free=[7])))
+    [violation] = unit_has_one_owner.violations(after(pools=pools_with("swa", free=[7])))
 
-    assert violation.law == "each_unit_has_one_owner"
+    assert violation.law == "unit_has_one_owner"
 
 
 def test_the_names_of_cases_are_unique():
@@ -87,9 +88,9 @@ def test_violations_come_in_the_order_of_the_catalogue():
     found = ALL.check(after(pools=pools_with("swa", free=[7])), {})
 
     assert [violation.law for violation in found] == [
-        "each_unit_has_one_owner",
-        "pools_conserve_their_units",
-        "pool_claims_equal_facts",
+        "unit_has_one_owner",
+        "pools_conserve_units",
+        "free_counters_match_pools",
     ]
 
 
@@ -101,7 +102,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
 
     assert "evictions_meet_their_need" not in tally
     assert "drained_engine_is_empty" not in tally
-    assert tally["pools_conserve_their_units"] == Counts(evaluated=1)
+    assert tally["pools_conserve_units"] == Counts(evaluated=1)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
     [
         pytest.param("nodes", "tree_is_well_formed", id="tree"),
         pytest.param("records", "cursors_are_ordered", id="records"),
-        pytest.param("claims", "pool_claims_equal_facts", id="claims"),
+        pytest.param("claims", "free_counters_match_pools", id="claims"),
         pytest.param("peer_maps", "peers_share_their_owner", id="peers"),
     ],
 )
@@ -135,15 +136,15 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(progress.WHILE_A_LOAD_IS_UNDER_WAY, "work_makes_progress", id="load"),
         pytest.param(progress.LAUNCHES_ARE_UNTOLD, "work_makes_progress", id="launches-are-untold"),
         pytest.param(HEALTHY, "pauses_are_told", id="no-pause"),
-        pytest.param(HEALTHY, "readers_are_counted", id="receipts"),
+        pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),
         pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),
-        pytest.param(HEALTHY, "slot_peers_stay_in_their_place", id="slots"),
+        pytest.param(HEALTHY, "slot_peers_keep_their_offset", id="slots"),
         pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
         pytest.param(loads.LEAST_LOAD_IS_UNKNOWN, "host_prefixes_are_loaded", id="loads"),
-        pytest.param(host.WRITTEN_THROUGH, "nothing_is_lost_while_the_host_has_room", id="write-through"),
-        pytest.param(host.A_COPY_FAILED, "nothing_is_lost_while_the_host_has_room", id="a-copy-failed"),
-        pytest.param(host.A_COPY_WAS_UNDER_WAY, "nothing_is_lost_while_the_host_has_room", id="a-copy-under-way"),
-        pytest.param(host.A_COPY_IS_STUCK, "nothing_is_lost_while_the_host_has_room", id="a-copy-is-stuck"),
+        pytest.param(host_tier.WRITTEN_THROUGH, "evicted_nodes_are_written_back", id="write-through"),
+        pytest.param(host_tier.A_COPY_FAILED, "evicted_nodes_are_written_back", id="a-copy-failed"),
+        pytest.param(host_tier.A_COPY_WAS_UNDER_WAY, "evicted_nodes_are_written_back", id="a-copy-under-way"),
+        pytest.param(host_tier.A_COPY_IS_STUCK, "evicted_nodes_are_written_back", id="a-copy-is-stuck"),
         *(
             pytest.param(change, "empty_decode_engine_reserves_at_once", id=name)
             for name, change in decode_reservations.NOT_EMPTY.items()
@@ -158,9 +159,9 @@ def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name)
     assert (found, tally) == ([], {name: Counts(not_applicable=1)})
 
 
-def test_conservation_terms_name_the_pool_and_every_term():
+def test_a_conservation_line_names_the_pool_and_every_term():
     """The report shows it beside the evidence."""
-    shown = [conservation_terms(pool) for pool in HEALTHY.after.pools[:2]]
+    shown = [conservation_line(pool) for pool in HEALTHY.after.pools[:2]]
 
     assert shown == [
         "full: capacity 12 = free 4 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2)",

@@ -5,7 +5,7 @@ import pytest
 from engine_under_test.cache.window import kept_len, window_frontier
 from harness.core.mutant import Hunk, Mutant, StaleMutant
 from harness.engines.own.mutants.catalog import BY_ID
-from invariants.pools import pools_conserve_their_units
+from invariants.laws.memory.pools import pools_conserve_units
 from invariants.windows import lookback
 from tests.invariants.builders import HEALTHY
 
@@ -106,11 +106,11 @@ def test_a_bug_of_a_checker_is_planted_beside_the_one_that_it_overlooks():
 
 def test_a_decorated_function_can_be_changed():
     """The generator that an invariant was made of, as well as a property of a class."""
-    target = "invariants.pools:pools_conserve_their_units"
+    target = "invariants.laws.memory.pools:pools_conserve_units"
     mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
 
     with mutant.planted():
-        found = pools_conserve_their_units.violations(HEALTHY)
+        found = pools_conserve_units.violations(HEALTHY)
 
     assert len(found) == len(HEALTHY.after.pools)
-    assert pools_conserve_their_units.violations(HEALTHY) == []
+    assert pools_conserve_units.violations(HEALTHY) == []

@@ -41,8 +41,8 @@ def test_sums_name_the_pool_and_its_terms():
     watched.engine.memory.ledgers.anchor._free.pop()
 
     assert complaint(watched) == [
-        "pools_conserve_their_units: The capacity of each pool is what is free, what is cached, what others hold and "
-        "what is fenced.",
+        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, otherwise owned and fenced "
+        "units.",
         "  full: capacity 20 = free 15 + cached 3 (evictable 0, protected 3) + uncached 1 (request r1 1): one too few",
     ]
 
@@ -77,32 +77,32 @@ def test_sums_count_the_pools_of_the_host():
     [
         pytest.param(
             Freed("full", (20,), FIRST, "finished", 0),
-            "full page 20: freed by request r1 (finished), yet it is owned by tree",
+            "full page 20: freed by request r1 (finished), but its owner was tree",
             id="not-his",
         ),
         pytest.param(
             Freed("swa", (1,), FIRST, "slid", 0),
-            "swa page 1: freed by request r1 (slid), yet it is free",
+            "swa page 1: freed by request r1 (slid), but it was free already",
             id="free-already",
         ),
         pytest.param(
             Taken("full", (19,), FIRST),
-            "full page 19: taken by request r1, yet it is owned by tree",
+            "full page 19: taken by request r1, but its owner was tree",
             id="taken-twice",
         ),
         pytest.param(
             Given("rows", (1,), FIRST, TREE),
-            "row 1: given by request r1 to tree, yet it is free",
+            "row 1: given by request r1 to tree, but its owner was free",
             id="given-free",
         ),
         pytest.param(
             Freed("swa", (11,), TREE, "evicted", 0),
-            "swa page 11: freed by tree (evicted), yet pages run from 1 to 10",
+            "swa page 11: freed by tree, but ids run from 1 to 10",
             id="beyond-the-pool",
         ),
         pytest.param(
             Freed("full", (0,), TREE, "evicted", 0),
-            "full page 0: freed by tree (evicted), yet pages run from 1 to 20",
+            "full page 0: freed by tree, but ids run from 1 to 20",
             id="padding",
         ),
         pytest.param(
@@ -112,12 +112,12 @@ def test_sums_count_the_pools_of_the_host():
         ),
         pytest.param(
             Freed("full", (20,), TREE, "evicted", 0),
-            "full page 20: it is free, yet its peer is swa page 10",
+            "full page 20: free, but its peer is swa page 10",
             id="peer-kept",
         ),
         pytest.param(
             Paired("full", "swa", (19,), (10,)),
-            "swa page 10: the peer of both full page 20 and 19",
+            "swa page 10: the peer of both full page 20 and full page 19",
             id="peer-of-two",
         ),
         pytest.param(Paired("full", "swa", (19,), (1,)), "full page 19: its peer swa page 1 is free", id="free-peer"),
@@ -142,7 +142,7 @@ def test_an_audit_knows_what_waits_behind_a_fence():
     with pytest.raises(AccountingError) as raised:
         watched.checker.notice(Taken("rows", (fenced,), FIRST))
 
-    assert f"  row {fenced}: taken by request r1, yet it waits behind a fence" in str(raised.value).splitlines()
+    assert f"  row {fenced}: taken by request r1, but its owner was fence" in str(raised.value).splitlines()
 
 
 def test_an_audit_tells_the_history_of_the_page():
@@ -154,13 +154,13 @@ def test_an_audit_tells_the_history_of_the_page():
     assert str(raised.value).splitlines()[:-1] == [
         "units_move_only_by_their_owner: Only a free unit is taken, and only its owner gives a unit away or frees it, "
         "once.",
-        "  full page 20: freed by request r1 (finished), yet it is owned by tree",
+        "  full page 20: freed by request r1 (finished), but its owner was tree",
         "    step 1     taken by request r1",
         "    step 1     paired with swa 10",
         "    step 1     given by request r1 to tree",
         "    step 1     freed by request r1, finished",
-        "a_free_unit_has_no_peer: A unit that is free, or waits behind a fence, is the peer of nobody.",
-        "  full page 20: it is free, yet its peer is swa page 10",
+        "free_units_have_no_peer: A unit that is free, or waits behind a fence, has no peer.",
+        "  full page 20: free, but its peer is swa page 10",
         "  swa page 10:",
         "    step 1     taken by request r1",
         "    step 1     paired with full 20",
@@ -173,7 +173,7 @@ def test_an_audit_tells_the_history_of_the_page():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(lambda free: free.popleft(), "full page 1: owned by nobody", id="lost"),
+        pytest.param(lambda free: free.popleft(), "full page 1: no owner", id="lost"),
         pytest.param(lambda free: free.appendleft(20), "full page 20: owned by free and tree", id="free-and-cached"),
         pytest.param(lambda free: free.appendleft(1), "full page 1: owned by free and free", id="free-twice"),
     ],
@@ -191,9 +191,17 @@ def test_an_audit_finds_what_somebody_leaves_behind():
     watched = running("audit")
     watched.checker.notice(Taken("full", (1,), request_owner(7)))
 
-    assert complaint(watched)[1] == (
-        "  full page 1: owned by nobody (request r7, who took it last, has nothing else any more)"
-    )
+    assert complaint(watched)[1:3] == ["  full page 1: no owner", "    step 1     taken by request r7"]
+
+
+@pytest.mark.parametrize("level", ["audit", "census"])
+def test_a_leak_has_one_fingerprint_at_each_level_that_knows_pages(level):
+    watched = Watched(level, reports=True)
+    watched.engine.memory.ledgers.anchor._free.pop()
+
+    watched.step()
+
+    assert "unit_has_one_owner/full page/leaked" in watched.checker.counts
 
 
 def test_a_census_judges_by_every_invariant():
@@ -203,7 +211,7 @@ def test_a_census_judges_by_every_invariant():
 
     lines = complaint(watched)
 
-    assert "  full page 1: owned by nobody" in lines
+    assert "  full page 1: no owner" in lines
     assert "  full page 20: owned by free and tree n2" in lines
 
 
@@ -237,10 +245,10 @@ def test_a_report_logs_once_and_counts_each_time(caplog):
     with caplog.at_level(logging.ERROR, logger="swarden.strict"):
         watched.step(3)
 
-    assert watched.checker.counts == {"pools_conserve_their_units/full": 3}
+    assert watched.checker.counts == {"pools_conserve_units/full pool/too_few": 3}
     assert caplog.messages == [
-        "pools_conserve_their_units: The capacity of each pool is what is free, what is cached, what others hold and "
-        "what is fenced.\n"
+        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, otherwise owned and fenced "
+        "units.\n"
         "  full: capacity 20 = free 19 + cached 0 (evictable 0, protected 0) + uncached 0: one too few\n"
         f"replay: swarden replay {watched.checker.log_path}"
     ]

@@ -1,22 +1,24 @@
 """Counters that do not count what is there."""
 
-from invariants.claims import pool_claims_equal_facts, tree_claims_equal_facts
+from invariants.laws.memory.claims import ClaimCode, free_counters_match_pools, tree_counters_match_nodes
+from invariants.violation import found, pool_ref
 from tests.invariants.builders import after, broken, claims, healthy
 
 CASES = [
-    healthy(tree_claims_equal_facts),
+    healthy(tree_counters_match_nodes),
     broken(
-        tree_claims_equal_facts,
+        tree_counters_match_nodes,
         "both",
         after(claims=claims(evictable={"full": 2, "swa": 4}, protected={"full": 3, "swa": 2})),
-        ("swa", "claims 4 evictable, there are 2"),
-        ("full", "claims 3 protected, there are 4"),
+        found(pool_ref("swa"), ClaimCode.EVICTABLE_MISCOUNTED, claimed=4, actual=2),
+        found(pool_ref("full"), ClaimCode.PROTECTED_MISCOUNTED, claimed=3, actual=4),
     ),
-    healthy(pool_claims_equal_facts),
+    healthy(free_counters_match_pools),
+    healthy(free_counters_match_pools, after(claims=claims(free={"full": 4})), "an-engine-need-not-count"),
     broken(
-        pool_claims_equal_facts,
+        free_counters_match_pools,
         "free",
         after(claims=claims(free={"full": 5, "swa": 2})),
-        ("full", "claims 5 free, there are 4"),
+        found(pool_ref("full"), ClaimCode.FREE_MISCOUNTED, claimed=5, actual=4),
     ),
 ]

@@ -1,147 +1,191 @@
-"""Locks that nobody holds, and holders without a lock."""
+"""Locks without a holder, and holders without a lock."""
 
 from dataclasses import replace
 
-from invariants.locks import (
-    locked_windows_are_live,
-    locks_cover_what_is_read,
-    locks_equal_their_receipts,
-    locks_nest,
-    readers_are_counted,
-    receipts_belong_to_holders,
+from invariants.laws.memory.locks import (
+    LockCode,
+    ReceiptCode,
+    cached_units_count_their_readers,
+    locked_nodes_stay_live,
+    locks_cover_pages_read,
+    locks_extend_to_ancestors,
+    node_locks_match_receipts,
+    receipts_match_records,
 )
 from invariants.view import Owner, ReceiptView
-from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, in_flight, nodes, receipts, records
+from invariants.violation import Ref, found, node_ref, owner_ref, request_ref
+from tests.invariants.builders import (
+    AFTER,
+    R1,
+    R2,
+    after,
+    broken,
+    healthy,
+    idle,
+    in_flight,
+    nodes,
+    page,
+    receipts,
+    records,
+)
 from tests.invariants.cases.handover import HAS_ROOM, RECORDS, ROOM
-from tests.invariants.host_builders import COPYING, RECEIPTS, UNDER_WAY, while_copying, with_node
+from tests.invariants.host_builders import RECEIPTS, UNDER_WAY, while_copying
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
+
+def counted(node, code, component, locks, receipts):
+    return found(node_ref(node), code, component=component, locks=locks, receipts=receipts)
+
+
+def unlocked(owner, node, component, receipt=1):
+    return found(
+        owner_ref(owner), LockCode.READ_WITHOUT_LOCK, node=node_ref(node), receipt=receipt, component=component
+    )
+
+
 CASES = [
-    healthy(locks_equal_their_receipts),
+    healthy(node_locks_match_receipts),
     broken(
-        locks_equal_their_receipts,
+        node_locks_match_receipts,
         "never-returned",
         after(nodes=nodes(3, locks=(1, 0))),
-        ("node n3", "has 1 full locks, 0 receipts cover it"),
+        counted(3, LockCode.TOO_MANY_LOCKS, "full", 1, 0),
     ),
     broken(
-        locks_equal_their_receipts,
+        node_locks_match_receipts,
         "returned-twice",
         after(nodes=nodes(2, locks=(1, 0))),
-        ("node n2", "has 0 swa locks, 1 receipts cover it"),
+        counted(2, LockCode.TOO_FEW_LOCKS, "swa", 0, 1),
     ),
-    healthy(locks_nest),
+    healthy(node_locks_match_receipts, UNDER_WAY, "of-transfers"),
     broken(
-        locks_nest,
+        node_locks_match_receipts,
+        "not-returned-by-a-load",
+        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], transfers=()),
+        counted(3, LockCode.TOO_MANY_LOCKS, "full", 2, 1),
+        counted(4, LockCode.TOO_MANY_LOCKS, "full", 1, 0),
+        counted(4, LockCode.TOO_MANY_LOCKS, "swa", 1, 0),
+    ),
+    healthy(locks_extend_to_ancestors),
+    broken(
+        locks_extend_to_ancestors,
         "more-below",
         after(nodes=nodes(1, locks=(0, 0))),
-        ("node n2", "has 1 full locks below 0 on node n1"),
+        found(
+            node_ref(2),
+            LockCode.PARENT_LOCKED_LESS,
+            component="full",
+            locks=1,
+            parent=node_ref(1),
+            parent_locks=0,
+        ),
     ),
     broken(
-        locks_nest,
+        locks_extend_to_ancestors,
         "more-in-the-window",
         after(nodes=nodes(3, locks=(0, 1))),
-        ("node n3", "has 1 swa locks, yet 0 full locks"),
+        found(node_ref(3), LockCode.PREFIX_LOCKED_LESS, window="swa", locks=1, whole="full", whole_locks=0),
     ),
-    healthy(readers_are_counted, after(receipts=None, pools=AFTER.pools)),
+    healthy(cached_units_count_their_readers, after(receipts=None, pools=AFTER.pools)),
     broken(
-        readers_are_counted,
+        cached_units_count_their_readers,
         "one-too-many-and-one-too-few",
         after(receipts=None, pools=AFTER.pools, records=records(units=((1, 2, 3, 5, 7, 8), (0, 0, 1, 2, 5, 6)))),
-        ("full page 4", "1 readers are counted, yet 0 rows name it"),
-        ("full page 5", "0 readers are counted, yet 1 rows name it"),
+        found(page("full", 4), LockCode.TOO_MANY_READERS, counted=1, tables=0),
+        found(page("full", 5), LockCode.TOO_FEW_READERS, counted=0, tables=1),
     ),
-    healthy(receipts_belong_to_holders),
+    healthy(receipts_match_records),
     healthy(
-        receipts_belong_to_holders,
+        receipts_match_records,
         in_flight(records=(), receipts=receipts(holder=Owner("fence", 8))),
         "a-lock-left-to-a-fence",
     ),
     healthy(
-        receipts_belong_to_holders,
+        receipts_match_records,
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, Owner("load", 1), 3, ((3,), (3,))))),
         "a-load-has-no-record",
     ),
+    healthy(
+        receipts_match_records,
+        after(receipts=(), records=records(receipt=0, protected_len=0, node=0)),
+        "a-record-that-shares-nothing",
+    ),
     broken(
-        receipts_belong_to_holders,
+        receipts_match_records,
+        "none",
+        after(receipts=(), records=records(receipt=0)),
+        found(request_ref(1), ReceiptCode.MISSING, shared_len=16),
+    ),
+    broken(
+        receipts_match_records,
         "returned-too-early",
         after(receipts=()),
-        ("request r1", "has receipt 1, which is not out"),
+        found(request_ref(1), ReceiptCode.NOT_OUT, receipt=1),
     ),
     broken(
-        receipts_belong_to_holders,
+        receipts_match_records,
         "another-holder",
         after(receipts=receipts(holder=R2)),
-        ("request r1", "has receipt 1, which request r2 holds"),
+        found(request_ref(1), ReceiptCode.OF_ANOTHER, receipt=1, holder=R2),
     ),
     broken(
-        receipts_belong_to_holders,
+        receipts_match_records,
         "one-for-two",
         after(records=(*records(), *records(owner=R2))),
-        ("request r2", "has receipt 1, which request r1 has too"),
+        found(request_ref(2), ReceiptCode.OF_TWO, receipt=1, other=request_ref(1)),
     ),
     broken(
-        receipts_belong_to_holders,
+        receipts_match_records,
         "lost",
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, R2, 3, ((3,), (3,))))),
-        ("receipt 2", "held by request r2, who has no record with it"),
+        found(Ref("receipt", 2), ReceiptCode.LOST, holder=R2),
     ),
-    healthy(locked_windows_are_live),
-    broken(
-        locked_windows_are_live,
-        "evicted-under-its-lock",
-        after(nodes=nodes(2, live=(True, False))),
-        ("node n2", "is a swa tombstone under 1 locks"),
-    ),
-    healthy(locks_cover_what_is_read),
+    healthy(locked_nodes_stay_live),
     healthy(
-        locks_cover_what_is_read,
+        locked_nodes_stay_live,
+        idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(covers=((2, 1), ())))),
+        "its-holder-slid",
+    ),
+    healthy(
+        locked_nodes_stay_live,
+        idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(id=2))),
+        "locked-after-it-died",
+    ),
+    broken(
+        locked_nodes_stay_live,
+        "evicted-under-its-lock",
+        idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)))),
+        found(node_ref(2), LockCode.DIED_UNDER_LOCK, component="swa", holder=R1),
+    ),
+    healthy(locks_cover_pages_read),
+    healthy(
+        locks_cover_pages_read,
         after(receipts=receipts(covers=((2, 1), ()))),
         "given-back-once-the-window-has-passed",
     ),
+    healthy(
+        locks_cover_pages_read,
+        after(receipts=receipts(covers=((2, 1), (2, 1)))),
+        "an-engine-may-lock-whole-branches",
+    ),
     broken(
-        locks_cover_what_is_read,
+        locks_cover_pages_read,
         "window-open",
         after(receipts=receipts(covers=((2, 1), ())), records=records(launched_len=18)),
-        ("request r1", "reads node n2, which receipt 1 does not cover in swa"),
+        unlocked(R1, 2, "swa"),
     ),
     broken(
-        locks_cover_what_is_read,
+        locks_cover_pages_read,
         "prefix-open",
         after(receipts=receipts(covers=((2,), (2,)))),
-        ("request r1", "reads node n1, which receipt 1 does not cover in full"),
+        unlocked(R1, 1, "full"),
     ),
+    healthy(locks_cover_pages_read, idle(before=HAS_ROOM), "behind-what-is-to-come-nothing-reads-the-window"),
     broken(
-        locks_cover_what_is_read,
-        "whole-branch-pinned",
-        after(receipts=receipts(covers=((2, 1), (2, 1)))),
-        ("request r1", "locks 16 tokens of swa, at most 8 are read"),
-    ),
-    healthy(locks_equal_their_receipts, UNDER_WAY, "of-transfers"),
-    broken(
-        locks_equal_their_receipts,
-        "not-returned-by-a-load",
-        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], transfers=()),
-        ("node n3", "has 2 full locks, 1 receipts cover it"),
-        ("node n4", "has 1 full locks, 0 receipts cover it"),
-        ("node n4", "has 1 swa locks, 0 receipts cover it"),
-    ),
-    healthy(locked_windows_are_live, UNDER_WAY, "a-load-is-to-bring-it"),
-    broken(
-        locked_windows_are_live,
-        "somebody-reads-what-a-load-is-to-bring",
-        while_copying(
-            nodes=with_node(COPYING, 4, locks=(2, 2)),
-            receipts=(*RECEIPTS, ReceiptView(5, R1, 4, ((4, 3), (4,)))),
-        ),
-        ("node n4", "is a swa tombstone under 2 locks"),
-    ),
-    healthy(locks_cover_what_is_read, idle(before=HAS_ROOM), "behind-what-is-to-come-nobody-reads-the-window"),
-    broken(
-        locks_cover_what_is_read,
+        locks_cover_pages_read,
         "the-window-behind-what-is-to-come",
         idle(before=HAS_ROOM, after=replace(HAS_ROOM, records=(*RECORDS, ROOM._replace(allocated_len=10)))),
-        ("transfer t2", "reads node n3, which receipt 2 does not cover in swa"),
+        unlocked(Owner("transfer", 2), 3, "swa", receipt=2),
     ),
 ]

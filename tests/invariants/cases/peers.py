@@ -2,19 +2,22 @@
 
 from dataclasses import replace
 
-from invariants.peers import (
-    a_free_unit_has_no_peer,
-    every_taken_follower_unit_is_a_peer,
-    peers_are_one_to_one_and_live,
+from invariants.laws.memory.peers import (
+    PeerCode,
+    free_units_have_no_peer,
+    held_follower_units_are_peers,
+    peers_are_unique_and_live,
     peers_share_their_owner,
-    slot_peers_stay_in_their_place,
+    slot_peers_keep_their_offset,
 )
-from invariants.view import Fence, PeerMap
-from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, after, broken, healthy, holding, peers, pools
+from invariants.view import Fence, Owner, PeerMap
+from invariants.violation import found
+from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
 from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY
 
 BY_SLOT = [peer * 4 + offset if peer else 0 for peer in (AFTER.peer_maps or ())[0].peers for offset in range(4)]
 STALE = [*BY_SLOT[:14], 0, 0, *BY_SLOT[16:]]
+N4 = Owner("tree", 4)
 MIXED = [*BY_SLOT[:14], 14, 15, *BY_SLOT[16:]]
 
 
@@ -22,75 +25,85 @@ def slots(mapped):
     return replace(HEALTHY, after=replace(AFTER, peer_maps=(PeerMap("full", "swa", mapped, slots=4),)))
 
 
+def differ(unit, owner, peer, peer_owner):
+    return found(unit, PeerCode.OWNERS_DIFFER, owner=owner, peer=peer, peer_owner=peer_owner)
+
+
 CASES = [
-    healthy(peers_are_one_to_one_and_live),
-    healthy(peers_are_one_to_one_and_live, slots(BY_SLOT), "by-slot"),
+    healthy(peers_are_unique_and_live),
+    healthy(peers_are_unique_and_live, slots(BY_SLOT), "by-slot"),
     broken(
-        peers_are_one_to_one_and_live,
+        peers_are_unique_and_live,
         "two-to-one",
         after(peer_maps=peers({1: 4})),
-        ("swa page 4", "the peer of both full page 1 and 6"),
+        found(page("swa", 4), PeerCode.PEER_OF_TWO, units=(page("full", 1), page("full", 6))),
     ),
     broken(
-        peers_are_one_to_one_and_live,
+        peers_are_unique_and_live,
         "free",
         after(peer_maps=peers({1: 8})),
-        ("full page 1", "its peer swa page 8 is free"),
+        found(page("full", 1), PeerCode.PEER_FREE, peer=page("swa", 8)),
     ),
     broken(
-        peers_are_one_to_one_and_live,
+        peers_are_unique_and_live,
         "fenced",
         after(peer_maps=peers({1: 8}), pools=pools("swa", free=[7], fenced=[Fence(7, [8])])),
-        ("full page 1", "its peer swa page 8 is behind a fence"),
+        found(page("full", 1), PeerCode.PEER_FENCED, peer=page("swa", 8)),
     ),
-    healthy(a_free_unit_has_no_peer),
+    healthy(free_units_have_no_peer),
     broken(
-        a_free_unit_has_no_peer,
+        free_units_have_no_peer,
         "free",
         after(peer_maps=peers({9: 7})),
-        ("full page 9", "it is free, yet its peer is swa page 7"),
+        found(page("full", 9), PeerCode.PAIRED_WHILE_FREE, peer=page("swa", 7)),
     ),
-    healthy(every_taken_follower_unit_is_a_peer),
+    broken(
+        free_units_have_no_peer,
+        "fenced",
+        after(peer_maps=peers({9: 7}), pools=pools("full", free=[10, 11, 12], fenced=[Fence(7, [9])])),
+        found(page("full", 9), PeerCode.PAIRED_WHILE_FENCED, peer=page("swa", 7)),
+    ),
+    healthy(held_follower_units_are_peers),
     healthy(
-        every_taken_follower_unit_is_a_peer,
+        held_follower_units_are_peers,
         after(pools=holding("swa", PRESSURE, [8])),
         "a-neighbour-needs-no-peer",
     ),
     broken(
-        every_taken_follower_unit_is_a_peer,
+        held_follower_units_are_peers,
         "unreachable",
         after(peer_maps=peers({7: 0})),
-        ("swa page 5", "owned by request r1, yet the peer of no full page"),
+        found(page("swa", 5), PeerCode.NO_LEADER, owner=R1, leaders="full"),
     ),
     healthy(peers_share_their_owner),
     broken(
         peers_share_their_owner,
         "exchanged",
         after(peer_maps=peers({4: 5, 7: 2})),
-        ("full page 4", "owned by tree n2, its peer swa page 5 is not: it is owned by request r1"),
-        ("full page 7", "owned by request r1, its peer swa page 2 is not: it is owned by tree n2"),
+        differ(page("full", 4), Owner("tree", 2), page("swa", 5), R1),
+        differ(page("full", 7), R1, page("swa", 2), Owner("tree", 2)),
     ),
-    healthy(slot_peers_stay_in_their_place, slots(BY_SLOT)),
-    healthy(slot_peers_stay_in_their_place, slots(STALE), "a-page-may-be-filled-in-part"),
+    healthy(slot_peers_keep_their_offset, slots(BY_SLOT)),
+    healthy(slot_peers_keep_their_offset, slots(STALE), "a-page-may-be-filled-in-part"),
     broken(
-        slot_peers_stay_in_their_place,
+        slot_peers_keep_their_offset,
         "two-pages",
         slots(MIXED),
-        ("full page 3", "its slots have the peers [4, 5, 14, 15], not all in swa page 3"),
+        found(page("full", 3), PeerCode.SLOTS_SCATTERED, slots=(4, 5, 14, 15), peer=page("swa", 3)),
     ),
-    healthy(every_taken_follower_unit_is_a_peer, UNDER_WAY, "a-load-has-no-reader-yet"),
+    healthy(held_follower_units_are_peers, UNDER_WAY, "a-load-has-no-reader-yet"),
     broken(
-        every_taken_follower_unit_is_a_peer,
+        held_follower_units_are_peers,
         "loaded-and-not-paired",
         replace(LANDED, after=replace(LANDED.after, peer_maps=COPYING.peer_maps)),
-        ("swa page 7", "owned by tree n4, yet the peer of no full page"),
-        ("swa page 8", "owned by tree n4, yet the peer of no full page"),
+        found(page("swa", 7), PeerCode.NO_LEADER, owner=N4, leaders="full"),
+        found(page("swa", 8), PeerCode.NO_LEADER, owner=N4, leaders="full"),
     ),
     broken(
         peers_share_their_owner,
         "paired-before-it-is-loaded",
         replace(LANDED, after=replace(LANDED.after, pools=COPYING.pools[1:2] + LANDED.after.pools[:1])),
-        ("full page 11", "owned by tree n4, its peer swa page 7 is not: it is owned by load l2"),
-        ("full page 12", "owned by tree n4, its peer swa page 8 is not: it is owned by load l2"),
+        differ(page("full", 11), N4, page("swa", 7), Owner("load", 2)),
+        differ(page("full", 12), N4, page("swa", 8), Owner("load", 2)),
     ),
 ]

@@ -1,58 +1,59 @@
 """Pools whose units do not add up."""
 
-from invariants.pools import each_unit_has_one_owner, pools_conserve_their_units
-from invariants.view import Fence
-from tests.invariants.builders import R2, after, broken, healthy, holding, pools
+from invariants.conservation import Conservation
+from invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner
+from invariants.view import FREE, Fence, Owner
+from invariants.violation import Ref, found, pool_ref
+from tests.invariants.builders import R1, R2, after, broken, healthy, holding, page, pools
+
+N3 = Owner("tree", 3)
+
+
+def owned(unit, code, *owners, last=8):
+    return found(unit, code, owners=owners, last=last)
+
 
 CASES = [
-    healthy(each_unit_has_one_owner),
-    broken(each_unit_has_one_owner, "leak", after(pools=pools("swa", free=[7])), ("swa page 8", "owned by nobody")),
+    healthy(unit_has_one_owner),
+    broken(unit_has_one_owner, "leak", after(pools=pools("swa", free=[7])), owned(page("swa", 8), PoolCode.LEAKED)),
     broken(
-        each_unit_has_one_owner,
+        unit_has_one_owner,
         "double-free",
         after(pools=pools("swa", free=[7, 8, 8])),
-        ("swa page 8", "owned by free and free"),
+        owned(page("swa", 8), PoolCode.FREE_TWICE, FREE, FREE),
     ),
     broken(
-        each_unit_has_one_owner,
+        unit_has_one_owner,
         "use-after-free-in-balance",
         after(pools=pools("swa", free=[3, 7])),
-        ("swa page 3", "owned by free and tree n3"),
-        ("swa page 8", "owned by nobody"),
+        owned(page("swa", 3), PoolCode.FREE_IN_USE, FREE, N3),
+        owned(page("swa", 8), PoolCode.LEAKED),
     ),
     broken(
-        each_unit_has_one_owner,
+        unit_has_one_owner,
         "two-owners",
         after(pools=holding("rows", R2, [1])),
-        ("rows row 1", "owned by request r1 and request r2"),
+        owned(Ref("row", 1, "rows"), PoolCode.OWNED_TWICE, R1, R2, last=2),
     ),
     broken(
-        each_unit_has_one_owner,
+        unit_has_one_owner,
         "padding-and-beyond",
         after(pools=pools("rows", free=[0, 3])),
-        ("rows row 0", "owned by free, yet rows run from 1 to 2"),
-        ("rows row 2", "owned by nobody"),
-        ("rows row 3", "owned by free, yet rows run from 1 to 2"),
+        owned(Ref("row", 0, "rows"), PoolCode.OUT_OF_RANGE, FREE, last=2),
+        owned(Ref("row", 2, "rows"), PoolCode.LEAKED, last=2),
+        owned(Ref("row", 3, "rows"), PoolCode.OUT_OF_RANGE, FREE, last=2),
     ),
-    healthy(pools_conserve_their_units),
+    healthy(pools_conserve_units),
     broken(
-        pools_conserve_their_units,
-        "double-owner",
+        pools_conserve_units,
+        "two-owners",
         after(pools=holding("swa", R2, [8])),
-        (
-            "swa",
-            "capacity 8 = free 2 + cached 4 (evictable 2, protected 2) + uncached 3 (request r1 2, request r2 1)"
-            ": one too many",
-        ),
+        found(pool_ref("swa"), PoolCode.TOO_MANY, terms=Conservation(8, 2, 2, 2, {R1: 2, R2: 1}, 0)),
     ),
     broken(
-        pools_conserve_their_units,
+        pools_conserve_units,
         "leak",
         after(pools=pools("full", free=[12], fenced=[Fence(7, [11])])),
-        (
-            "full",
-            "capacity 12 = free 1 + cached 6 (evictable 2, protected 4) + uncached 2 (request r1 2) + fenced 1"
-            ": 2 too few",
-        ),
+        found(pool_ref("full"), PoolCode.TOO_FEW, terms=Conservation(12, 1, 2, 4, {R1: 2}, 1)),
     ),
 ]

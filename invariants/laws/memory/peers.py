@@ -6,16 +6,26 @@ from operator import eq
 
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
-from invariants.violation import Evidence
-from invariants.wording import standing, unit_of
+from invariants.view import FREE, LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
+from invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
+
+
+class PeerCode(Code):
+    PEER_FREE = "peer_free"
+    PEER_FENCED = "peer_fenced"
+    PEER_OF_TWO = "peer_of_two"
+    PAIRED_WHILE_FREE = "paired_while_free"
+    PAIRED_WHILE_FENCED = "paired_while_fenced"
+    NO_LEADER = "no_leader"
+    OWNERS_DIFFER = "owners_differ"
+    SLOTS_SCATTERED = "slots_scattered"
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
-def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
-    """A peer is live, and is the peer of one unit only.
+def peers_are_unique_and_live(change: Transition) -> Evidence:
+    """A peer is neither free nor fenced, and is the peer of one unit only.
 
-    A stale entry lets a later free give away a page that is in use (sglang pull 27586).
+    With a stale entry a later free gives away a page that is in use (sglang pull 27586).
     """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
@@ -27,24 +37,24 @@ def peers_are_one_to_one_and_live(change: Transition) -> Evidence:
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
-def a_free_unit_has_no_peer(change: Transition) -> Evidence:
-    """A unit that is free, or waits behind a fence, is the peer of nobody."""
+def free_units_have_no_peer(change: Transition) -> Evidence:
+    """A unit that is free, or waits behind a fence, has no peer."""
     for peers in change.changes.peer_maps:
-        from_pool = change.after.pool(peers.from_pool)
+        from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
         by_unit = peers.by_unit()
         released = [unit for unit in chain(from_pool.free, _fenced(from_pool)) if unit < len(by_unit)]
         if any(map(by_unit.__getitem__, released)):
             for unit in released:
                 if by_unit[unit]:
-                    peer = unit_of(change.after.pool(peers.to_pool), by_unit[unit])
-                    yield unit_of(from_pool, unit), f"{standing(from_pool.owner_of[unit])}, yet its peer is {peer}"
+                    owner, peer = from_pool.owner_of[unit], unit_ref(to_pool, by_unit[unit])
+                    yield paired_while_released(unit_ref(from_pool, unit), peer, is_free=owner == FREE)
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
-def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
-    """Every unit of a follower pool that somebody owns is the peer of a unit, or nobody can reach it.
+def held_follower_units_are_peers(change: Transition) -> Evidence:
+    """Every owned unit of a follower pool is the peer of a unit; otherwise no request can reach it.
 
-    What a load brings nobody is to reach before it has ended.
+    The units of a load are reached only once it has ended.
     """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
@@ -52,7 +62,7 @@ def every_taken_follower_unit_is_a_peer(change: Transition) -> Evidence:
         for unit in sorted(unreachable):
             owner = to_pool.owner_of[unit]
             if owner.kind not in (OUTSIDE_KIND, LOAD_KIND):
-                yield unit_of(to_pool, unit), f"owned by {owner}, yet the peer of no {peers.from_pool} {to_pool.unit}"
+                yield found(unit_ref(to_pool, unit), PeerCode.NO_LEADER, owner=owner, leaders=peers.from_pool)
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
@@ -64,19 +74,23 @@ def peers_share_their_owner(change: Transition) -> Evidence:
         from_owner, to_owner = from_pool.owner_of, to_pool.owner_of
         owners = map(from_owner.get, compress(range(len(by_unit)), by_unit))
         if not all(map(eq, owners, map(to_owner.get, filter(None, by_unit)))):
-            paired = [unit for unit in from_pool.held if unit < len(by_unit) and by_unit[unit]]
-            for unit in paired:
+            for unit in [unit for unit in from_pool.held if unit < len(by_unit) and by_unit[unit]]:
                 peer = by_unit[unit]
                 if from_owner.get(unit) != to_owner.get(peer):
-                    detail = f"owned by {from_owner.get(unit)}, its peer {unit_of(to_pool, peer)}"
-                    yield unit_of(from_pool, unit), f"{detail} is not: {standing(to_owner.get(peer))}"
+                    yield found(
+                        unit_ref(from_pool, unit),
+                        PeerCode.OWNERS_DIFFER,
+                        owner=from_owner.get(unit),
+                        peer=unit_ref(to_pool, peer),
+                        peer_owner=to_owner.get(peer),
+                    )
 
 
 @state_invariant(needs=("slot_maps",), reads=("peer_maps", "pools"))
-def slot_peers_stay_in_their_place(change: Transition) -> Evidence:
+def slot_peers_keep_their_offset(change: Transition) -> Evidence:
     """The slots of a unit that have peers have them in one unit, each at its own offset.
 
-    Whoever clears some slots of a page and frees the whole leaves stale ones (sglang pull 27779).
+    A free of the whole page that clears only some of its slots leaves stale ones (sglang pull 27779).
     """
     for peers in change.after.slot_maps or ():
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
@@ -85,10 +99,27 @@ def slot_peers_stay_in_their_place(change: Transition) -> Evidence:
             mapped = list(peers.peers[unit * size : unit * size + size])
             home = max(mapped) // size
             if any(slot and slot != home * size + offset for offset, slot in enumerate(mapped)):
-                yield (
-                    unit_of(from_pool, unit),
-                    f"its slots have the peers {mapped}, not all in {unit_of(to_pool, home)}",
+                yield found(
+                    unit_ref(from_pool, unit),
+                    PeerCode.SLOTS_SCATTERED,
+                    slots=tuple(mapped),
+                    peer=unit_ref(to_pool, home),
                 )
+
+
+def released_peer(unit: Ref, peer: Ref, *, is_free: bool) -> Found:
+    """A unit whose peer is free, or behind a fence."""
+    return found(unit, PeerCode.PEER_FREE if is_free else PeerCode.PEER_FENCED, peer=peer)
+
+
+def paired_while_released(unit: Ref, peer: Ref, *, is_free: bool) -> Found:
+    """A unit that is free, or behind a fence, and has a peer."""
+    return found(unit, PeerCode.PAIRED_WHILE_FREE if is_free else PeerCode.PAIRED_WHILE_FENCED, peer=peer)
+
+
+def peer_of_two(peer: Ref, units: tuple[Ref, Ref]) -> Found:
+    """A unit that is the peer of two."""
+    return found(peer, PeerCode.PEER_OF_TWO, units=units)
 
 
 def _fenced(pool: PoolView) -> list[int]:
@@ -97,11 +128,10 @@ def _fenced(pool: PoolView) -> list[int]:
 
 def _shared_or_dead_peers(snapshot: Snapshot, peers: PeerMap, by_unit: Sequence[int]) -> Evidence:
     from_pool, to_pool = snapshot.pool(peers.from_pool), snapshot.pool(peers.to_pool)
-    released = {*to_pool.free, *_fenced(to_pool)}
+    released, free = {*to_pool.free, *_fenced(to_pool)}, set(to_pool.free)
     first: dict[int, int] = {}
     for unit, peer in enumerate(by_unit):
         if peer and peer in released:
-            how = "free" if peer in to_pool.free else "behind a fence"
-            yield unit_of(from_pool, unit), f"its peer {unit_of(to_pool, peer)} is {how}"
+            yield released_peer(unit_ref(from_pool, unit), unit_ref(to_pool, peer), is_free=peer in free)
         if peer and (other := first.setdefault(peer, unit)) != unit:
-            yield unit_of(to_pool, peer), f"the peer of both {unit_of(from_pool, other)} and {unit}"
+            yield peer_of_two(unit_ref(to_pool, peer), (unit_ref(from_pool, other), unit_ref(from_pool, unit)))

@@ -5,13 +5,26 @@ from collections.abc import Sequence
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
 from invariants.view import NodeView, Snapshot
-from invariants.violation import Evidence
-from invariants.wording import node_name
+from invariants.violation import Code, Evidence, found, node_ref
+
+
+class TreeCode(Code):
+    ID_TWICE = "id_twice"
+    PARENT_GONE = "parent_gone"
+    GAP = "gap"
+    OTHER_NAMESPACE = "other_namespace"
+    PARTIAL_PAGE = "partial_page"
+    WRONG_PAGE_COUNT = "wrong_page_count"
+    TWIN = "twin"
+    TOMBSTONE_WITHOUT_WINDOW = "tombstone_without_window"
+    LIVE_WITHOUT_PAGES = "live_without_pages"
+    TOMBSTONE_WITH_PAGES = "tombstone_with_pages"
+    PARTIAL_COPY = "partial_copy"
 
 
 @state_invariant(needs=("nodes",), reads=("nodes",))
 def tree_is_well_formed(change: Transition) -> Evidence:
-    """Each node goes on where its parent ends, in whole pages, and no two siblings begin with the same page.
+    """Each node begins where its parent ends, has whole pages, and begins with another page than its siblings.
 
     A node is bound to its parent, so one that is new or elsewhere is judged with its children.
     """
@@ -27,13 +40,14 @@ def tree_is_well_formed(change: Transition) -> Evidence:
 
 
 @state_invariant(needs=("nodes",), reads=("nodes",))
-def live_nodes_hold_live_pages(change: Transition) -> Evidence:
-    """A node has all of its pages in a component that is live in it, none where it is a tombstone.
+def live_nodes_hold_their_pages(change: Transition) -> Evidence:
+    """A node has all pages of a component that is live in it, none of a tombstone; a copy on the host is whole, too.
 
     Only a component with a window may be a tombstone, or one of which the host has a copy.
     """
     windows = [component.window for component in change.after.components]
-    if not all(_is_as_live_as_it_says(node, windows) for node in change.changes.reshaped):
+    nodes = change.changes.nodes if change.after.host_pools else change.changes.reshaped
+    if not all(_is_as_live_as_it_says(node, windows) for node in nodes):
         for index in range(len(windows)):
             yield from _wrongly_live(change.after, index)
 
@@ -46,8 +60,13 @@ def _continues_its_parent(snapshot: Snapshot, node: NodeView) -> bool:
 
 
 def _has_whole_pages(snapshot: Snapshot, node: NodeView) -> bool:
-    pages, rest = divmod(len(node.key), snapshot.limits.page_size)
-    return pages > 0 and not rest and [len(units) for units in node.units] == [pages] * len(snapshot.components)
+    length = len(node.key)
+    return (
+        length > 0
+        and not length % snapshot.limits.page_size
+        and [len(units) * size for units, size in zip(node.units, snapshot.page_sizes, strict=True)]
+        == [length] * len(node.units)
+    )
 
 
 def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
@@ -58,10 +77,14 @@ def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
 
 
 def _is_as_live_as_it_says(node: NodeView, windows: Sequence[int | None]) -> bool:
-    return all(
+    return not any(_is_partial(copies, units) for copies, units in zip(node.copies, node.units, strict=False)) and all(
         all(units) if live else (window is not None or _is_copied(node, index)) and not any(units)
         for index, (units, live, window) in enumerate(zip(node.units, node.live, windows, strict=True))
     )
+
+
+def _is_partial(copies: Sequence[int], units: Sequence[int]) -> bool:
+    return bool(copies) and (len(copies) != len(units) or not all(copies))
 
 
 def _is_copied(node: NodeView, component: int) -> bool:
@@ -70,28 +93,28 @@ def _is_copied(node: NodeView, component: int) -> bool:
 
 
 def _malformed(snapshot: Snapshot) -> Evidence:
-    page_size, seen = snapshot.limits.page_size, dict[object, int]()
+    page_size, first = snapshot.limits.page_size, dict[object, int]()
     ids: set[int] = set()
     for node in snapshot.nodes or ():
-        name, parent = node_name(node.id), snapshot.node_by_id.get(node.parent)
+        subject, parent = node_ref(node.id), snapshot.node_by_id.get(node.parent)
         if node.id in ids:
-            yield name, "is there twice"
+            yield found(subject, TreeCode.ID_TWICE)
         ids.add(node.id)
         if node.parent and parent is None:
-            yield name, f"its parent {node_name(node.parent)} is not in the tree"
+            yield found(subject, TreeCode.PARENT_GONE, parent=node_ref(node.parent))
         elif node.start != (parent.end if parent else 0):
-            above = node_name(parent.id) if parent else "the root"
-            yield name, f"starts at {node.start}, yet {above} ends at {parent.end if parent else 0}"
+            yield found(subject, TreeCode.GAP, start=node.start, parent_end=parent.end if parent else 0)
         if parent is not None and parent.namespace != node.namespace:
-            yield name, f"is of namespace {node.namespace}, its parent of {parent.namespace}"
+            yield found(subject, TreeCode.OTHER_NAMESPACE, namespace=node.namespace, of_parent=parent.namespace)
         if not node.key or len(node.key) % page_size:
-            yield name, f"has a key of {len(node.key)} tokens, want whole pages of {page_size}"
-        for component, units in zip(snapshot.components, node.units, strict=True):
-            if len(units) * page_size != len(node.key):
-                yield name, f"has {len(units)} {component.pool} pages for {len(node.key)} tokens"
+            yield found(subject, TreeCode.PARTIAL_PAGE, key_len=len(node.key), page_size=page_size)
+        for component, units, size in zip(snapshot.components, node.units, snapshot.page_sizes, strict=True):
+            if len(units) * size != len(node.key):
+                pages, key_len = len(units), len(node.key)
+                yield found(subject, TreeCode.WRONG_PAGE_COUNT, component=component.pool, pages=pages, key_len=key_len)
         first_page = (node.namespace, node.parent, tuple(node.key[:page_size]))
-        if (other := seen.setdefault(first_page, node.id)) != node.id:
-            yield name, f"begins with the same page as its sibling {node_name(other)}"
+        if (other := first.setdefault(first_page, node.id)) != node.id:
+            yield found(subject, TreeCode.TWIN, sibling=node_ref(other))
 
 
 def _wrongly_live(snapshot: Snapshot, index: int) -> Evidence:
@@ -99,8 +122,11 @@ def _wrongly_live(snapshot: Snapshot, index: int) -> Evidence:
     for node in snapshot.nodes or ():
         units, live = node.units[index], node.live[index]
         if not live and window is None and not _is_copied(node, index):
-            yield node_name(node.id), f"is a tombstone in {pool}, which has no window"
+            yield found(node_ref(node.id), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component=pool)
         elif live and not all(units):
-            yield node_name(node.id), f"is live in {pool}, yet has the pages {list(units)}"
+            yield found(node_ref(node.id), TreeCode.LIVE_WITHOUT_PAGES, component=pool, pages=tuple(units))
         elif not live and any(units):
-            yield node_name(node.id), f"is a tombstone in {pool}, yet has the pages {list(units)}"
+            yield found(node_ref(node.id), TreeCode.TOMBSTONE_WITH_PAGES, component=pool, pages=tuple(units))
+        if node.copies and _is_partial(node.copies[index], units):
+            copies = tuple(node.copies[index])
+            yield found(node_ref(node.id), TreeCode.PARTIAL_COPY, component=pool, copies=copies, want=len(units))

@@ -1,0 +1,27 @@
+"""The equation of a pool as text: each term of its conservation, and by how much they miss its capacity."""
+
+from invariants.conservation import Conservation, conservation_of
+from invariants.view import PoolView
+
+
+def conservation_line(pool: PoolView) -> str:
+    """A pool and its equation."""
+    return f"{pool.name}: {equation_text(conservation_of(pool))}"
+
+
+def equation_text(terms: Conservation) -> str:
+    uncached = sum(terms.held.values())
+    holders = ", ".join(f"{owner} {count}" for owner, count in terms.held.items())
+    return (
+        f"capacity {terms.capacity} = free {terms.free}"
+        f" + cached {terms.evictable + terms.protected} (evictable {terms.evictable}, protected {terms.protected})"
+        f" + uncached {uncached}{f' ({holders})' if holders else ''}"
+        f"{f' + fenced {terms.fenced}' if terms.fenced else ''}{_excess_text(terms.excess)}"
+    )
+
+
+def _excess_text(excess: int) -> str:
+    if not excess:
+        return ""
+    count = "one" if abs(excess) == 1 else str(abs(excess))
+    return f": {count} too {'many' if excess > 0 else 'few'}"

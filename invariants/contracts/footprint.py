@@ -1,0 +1,63 @@
+"""How much a record may hold at most: pages ahead for its lookahead, and behind it its window and some slack."""
+
+from collections.abc import Mapping
+
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import HANDOVER_KIND, REQUEST_KIND, RecordView
+from invariants.violation import Code, Evidence, found, owner_ref
+from invariants.windows import kept_len
+
+
+class FootprintCode(Code):
+    TOO_FAR_AHEAD = "too_far_ahead"
+    TOO_FAR_BEHIND = "too_far_behind"
+
+
+@invariant(When.OP, needs=("records",))
+def allocation_is_within_lookahead(change: Transition) -> Evidence:
+    """Beyond its launched tokens a record has pages for its lookahead, in whole pages, and no more.
+
+    A record of tokens that another engine sends has pages for all of them.
+    """
+    page_size, lookahead = change.after.limits.page_size, change.after.limits.lookahead_len
+    for record in change.after.records or ():
+        if record.allocated_len - record.launched_len > lookahead and record.owner.kind != HANDOVER_KIND:
+            most = -(-(record.launched_len + lookahead) // page_size) * page_size
+            if record.allocated_len > most:
+                yield found(
+                    owner_ref(record.owner),
+                    FootprintCode.TOO_FAR_AHEAD,
+                    allocated_len=record.allocated_len,
+                    launched_len=record.launched_len,
+                    most=most,
+                )
+
+
+@invariant(When.STEP, needs=("records", "windowed"))
+def private_windows_are_bounded(change: Transition) -> Evidence:
+    """Behind the tokens that a record had computed before a step, it keeps a window, a page and the agreed slack."""
+    after, earlier = change.after, change.before.record_by_request
+    for component, page_size in zip(after.components, after.page_sizes, strict=True):
+        if component.window is not None:
+            most = kept_len(component.window, page_size) + page_size - 1 + after.limits.window_slack
+            for record in after.records or ():
+                if record.committed_len - max(record.frontier, record.protected_len) > most:
+                    committed = _committed_before(earlier, record)
+                    kept = committed - max(record.frontier, record.protected_len)
+                    if kept > most:
+                        yield found(
+                            owner_ref(record.owner),
+                            FootprintCode.TOO_FAR_BEHIND,
+                            component=component.pool,
+                            kept_len=kept,
+                            most=most,
+                            committed_len=committed,
+                            frontier=record.frontier,
+                        )
+
+
+def _committed_before(before: Mapping[int, RecordView], record: RecordView) -> int:
+    """The tokens that the record had computed when windows last slid; 0 for one that began in this step."""
+    earlier = before.get(record.owner.id) if record.owner.kind == REQUEST_KIND else None
+    return min(earlier.committed_len, record.committed_len) if earlier is not None else 0

@@ -1,0 +1,138 @@
+"""When the host tier makes, keeps and drops copies."""
+
+from collections import Counter
+from collections.abc import Set
+
+from invariants.events import (
+    CopyDropped,
+    Freed,
+    Removed,
+    Taken,
+    Tombstoned,
+    TransferBegan,
+    TransferEnded,
+)
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
+from invariants.view import TREE_KIND, NodeView, Snapshot
+from invariants.violation import Code, Evidence, found, node_ref
+
+
+class HostTierCode(Code):
+    NO_COPY_OF_PREFIX = "no_copy_of_prefix"
+    WINDOW_COPIED_ALONE = "window_copied_alone"
+    LIVE_BEHIND_A_TOMBSTONE = "live_behind_a_tombstone"
+    DROPPED_NEEDLESSLY = "dropped_needlessly"
+    NOT_REPLACED = "not_replaced"
+    REMOVED_UNCOPIED = "removed_uncopied"
+    TOMBSTONED_UNCOPIED = "tombstoned_uncopied"
+
+
+@state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
+def host_copies_follow_their_prefix(change: Transition) -> Evidence:
+    """The host has a copy of a node only behind copies of the nodes before it, and no windows alone.
+
+    On the device, too, a node is live behind live nodes where the whole prefix is read.
+    """
+    after = change.after
+    whole = [index for index, component in enumerate(after.components) if component.window is None]
+    for node in change.changes.relatives:
+        parent, subject = after.node_by_id.get(node.parent), node_ref(node.id)
+        for index in whole:
+            component = after.components[index].pool
+            if any(node.copies) and not node.copies[index]:
+                yield found(subject, HostTierCode.WINDOW_COPIED_ALONE, component=component)
+            if parent is not None and node.copies[index] and not parent.copies[index]:
+                above = node_ref(parent.id)
+                yield found(subject, HostTierCode.NO_COPY_OF_PREFIX, component=component, parent=above)
+            if parent is not None and node.live[index] and not parent.live[index]:
+                above = node_ref(parent.id)
+                yield found(subject, HostTierCode.LIVE_BEHIND_A_TOMBSTONE, component=component, parent=above)
+
+
+def host_is_idle_and_healthy(change: Transition) -> bool:
+    """Do only backups begin in this step, each of which ends in it, and was no transfer under way before?"""
+    return (
+        not change.before.transfers
+        and not change.after.transfers
+        and all(event.to_host for event in change.events_of(TransferBegan))
+        and all(event.failure is None for event in change.events_of(TransferEnded))
+    )
+
+
+@invariant(When.STEP, needs=("transfers",), on=(CopyDropped,))
+def dropped_copies_are_replaced(change: Transition) -> Evidence:
+    """A copy is dropped only for a backup that takes its place, and would not have fitted beside it."""
+    free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
+    gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # the next copy that goes, and the last
+    for event in change.events:
+        if isinstance(event, Taken) and event.pool in free:
+            free[event.pool] -= len(event.units)
+        elif isinstance(event, Freed) and event.pool in free:
+            free[event.pool] += len(event.units)
+            gives[event.pool] += len(event.units) if event.owner.kind == TREE_KIND else 0
+        elif isinstance(event, CopyDropped):
+            dropped.append(event.node)
+            gives, gave = Counter(), gives
+        elif isinstance(event, TransferBegan) and event.to_host:
+            if dropped and all(free[pool] >= count for pool, count in gave.items()):
+                yield found(node_ref(dropped[-1]), HostTierCode.DROPPED_NEEDLESSLY)
+            dropped.clear()
+    yield from (found(node_ref(node), HostTierCode.NOT_REPLACED) for node in dropped)
+
+
+def writes_back_and_is_healthy(change: Transition) -> bool:
+    return change.after.limits.writes_back and host_is_idle_and_healthy(change)
+
+
+@invariant(When.STEP, needs=("nodes", "transfers"), given=writes_back_and_is_healthy)
+def evicted_nodes_are_written_back(change: Transition) -> Evidence:
+    """With write-back no node is evicted without a copy that fits into the host, if need be instead of older copies.
+
+    Judged in steps in which nothing was being copied before, and no copy failed, where no copy is under way at the
+    time.  Copies of the step itself are not older (sglang pulls 29204 and 34046), and nodes whose copies were dropped
+    in the step would have to be copied again.
+    """
+    newer, copied = Counter[str](), set[tuple[str, int]]()
+    dropped = {event.node for event in change.events_of(CopyDropped)}
+    for began in [event for event in change.events_of(TransferBegan) if event.to_host]:
+        newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
+        copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
+    under_way = set[int]()  # while the host is slow other nodes go, as they do where it never answers
+    for event in change.tree_events:
+        if isinstance(event, TransferBegan):
+            under_way.add(event.transfer)
+        elif isinstance(event, TransferEnded):
+            under_way.discard(event.transfer)
+        if under_way:
+            continue
+        node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None
+        is_left_over = isinstance(event, Removed) and node is not None and not all(node.live)  # it goes with a leaf
+        if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_left_over:
+            lost = _uncopied(change, node, event, copied)
+            need = _pages_of_a_backup(change.before, node, dropped)
+            if lost and all(change.before.pool(pool).capacity >= count + newer[pool] for pool, count in need.items()):
+                is_removed = isinstance(event, Removed)
+                code = HostTierCode.REMOVED_UNCOPIED if is_removed else HostTierCode.TOMBSTONED_UNCOPIED
+                yield found(node_ref(node.id), code, short=event.component, uncopied=lost)
+
+
+def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, copied: Set[tuple[str, int]]) -> str:
+    """The pool in which a node gave up pages that had no copy, nor got one; empty where there is none."""
+    for index, component in enumerate(change.before.components):
+        is_meant = isinstance(event, Removed) or component.pool == event.component
+        was_copied = any((component.pool, unit) in copied for unit in node.units[index])
+        if is_meant and node.live[index] and not node.copies[index] and not was_copied:
+            return component.pool
+    return ""
+
+
+def _pages_of_a_backup(snapshot: Snapshot, node: NodeView, dropped: Set[int]) -> dict[str, int]:
+    """By pool on the host, the pages that it needs for a copy of a node: with those of the nodes before it, but for
+    windows of nodes whose copies are there."""
+    path, page_size = snapshot.path(node.id), snapshot.limits.page_size
+    new = [one for one in path if one is node or not any(one.copies) or one.id in dropped]
+    return {
+        pool: sum(len(one.key) // page_size for one in (path if component.window is None else new))
+        for pool, component in zip(snapshot.host_pools, snapshot.components, strict=True)
+    }

@@ -1,0 +1,66 @@
+"""Locks in a window cover live nodes alone, and no more pages than are read."""
+
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
+from invariants.view import TRANSFER_KINDS, NodeView, ReceiptView, Snapshot
+from invariants.violation import Code, Evidence, found, node_ref, owner_ref
+from invariants.windows import tail_len
+
+
+class WindowLockCode(Code):
+    TOMBSTONE_LOCKED = "tombstone_locked"
+    TOO_MUCH_LOCKED = "too_much_locked"
+
+
+@state_invariant(needs=("nodes", "receipts", "windowed"), reads=("nodes", "receipts"))
+def locked_windows_are_live(change: Transition) -> Evidence:
+    """A node that a lock covers in a component with a window is live there.
+
+    The lock of a transfer also covers the tombstones that it restores, and those between them.
+    """
+    has_same_receipts = change.after.receipts is change.before.receipts
+    nodes = change.changes.nodes if has_same_receipts or not change.after.transfers else change.after.nodes or ()
+    for index, component in enumerate(change.after.components):
+        if component.window is not None:
+            for node in nodes:
+                if node.locks[index] and not node.live[index] and _has_readers(change.after, node, index):
+                    yield found(
+                        node_ref(node.id),
+                        WindowLockCode.TOMBSTONE_LOCKED,
+                        component=component.pool,
+                        locks=node.locks[index],
+                    )
+
+
+@invariant(When.OP, needs=("nodes", "receipts", "records", "windowed"))
+def window_locks_are_minimal(change: Transition) -> Evidence:
+    """The lock of a record covers no more of a window than its tokens read, in whole pages.
+
+    A lock on a whole long node would keep a small pool from all other requests (sglang issue 27210).
+    """
+    for record in change.changes.records:
+        receipt = change.after.receipt_by_id.get(record.receipt)
+        if receipt is not None:
+            yield from _locks_too_much(change.after, receipt)
+
+
+def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
+    for index, (pool, window, _) in enumerate(snapshot.components):
+        if window is not None:
+            nodes = [snapshot.node_by_id.get(node) for node in receipt.covers[index]]
+            locked_len = sum(len(node.key) for node in nodes if node is not None)
+            most = tail_len(window, snapshot.page_sizes[index])
+            if locked_len > most:
+                yield found(
+                    owner_ref(receipt.holder),
+                    WindowLockCode.TOO_MUCH_LOCKED,
+                    component=pool,
+                    locked_len=locked_len,
+                    most=most,
+                )
+
+
+def _has_readers(snapshot: Snapshot, node: NodeView, component: int) -> bool:
+    """Does anything but a transfer have a node locked?"""
+    receipts = [receipt for receipt in snapshot.receipts or () if receipt.holder.kind in TRANSFER_KINDS]
+    return node.locks[component] > sum(node.id in receipt.covers[component] for receipt in receipts)

@@ -1,0 +1,112 @@
+"""A record's cursors: what of a request's tokens it shares, has written and has allocated.
+
+0 ........ protected_len ........ committed_len ...... launched_len ... allocated_len
+|the tree's, under receipt|private, KV written|private, in flight|private, empty    |
+                          |..windowed pages gone..|frontier
+
+The next pass computes from launched_len on.  Reads of passes in flight are judged by themselves.
+"""
+
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import REQUEST_KIND
+from invariants.violation import Code, Evidence, found, owner_ref
+from invariants.windows import first_needed_page, goes_on_at
+
+
+class CursorCode(Code):
+    OUT_OF_ORDER = "out_of_order"
+    FRONTIER_OUT_OF_RANGE = "frontier_out_of_range"
+    NOT_IN_FLIGHT = "not_in_flight"
+    SHARES_PART_OF_A_PAGE = "shares_part_of_a_page"
+    FRONTIER_INSIDE_A_PAGE = "frontier_inside_a_page"
+    FRONTIER_IN_WINDOW = "frontier_in_window"
+
+
+@invariant(When.OP, needs=("records",))
+def cursors_are_ordered(change: Transition) -> Evidence:
+    """0 <= protected_len <= committed_len <= launched_len <= allocated_len, and 0 <= frontier <= allocated_len."""
+    for record in change.changes.records:
+        if not 0 <= record.protected_len <= record.committed_len <= record.launched_len <= record.allocated_len:
+            yield found(
+                owner_ref(record.owner),
+                CursorCode.OUT_OF_ORDER,
+                protected_len=record.protected_len,
+                committed_len=record.committed_len,
+                launched_len=record.launched_len,
+                allocated_len=record.allocated_len,
+            )
+        if not 0 <= record.frontier <= record.allocated_len:
+            yield found(
+                owner_ref(record.owner),
+                CursorCode.FRONTIER_OUT_OF_RANGE,
+                frontier=record.frontier,
+                allocated_len=record.allocated_len,
+            )
+
+
+@invariant(When.OP, needs=("records", "launches"))
+def launched_tokens_are_in_flight(change: Transition) -> Evidence:
+    """Passes in flight compute exactly the tokens between committed_len and launched_len, one pass after the other."""
+    after = change.after
+    in_flight: dict[int, list[tuple[int, int]]] = {}
+    for view in after.launches or ():
+        for request, start, end in view.entries:
+            if request not in view.given_up:
+                in_flight.setdefault(request, []).append((start, end))
+    for record in after.records or ():
+        if record.launched_len != record.committed_len or record.owner.id in in_flight:
+            entries = in_flight.get(record.owner.id, []) if record.owner.kind == REQUEST_KIND else []
+            borders = [record.committed_len, *(border for entry in entries for border in entry), record.launched_len]
+            if borders[::2] != borders[1::2]:
+                yield found(
+                    owner_ref(record.owner),
+                    CursorCode.NOT_IN_FLIGHT,
+                    committed_len=record.committed_len,
+                    launched_len=record.launched_len,
+                    in_flight=tuple(entries),
+                )
+
+
+@invariant(When.OP, needs=("records",))
+def cursors_are_page_aligned(change: Transition) -> Evidence:
+    """A record shares whole pages, and has given up whole pages: protected_len and frontier are page boundaries."""
+    after = change.after
+    for record in change.changes.records:
+        for component, page_size in zip(after.components, after.page_sizes, strict=True):
+            if record.protected_len % page_size:
+                yield found(
+                    owner_ref(record.owner),
+                    CursorCode.SHARES_PART_OF_A_PAGE,
+                    component=component.pool,
+                    protected_len=record.protected_len,
+                    page_size=page_size,
+                )
+            if component.window is not None and record.frontier % page_size:
+                yield found(
+                    owner_ref(record.owner),
+                    CursorCode.FRONTIER_INSIDE_A_PAGE,
+                    component=component.pool,
+                    frontier=record.frontier,
+                    page_size=page_size,
+                )
+
+
+@invariant(When.OP, needs=("records", "windowed"))
+def frontiers_spare_the_window(change: Transition) -> Evidence:
+    """A record's frontier is not above the first page that its next token reads."""
+    after = change.after
+    for record in change.changes.records:
+        for component, page_size in zip(after.components, after.page_sizes, strict=True):
+            if component.window is not None:
+                following = goes_on_at(record)
+                most = first_needed_page(following, component.window, page_size) * page_size
+                if record.frontier > most:
+                    yield found(
+                        owner_ref(record.owner),
+                        CursorCode.FRONTIER_IN_WINDOW,
+                        component=component.pool,
+                        frontier=record.frontier,
+                        position=following,
+                        most=most,
+                    )

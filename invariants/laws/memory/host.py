@@ -1,0 +1,94 @@
+"""The host tier: copies of nodes, and transfers between the device and the host."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
+from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, NodeView, Owner, Snapshot, TransferView
+from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+
+
+class HostCode(Code):
+    PREFIX_GONE = "prefix_gone"
+    WINDOW_ALONE = "window_alone"
+    NO_RECEIPT = "no_receipt"
+    READ_AFTER_FREE = "read_after_free"
+    WRITTEN_AFTER_FREE = "written_after_free"
+    TOO_FEW_PINS = "too_few_pins"
+    TOO_MANY_PINS = "too_many_pins"
+
+
+class End(NamedTuple):
+    """One end of a transfer in one component: the pool there, its units, and whether they are read or written."""
+
+    pool: str
+    units: Sequence[int]
+    is_read: bool
+
+
+@state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
+def cached_nodes_are_reachable(change: Transition) -> Evidence:
+    """Where the whole prefix is read, a cached node stands behind nodes that are cached, on the device or the host.
+
+    No prompt could match a node without the nodes before it.
+    """
+    after = change.after
+    whole = [index for index, component in enumerate(after.components) if component.window is None]
+    for node in change.changes.relatives:
+        parent, is_cached = after.node_by_id.get(node.parent), any(node.live) or any(node.copies)
+        for index in whole if is_cached else ():
+            component = after.components[index].pool
+            if not _is_somewhere(node, index):
+                yield found(node_ref(node.id), HostCode.WINDOW_ALONE, component=component)
+            elif parent is not None and not _is_somewhere(parent, index):
+                yield found(node_ref(node.id), HostCode.PREFIX_GONE, component=component, parent=node_ref(parent.id))
+
+
+@invariant(When.OP, needs=("nodes", "receipts", "transfers"))
+def transfers_keep_both_ends(change: Transition) -> Evidence:
+    """Until a transfer ends, the tree owns the units that it reads, locked or pinned, and the transfer those it writes.
+
+    A page that is freed before it was copied has another owner by then (sglang pulls 26728 and 28468).
+    """
+    after = change.after
+    for view in after.transfers or ():
+        owner = Owner(BACKUP_KIND if view.to_host else LOAD_KIND, view.id)
+        receipt = after.receipt_by_id.get(view.receipt)
+        if receipt is None or receipt.holder != owner:
+            yield found(owner_ref(owner), HostCode.NO_RECEIPT, receipt=view.receipt)
+        for end in _ends(after, view):
+            pool = after.pool(end.pool)
+            for unit in end.units:
+                holder = pool.owner_of.get(unit)
+                if (holder is None or holder.kind != TREE_KIND) if end.is_read else holder != owner:
+                    code = HostCode.READ_AFTER_FREE if end.is_read else HostCode.WRITTEN_AFTER_FREE
+                    yield found(unit_ref(pool, unit), code, transfer=owner_ref(owner), owner=holder)
+    yield from _wrong_pins(after)
+
+
+def _wrong_pins(snapshot: Snapshot) -> Evidence:
+    """Copies whose pins are not the loads that read them."""
+    reads = Counter[tuple[int, int]]()
+    for view in snapshot.transfers or ():
+        if not view.to_host:
+            reads.update((index, unit) for index, units in enumerate(view.there) for unit in units)
+    for node in snapshot.nodes or ():
+        for index, copies in enumerate(node.copies):
+            pins, loads = node.pins[index], max((reads[index, unit] for unit in copies), default=0)
+            if pins != loads:
+                code = HostCode.TOO_MANY_PINS if pins > loads else HostCode.TOO_FEW_PINS
+                yield found(node_ref(node.id), code, pool=snapshot.host_pools[index], pins=pins, loads=loads)
+
+
+def _is_somewhere(node: NodeView, component: int) -> bool:
+    """Is a node on the device, or on the host?"""
+    return bool(node.live[component] or (node.copies and node.copies[component]))
+
+
+def _ends(snapshot: Snapshot, view: TransferView) -> Iterator[End]:
+    """Both ends of a transfer, by component."""
+    for index, component in enumerate(snapshot.components):
+        yield End(component.pool, view.here[index], is_read=view.to_host)
+        yield End(snapshot.host_pools[index], view.there[index], is_read=not view.to_host)

@@ -1,0 +1,40 @@
+"""The events that a router of requests hears: what came into the cache, and what left it."""
+
+from collections import Counter
+
+from invariants.events import Dropped, Stored
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import PoolView
+from invariants.violation import Code, Evidence, found, pool_ref
+
+
+class EventCode(Code):
+    NOT_TOLD = "not_told"
+    NOT_DONE = "not_done"
+
+
+@invariant(When.OP, needs=("nodes", "Stored", "Dropped"))
+def kv_events_match_tree(change: Transition) -> Evidence:
+    """In each pool the cache gains and loses as many units as its events tell.
+
+    A router that trusts wrong events sends requests where their prefix is not cached.
+    """
+    told = Counter[str]()
+    hosts = change.after.host_pool_of
+    sizes = dict(zip([one.pool for one in change.after.components], change.after.page_sizes, strict=True))
+    for stored in change.events_of(Stored):
+        pool = hosts[stored.component] if stored.on_host else stored.component
+        told[pool] += len(stored.key) // sizes[stored.component]
+    for dropped in change.events_of(Dropped):
+        pool = hosts[dropped.component] if dropped.on_host else dropped.component
+        told[pool] -= dropped.length // sizes[dropped.component]
+    for after in change.after.pools:
+        came = _num_cached(after) - _num_cached(change.before.pool(after.name))
+        if came != told[after.name]:
+            code = EventCode.NOT_TOLD if abs(came) > abs(told[after.name]) else EventCode.NOT_DONE
+            yield found(pool_ref(after.name), code, came=came, told=told[after.name])
+
+
+def _num_cached(pool: PoolView) -> int:
+    return sum([len(holding.units) for holding in pool.holdings if holding.cached])

@@ -1,0 +1,196 @@
+"""Locks on the tree, the receipts that stand for them, and counted readers."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from invariants.invariant import invariant, state_invariant
+from invariants.transition import Transition, When
+from invariants.view import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, NodeView, ReceiptView, RecordView, Snapshot
+from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
+from invariants.windows import goes_on_at, lookback
+
+RECORD_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND})  # may own a record, and lock with it
+UNLIMITED = 1 << 62
+
+
+class LockCode(Code):
+    TOO_MANY_LOCKS = "too_many_locks"
+    TOO_FEW_LOCKS = "too_few_locks"
+    TOO_MANY_READERS = "too_many_readers"
+    TOO_FEW_READERS = "too_few_readers"
+    PARENT_LOCKED_LESS = "parent_locked_less"
+    PREFIX_LOCKED_LESS = "prefix_locked_less"
+    DIED_UNDER_LOCK = "died_under_lock"
+    READ_WITHOUT_LOCK = "read_without_lock"
+
+
+class ReceiptCode(Code):
+    MISSING = "missing"
+    OF_TWO = "of_two"
+    NOT_OUT = "not_out"
+    OF_ANOTHER = "of_another"
+    LOST = "lost"
+
+
+def receipts_are_unknown(change: Transition) -> bool:
+    return change.after.receipts is None
+
+
+@state_invariant(needs=("nodes", "receipts"), reads=("nodes", "receipts"))
+def node_locks_match_receipts(change: Transition) -> Evidence:
+    """The locks that a node counts, per component, are exactly the receipts that are out and cover it."""
+    after = change.after
+    for index, component in enumerate(after.components):
+        covering: dict[int, int] = {}
+        for receipt in after.receipts or ():
+            for node_id in receipt.covers[index]:
+                covering[node_id] = covering.get(node_id, 0) + 1
+        counted = {node.id: node.locks[index] for node in after.nodes or () if node.locks[index]}
+        if counted != covering:
+            for node_id in sorted(counted.keys() | covering.keys()):
+                locks, out = counted.get(node_id, 0), covering.get(node_id, 0)
+                if locks != out:
+                    code = LockCode.TOO_MANY_LOCKS if locks > out else LockCode.TOO_FEW_LOCKS
+                    yield found(node_ref(node_id), code, component=component.pool, locks=locks, receipts=out)
+
+
+@invariant(When.OP, needs=("records",), given=receipts_are_unknown)
+def cached_units_count_their_readers(change: Transition) -> Evidence:
+    """A cached unit whose readers are counted, but not known, counts as many as there are tables that name it."""
+    after, named = change.after, Counter[tuple[str, int]]()
+    for record in after.records or ():
+        for component, units in zip(after.components, record.units, strict=True):
+            named.update([(component.pool, unit) for unit in units if unit])
+    for pool in after.pools:
+        for holding in pool.holdings:
+            for unit in holding.units if holding.cached else ():
+                readers = named[pool.name, unit]
+                if readers != holding.locks:
+                    code = LockCode.TOO_MANY_READERS if holding.locks > readers else LockCode.TOO_FEW_READERS
+                    yield found(unit_ref(pool, unit), code, counted=holding.locks, tables=readers)
+
+
+@state_invariant(needs=("nodes",), reads=("nodes",))
+def locks_extend_to_ancestors(change: Transition) -> Evidence:
+    """Where the whole prefix is read, a node has no more locks than its parent, and in no window more than there.
+
+    So a node is bound to its parent, and judged where either is different.
+    """
+    after, components = change.after, change.after.components
+    whole = [index for index, component in enumerate(components) if component.window is None]
+    if whole and not all(_nests(after, node, whole) for node in change.changes.relatives):
+        windowed = [index for index, component in enumerate(components) if component.window is not None]
+        for index in whole:
+            pool = components[index].pool
+            for node in after.nodes or ():
+                limit, own = _locks_above(after, node, index), node.locks[index]
+                if own > limit:
+                    yield found(
+                        node_ref(node.id),
+                        LockCode.PARENT_LOCKED_LESS,
+                        component=pool,
+                        locks=own,
+                        parent=node_ref(node.parent),
+                        parent_locks=limit,
+                    )
+            for other in windowed:
+                for node in after.nodes or ():
+                    if node.locks[other] > node.locks[index]:
+                        yield found(
+                            node_ref(node.id),
+                            LockCode.PREFIX_LOCKED_LESS,
+                            window=components[other].pool,
+                            locks=node.locks[other],
+                            whole=pool,
+                            whole_locks=node.locks[index],
+                        )
+
+
+@state_invariant(needs=("receipts", "records"), reads=("receipts", "records"))
+def receipts_match_records(change: Transition) -> Evidence:
+    """Each record that shares a prefix has a receipt of its own that is out; each receipt has a record to return it.
+
+    A record that is given up while a pass reads under its lock leaves the receipt to a fence.  A record that shares
+    nothing need not have a receipt.
+    """
+    after = change.after
+    records = [record for record in after.records or () if record.receipt or record.protected_len]
+    kept = {record.receipt: record.owner for record in records}
+    out = {receipt.id: receipt for receipt in after.receipts or () if receipt.holder.kind in RECORD_KINDS}
+    if len(kept) != len(records) or kept != {receipt.id: receipt.holder for receipt in out.values()}:
+        first: dict[int, RecordView] = {}
+        for record in records:
+            yield from _wrong_receipt(record, out, first.setdefault(record.receipt, record))
+        for receipt in sorted(out.keys() - kept.keys()):
+            yield found(Ref("receipt", receipt), ReceiptCode.LOST, holder=out[receipt].holder)
+
+
+@invariant(When.OP, needs=("nodes", "receipts"))
+def locked_nodes_stay_live(change: Transition) -> Evidence:
+    """A node keeps its pages of a component as long as the same receipt covers it there."""
+    before = change.before.node_by_id
+    for node in change.changes.nodes:
+        earlier = before.get(node.id)
+        if earlier is not None and earlier.live != node.live:
+            yield from _died_under_lock(change, earlier, node)
+
+
+@invariant(When.OP, needs=("nodes", "receipts", "records"))
+def locks_cover_pages_read(change: Transition) -> Evidence:
+    """The lock of a record covers all nodes that its next token reads.
+
+    Reads of passes in flight are judged by themselves.
+    """
+    for record in change.changes.records:
+        receipt = change.after.receipt_by_id.get(record.receipt)
+        if receipt is not None:
+            yield from _reads_without_lock(change.after, record, receipt)
+
+
+def _died_under_lock(change: Transition, earlier: NodeView, node: NodeView) -> Evidence:
+    for index, component in enumerate(change.after.components):
+        for receipt in change.after.receipts or () if earlier.live[index] and not node.live[index] else ():
+            former = change.before.receipt_by_id.get(receipt.id)
+            if former is not None and node.id in former.covers[index] and node.id in receipt.covers[index]:
+                yield found(
+                    node_ref(node.id), LockCode.DIED_UNDER_LOCK, component=component.pool, holder=receipt.holder
+                )
+
+
+def _wrong_receipt(record: RecordView, out: dict[int, ReceiptView], first: RecordView) -> Evidence:
+    """What is wrong with the receipt of a record; `first` is the first record that names it."""
+    subject = owner_ref(record.owner)
+    if not record.receipt:
+        yield found(subject, ReceiptCode.MISSING, shared_len=record.protected_len)
+    elif first is not record:
+        yield found(subject, ReceiptCode.OF_TWO, receipt=record.receipt, other=owner_ref(first.owner))
+    elif record.receipt not in out:
+        yield found(subject, ReceiptCode.NOT_OUT, receipt=record.receipt)
+    elif out[record.receipt].holder != record.owner:
+        holder = out[record.receipt].holder
+        yield found(subject, ReceiptCode.OF_ANOTHER, receipt=record.receipt, holder=holder)
+
+
+def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: ReceiptView) -> Evidence:
+    path = snapshot.path(record.node)
+    for index, component in enumerate(snapshot.components):
+        top = 0 if component.window is None else max(0, goes_on_at(record) - lookback(component.window))
+        covered = receipt.covers[index]
+        for node in path:
+            if node.end > top and node.id not in covered:
+                yield found(
+                    owner_ref(record.owner),
+                    LockCode.READ_WITHOUT_LOCK,
+                    node=node_ref(node.id),
+                    receipt=record.receipt,
+                    component=component.pool,
+                )
+
+
+def _nests(snapshot: Snapshot, node: NodeView, whole: Sequence[int]) -> bool:
+    return all(max(node.locks) <= node.locks[index] <= _locks_above(snapshot, node, index) for index in whole)
+
+
+def _locks_above(snapshot: Snapshot, node: NodeView, index: int) -> int:
+    parent = snapshot.node_by_id.get(node.parent)
+    return parent.locks[index] if parent is not None else UNLIMITED

@@ -1,0 +1,172 @@
+"""Moves inside a step: units between their owners, nodes out of the tree, writes into pages."""
+
+from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
+from invariants.invariant import invariant
+from invariants.kinds import FreeCause
+from invariants.transition import Transition, When
+from invariants.view import FREE, OUTSIDE_KIND, REQUEST_KIND, Owner, ReceiptView, Snapshot
+from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
+
+Move = Taken | Given | Freed
+Departure = Removed | Demoted | Tombstoned
+MOVES_TOLD = ("Taken", "Given", "Freed")  # without one of them the owner inside a step is unknown
+
+
+class MoveCode(Code):
+    OUT_OF_RANGE = "out_of_range"
+    TAKEN_IN_USE = "taken_in_use"
+    GIVEN_BY_ANOTHER = "given_by_another"
+    FREED_BY_ANOTHER = "freed_by_another"
+    FREED_TWICE = "freed_twice"
+    KEPT_AFTER_REFUSAL = "kept_after_refusal"
+    WRITTEN_PADDING = "written_padding"
+    WRITTEN_BY_ANOTHER = "written_by_another"
+    REMOVED_UNDER_LOCK = "removed_under_lock"
+    DEMOTED_UNDER_LOCK = "demoted_under_lock"
+    TOMBSTONED_UNDER_LOCK = "tombstoned_under_lock"
+
+
+UNDER_LOCK = {
+    Removed: MoveCode.REMOVED_UNDER_LOCK,
+    Demoted: MoveCode.DEMOTED_UNDER_LOCK,
+    Tombstoned: MoveCode.TOMBSTONED_UNDER_LOCK,
+}
+
+
+@invariant(When.OP, on=(Taken, Given, Freed))
+def padding_unit_is_never_moved(change: Transition) -> Evidence:
+    """Unit 0 and ids beyond the capacity are never taken, given or freed."""
+    for event, unit, _ in change.misplaced:
+        pool = change.before.pool(event.pool)
+        if not isinstance(event, Written) and not 0 < unit <= pool.capacity:
+            yield out_of_range(event, unit_ref(pool, unit), pool.capacity)
+
+
+@invariant(When.OP, needs=MOVES_TOLD, on=(Taken, Given, Freed))
+def units_move_only_by_their_owner(change: Transition) -> Evidence:
+    """Only a free unit is taken, and only its owner gives a unit away or frees it, once."""
+    for event, unit, owner in change.misplaced:
+        pool = change.before.pool(event.pool)
+        if not isinstance(event, Written) and 0 < unit <= pool.capacity:
+            yield wrongly_moved(event, unit_ref(pool, unit), owner)
+
+
+@invariant(When.OP, needs=("Taken", "Freed"), on=(Refused,))
+def refused_takes_change_nothing(change: Transition) -> Evidence:
+    """A take that was refused in one pool has taken nothing in another."""
+    for index, event in enumerate(change.events):
+        if isinstance(event, Refused):
+            kept = _kept_after_refusal(change, index, event)
+            if kept:
+                yield found(
+                    owner_ref(event.owner),
+                    MoveCode.KEPT_AFTER_REFUSAL,
+                    pool=event.pool,
+                    want=event.want,
+                    kept=tuple(kept),
+                )
+
+
+@invariant(When.OP, needs=MOVES_TOLD, on=(Written,))
+def writes_go_to_private_units(change: Transition) -> Evidence:
+    """A pass writes only to units that its request owns, or gave up behind a fence that waits for the pass.
+
+    It writes neither to the tree's units nor to free ones.
+    """
+    for event, unit, owner in change.misplaced:
+        if isinstance(event, Written):
+            yield found(
+                unit_ref(change.before.pool(event.pool), unit),
+                MoveCode.WRITTEN_BY_ANOTHER if unit else MoveCode.WRITTEN_PADDING,
+                request=request_ref(event.request_id),
+                start=event.start,
+                end=event.end,
+                owner=owner,
+            )
+
+
+@invariant(When.OP, needs=("nodes", "receipts", "Unlocked", "Split"), on=(Removed, Demoted, Tombstoned))
+def eviction_spares_locked_nodes(change: Transition) -> Evidence:
+    """No node leaves the tree while a receipt covers it.
+
+    A lock counts as long as its receipt was not returned; in a window, as long as its holder did not slide.
+    """
+    returned: set[int] = set()
+    slid: set[int] = set()
+    origin: dict[int, int] = {}
+    for event in change.tree_events:
+        if isinstance(event, Unlocked):
+            returned.add(event.receipt)
+        elif isinstance(event, Slid):
+            slid.add(event.request_id)
+        elif isinstance(event, Split):
+            origin[event.upper] = origin.get(event.node, event.node)
+        elif isinstance(event, (Removed, Demoted, Tombstoned)):
+            node = origin.get(event.node, event.node)
+            for receipt in change.before.receipts or () if node in change.before.covered else ():
+                if receipt.id not in returned and _covers(change.before, receipt, node, event, slid):
+                    yield found(
+                        node_ref(event.node), UNDER_LOCK[type(event)], component=event.component, holder=receipt.holder
+                    )
+
+
+def out_of_range(event: Move, unit: Ref, capacity: int) -> Found:
+    """A move of the padding unit, or of one beyond the capacity."""
+    return found(unit, MoveCode.OUT_OF_RANGE, move=type(event).__name__.lower(), by=_mover(event), last=capacity)
+
+
+def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
+    """A move of a unit by another than its owner, or of one that is free already."""
+    by = _mover(event)
+    if isinstance(event, Taken):
+        return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
+    if isinstance(event, Given):
+        return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=Owner(*event.to_owner), owner=owner)
+    code = MoveCode.FREED_TWICE if owner == FREE else MoveCode.FREED_BY_ANOTHER
+    return found(unit, code, by=by, cause=event.cause, owner=owner)
+
+
+def _mover(event: Move) -> Owner:
+    """The owner as a value of a violation; an engine may tell of its own type of owners."""
+    return Owner(*(event.from_owner if isinstance(event, Given) else event.owner))
+
+
+def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> list[Ref]:
+    """The units that the same take took in other pools right before it was refused, less those that it gave back."""
+    taken: list[Ref] = []
+    returned: set[tuple[str, int]] = set()
+    for event in reversed(change.events[:index]):
+        if isinstance(event, Freed) and event.owner == refused.owner and event.cause == FreeCause.ROLLED_BACK:
+            returned.update((event.pool, unit) for unit in event.units)
+        elif _may_be_part(event, refused, change.after):
+            assert isinstance(event, Taken), f"{event} is no take"
+            pool = change.after.pool(event.pool)
+            taken += [unit_ref(pool, unit) for unit in event.units if (event.pool, unit) not in returned]
+        else:
+            break
+    return taken
+
+
+def _may_be_part(event: object, refused: Refused, snapshot: Snapshot) -> bool:
+    """A take of as many units by the same owner in another pool of KV; rows are taken on their own."""
+    return (
+        isinstance(event, Taken)
+        and event.owner == refused.owner
+        and event.owner.kind != OUTSIDE_KIND
+        and len(event.units) == refused.want
+        and event.pool != refused.pool
+        and any(component.pool == event.pool for component in snapshot.components)
+    )
+
+
+def _covers(before: Snapshot, receipt: ReceiptView, node: int, event: Departure, slid: set[int]) -> bool:
+    """Does a receipt cover what a node gives up: all of it, or its pages of one component?
+
+    Where slides are not told, each holder may have slid.
+    """
+    may_have_slid = "Slid" in before.untold or (receipt.holder.kind == REQUEST_KIND and receipt.holder.id in slid)
+    return any(
+        node in receipt.covers[index] and not (component.window is not None and may_have_slid)
+        for index, component in enumerate(before.components)
+        if not isinstance(event, Tombstoned) or component.pool == event.component
+    )

@@ -1,0 +1,66 @@
+"""Every unit of every pool: how many there are, and which owner each has."""
+
+from collections.abc import Sequence
+
+from invariants.conservation import conservation_of
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
+from invariants.view import FENCE, FREE, Owner, PoolView
+from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
+
+
+class PoolCode(Code):
+    OUT_OF_RANGE = "out_of_range"
+    LEAKED = "leaked"
+    FREE_TWICE = "free_twice"
+    FREE_IN_USE = "free_in_use"
+    OWNED_TWICE = "owned_twice"
+    TOO_MANY = "too_many"
+    TOO_FEW = "too_few"
+
+
+@state_invariant(reads=("pools",))
+def unit_has_one_owner(change: Transition) -> Evidence:
+    """Every unit of every pool is free, or has exactly one owner that must free it.
+
+    No owner: a leak.  Free and owned: a use after free.  Free twice: a double free.
+    Readers of the tree's pages under a lock are not owners; they are counted elsewhere.
+    """
+    for pool in change.changes.pools:
+        if not pool.is_partitioned:
+            for unit, owners in sorted(pool.claims_by_unit().items()):
+                if len(owners) != 1 or not 0 < unit <= pool.capacity:
+                    yield wrongly_owned(unit_ref(pool, unit), owners, pool.capacity)
+
+
+@state_invariant(reads=("pools",))
+def pools_conserve_units(change: Transition) -> Evidence:
+    """The capacity of each pool is the sum of its free, cached, otherwise owned and fenced units.
+
+    Sums alone are blind: a page that is in use and free at once balances one that is lost.
+    """
+    for pool in change.changes.pools:
+        if not pool.is_partitioned and len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
+            yield unbalanced(pool)
+
+
+def unbalanced(pool: PoolView) -> Found:
+    """A pool whose terms are not its capacity."""
+    terms = conservation_of(pool)
+    return found(pool_ref(pool.name), PoolCode.TOO_MANY if terms.excess > 0 else PoolCode.TOO_FEW, terms=terms)
+
+
+def wrongly_owned(unit: Ref, owners: Sequence[Owner], capacity: int) -> Found:
+    """A unit without exactly one owner, or one that its pool does not have."""
+    return found(unit, _code_of(unit.id, owners, capacity), owners=tuple(sorted(owners)), last=capacity)
+
+
+def _code_of(unit: int, owners: Sequence[Owner], capacity: int) -> PoolCode:
+    if not 0 < unit <= capacity:
+        return PoolCode.OUT_OF_RANGE
+    if not owners:
+        return PoolCode.LEAKED
+    distinct = set(owners)
+    if distinct <= {FREE, FENCE}:
+        return PoolCode.FREE_TWICE
+    return PoolCode.OWNED_TWICE if distinct.isdisjoint({FREE, FENCE}) else PoolCode.FREE_IN_USE

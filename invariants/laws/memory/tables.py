@@ -1,0 +1,182 @@
+"""The pages of a record: its row of the request table, what it shares with the tree, and what it has to itself."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.view import NodeView, Owner
+from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from invariants.windows import first_needed_page, goes_on_at
+
+
+class TableCode(Code):
+    BEYOND_THE_ROW = "beyond_the_row"
+    WRONG_PAGE_COUNT = "wrong_page_count"
+    STALE_ROW = "stale_row"
+    SHARES_NO_NODE = "shares_no_node"
+    SHARES_ANOTHER_LENGTH = "shares_another_length"
+    NOT_ON_THE_PATH = "not_on_the_path"
+    PAGE_MISSING = "page_missing"
+    KEPT_BELOW_FRONTIER = "kept_below_frontier"
+    LAST_PAGE_MISSING = "last_page_missing"
+    IN_TWO_COMPONENTS = "in_two_components"
+    IN_TWO_PLACES = "in_two_places"
+    PRIVATE_OF_TWO = "private_of_two"
+
+
+class Column(NamedTuple):
+    """The pages of one component in the table of a record; the first `num_shared` may stand in other tables."""
+
+    record: Owner
+    component: int
+    num_shared: int
+
+
+@invariant(When.OP, needs=("records",))
+def rows_match_their_records(change: Transition) -> Evidence:
+    """A row names, page by page, the pages of its record, and no more than the longest context has."""
+    after, longest = change.after, change.after.limits.max_context_len
+    for record in change.changes.records:
+        subject, allocated_len = owner_ref(record.owner), record.allocated_len
+        if after.page_sizes and allocated_len > -(-longest // after.page_sizes[0]) * after.page_sizes[0]:
+            yield found(subject, TableCode.BEYOND_THE_ROW, allocated_len=allocated_len, max_context_len=longest)
+        for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
+            if len(units) != -(-allocated_len // size):
+                pool, pages = component.pool, len(units)
+                yield found(
+                    subject, TableCode.WRONG_PAGE_COUNT, component=pool, pages=pages, allocated_len=allocated_len
+                )
+        if record.row and not _same(record.table, record.units[0]):
+            index = _first_difference(record.table, record.units[0])
+            named, held = _at(record.table, index), _at(record.units[0], index)
+            yield found(subject, TableCode.STALE_ROW, row=record.row, index=index, named=named, held=held)
+
+
+@invariant(When.OP, needs=("records", "nodes"))
+def shared_pages_match_tree_path(change: Transition) -> Evidence:
+    """The shared part of a record is as long as the path from a root to its node, and on the pages of these nodes.
+
+    In a component with a window only what the next token still reads is compared: below it a node may
+    have died, and come back on other pages.
+    """
+    after = change.after
+    is_whole_read = any(component.window is None for component in after.components)
+    for record in change.changes.records:
+        path = after.path(record.node)
+        end = path[0].end if path else 0
+        if end != record.protected_len and (path or is_whole_read):
+            code = TableCode.SHARES_ANOTHER_LENGTH if path else TableCode.SHARES_NO_NODE
+            yield found(
+                owner_ref(record.owner),
+                code,
+                protected_len=record.protected_len,
+                node=node_ref(record.node),
+                end=end,
+            )
+        for index, page_size in enumerate(after.page_sizes):
+            window = after.components[index].window
+            first = 0 if window is None else first_needed_page(goes_on_at(record), window, page_size)
+            pages = record.protected_len // page_size
+            if first < pages:
+                shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
+                if own != shared:
+                    pool = after.pool(after.components[index].pool)
+                    for place, (mine, cached) in enumerate(zip(own, shared, strict=False), start=first):
+                        if mine != cached:
+                            record_ref, unit = owner_ref(record.owner), unit_ref(pool, mine)
+                            yield found(unit, TableCode.NOT_ON_THE_PATH, record=record_ref, index=place, cached=cached)
+
+
+@invariant(When.OP, needs=("records",))
+def private_pages_match_frontier(change: Transition) -> Evidence:
+    """A record has all of its private pages, but for the windowed ones below its frontier, of which it has none."""
+    after = change.after
+    for record in change.changes.records:
+        for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
+            first = record.protected_len // size
+            start = first if component.window is None else max(record.frontier // size, first)
+            subject, pool = owner_ref(record.owner), component.pool
+            if not all(units[start:]):
+                index = list(units).index(0, start)
+                yield found(subject, TableCode.PAGE_MISSING, component=pool, start=index * size, end=(index + 1) * size)
+            if any(units[first:start]):
+                index = next(index for index in range(first, start) if units[index])
+                unit = unit_ref(after.pool(pool), units[index])
+                yield found(
+                    subject, TableCode.KEPT_BELOW_FRONTIER, unit=unit, start=index * size, frontier=record.frontier
+                )
+
+
+@invariant(When.OP, needs=("records",))
+def last_token_keeps_its_page(change: Transition) -> Evidence:
+    """A record has, in every component, the page of the last token launched, if the next token joins it there."""
+    after = change.after
+    for record in change.changes.records:
+        for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
+            index, offset = divmod(record.launched_len, size)
+            if offset and (index >= len(units) or not units[index]):
+                position = record.launched_len - 1
+                yield found(
+                    owner_ref(record.owner),
+                    TableCode.LAST_PAGE_MISSING,
+                    component=component.pool,
+                    position=position,
+                )
+
+
+@invariant(When.OP, needs=("records",))
+def unit_stands_in_one_table_place(change: Transition) -> Evidence:
+    """A unit stands in one component, at one page index, and behind the shared prefix of one record at most.
+
+    A block that two groups of layers, or two places of a prompt, believe to be theirs holds the KV of one of them.
+    A shared page before the window may have died, and come back at another place.
+    """
+    after = change.after
+    places: dict[str, dict[int, tuple[Column, int]]] = {component.pool: {} for component in after.components}
+    for record in (after.records or ()) if change.changes.records else ():
+        for component, units in enumerate(record.units):
+            (pool, window, _), size = after.components[component], after.page_sizes[component]
+            named, column = places[pool], Column(record.owner, component, record.protected_len // size)
+            needed = 0 if window is None else first_needed_page(goes_on_at(record), window, size)
+            first = min(needed, column.num_shared)
+            for index, unit in enumerate(units[first:], start=first):
+                if unit not in named:
+                    named[unit] = column, index
+                elif unit and (code := _collision(named[unit], (column, index))):
+                    other, place = named[unit]
+                    yield found(
+                        unit_ref(after.pool(pool), unit),
+                        code,
+                        records=(other.record, record.owner),
+                        components=(other.component, component),
+                        indices=(place, index),
+                    )
+
+
+def _collision(one: tuple[Column, int], other: tuple[Column, int]) -> TableCode | None:
+    """What is wrong with two places of one unit; None where one of the records shares the page."""
+    if one[0].component != other[0].component:
+        return TableCode.IN_TWO_COMPONENTS
+    if one[1] != other[1]:
+        return TableCode.IN_TWO_PLACES
+    is_shared = any(index < column.num_shared for column, index in (one, other))
+    return None if is_shared else TableCode.PRIVATE_OF_TWO
+
+
+def _path_units(path: Sequence[NodeView], component: int) -> list[int]:
+    return list(chain.from_iterable([node.units[component] for node in reversed(path)]))
+
+
+def _same(one: Sequence[int], other: Sequence[int]) -> bool:
+    return list(one) == list(other)
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _at(units: Sequence[int], index: int) -> int | None:
+    return units[index] if index < len(units) else None

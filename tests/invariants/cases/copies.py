@@ -1,0 +1,24 @@
+"""Copies that are not equal to their source."""
+
+from invariants.events import Copied
+from invariants.laws.content.copies import CopyCode, copies_equal_their_source
+from invariants.violation import found
+from tests.invariants.builders import broken, healthy, page
+from tests.invariants.host_builders import LANDED, while_copying
+
+
+def differs(pool, here, there):
+    return found(page(pool, here), CopyCode.DIFFERS, copy=page(f"host {pool}", there))
+
+
+CASES = [
+    healthy(copies_equal_their_source, LANDED),
+    broken(
+        copies_equal_their_source,
+        "torn",
+        while_copying(Copied(1, "full", ((4, 8),)), Copied(1, "swa", ()), Copied(2, "swa", ((7, 3), (8, 4)))),
+        differs("full", 4, 8),
+        differs("swa", 7, 3),
+        differs("swa", 8, 4),
+    ),
+]

@@ -1,0 +1,75 @@
+"""Records that hold more pages than they need."""
+
+from dataclasses import replace
+
+from invariants.contracts.footprint import (
+    FootprintCode,
+    allocation_is_within_lookahead,
+    private_windows_are_bounded,
+)
+from invariants.violation import found, owner_ref, request_ref
+from tests.invariants.builders import (
+    AFTER,
+    BEFORE,
+    HEALTHY,
+    R1,
+    R2,
+    after,
+    broken,
+    flying_record,
+    healthy,
+    in_flight,
+    records,
+)
+from tests.invariants.cases.handover import ROOM
+
+
+def unshared(frontier):
+    """The healthy step of an r1 that shares nothing."""
+    return replace(
+        HEALTHY,
+        before=replace(BEFORE, records=records(protected_len=0, committed_len=20)),
+        after=replace(AFTER, records=records(protected_len=0, frontier=frontier)),
+    )
+
+
+def too_far_ahead(allocated, launched, most, owner=R1):
+    return found(
+        owner_ref(owner), FootprintCode.TOO_FAR_AHEAD, allocated_len=allocated, launched_len=launched, most=most
+    )
+
+
+CASES = [
+    healthy(allocation_is_within_lookahead),
+    healthy(allocation_is_within_lookahead, in_flight(records=flying_record(allocated_len=24)), "at-most"),
+    healthy(allocation_is_within_lookahead, after(records=records(allocated_len=24)), "to-the-end-of-the-page"),
+    broken(
+        allocation_is_within_lookahead,
+        "a-page-too-many",
+        in_flight(records=flying_record(allocated_len=25)),
+        too_far_ahead(25, 22, 24),
+    ),
+    healthy(allocation_is_within_lookahead, after(records=(ROOM,)), "for-what-is-to-come-from-another-engine"),
+    broken(
+        allocation_is_within_lookahead,
+        "for-a-whole-prompt-that-is-computed-here",
+        after(records=(ROOM._replace(owner=R2),)),
+        too_far_ahead(22, 8, 8, R2),
+    ),
+    healthy(private_windows_are_bounded),
+    healthy(private_windows_are_bounded, unshared(frontier=8), "at-most"),
+    broken(
+        private_windows_are_bounded,
+        "never-slid",
+        unshared(frontier=0),
+        found(
+            request_ref(1),
+            FootprintCode.TOO_FAR_BEHIND,
+            component="swa",
+            kept_len=20,
+            most=12,
+            committed_len=20,
+            frontier=0,
+        ),
+    ),
+]

@@ -1,0 +1,152 @@
+"""Copies that are made too late, dropped too early, or stand alone."""
+
+from dataclasses import replace
+
+from invariants.contracts.host_tier import (
+    HostTierCode,
+    dropped_copies_are_replaced,
+    evicted_nodes_are_written_back,
+    host_copies_follow_their_prefix,
+)
+from invariants.events import CopyDropped, Demoted, Freed, Removed, Taken, Tombstoned, TransferEnded
+from invariants.violation import found, node_ref
+from tests.invariants.builders import TREE, broken, healthy, swapped
+from tests.invariants.host_builders import (
+    BACKED_UP,
+    BACKUP,
+    COPYING,
+    FETCHED,
+    HOSTED,
+    LANDED,
+    SHELVED,
+    UNDER_WAY,
+    on_the_shelf,
+    while_copying,
+    with_node,
+)
+
+WRITING_BACK = replace(SHELVED, limits=HOSTED._replace(writes_back=True))
+
+
+def evicting(*events, host_swa_capacity=99, **host_full):
+    """With write-back something goes."""
+    before = replace(WRITING_BACK, pools=swapped(WRITING_BACK, "host full", **host_full))
+    before = replace(before, pools=swapped(before, "host swa", capacity=host_swa_capacity))
+    return on_the_shelf(*events, before=before)
+
+
+def lost(code, short, uncopied):
+    return found(node_ref(2), code, short=short, uncopied=uncopied)
+
+
+GIVING_WAY = (
+    Freed("host full", (3, 4), TREE, "dropped", 0),
+    CopyDropped(3, ("full",)),
+    Taken("host full", (3, 4), BACKUP),
+)
+COPY_DONE = TransferEnded(BACKED_UP.transfer, None)
+A_COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
+A_COPY_WAS_UNDER_WAY = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
+A_COPY_IS_STUCK = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
+WRITTEN_THROUGH = on_the_shelf(Removed(2, "full", True))
+
+
+def copied(node, **changes):
+    return while_copying(nodes=with_node(COPYING, node, **changes))
+
+
+CASES = [
+    healthy(host_copies_follow_their_prefix, UNDER_WAY),
+    healthy(host_copies_follow_their_prefix, LANDED, "transfers-have-ended"),
+    broken(
+        host_copies_follow_their_prefix,
+        "a-window-alone",
+        copied(2, copies=((), (5, 6))),
+        found(node_ref(2), HostTierCode.WINDOW_COPIED_ALONE, component="full"),
+    ),
+    broken(
+        host_copies_follow_their_prefix,
+        "behind-one-without",
+        copied(3, copies=((), ())),
+        found(node_ref(4), HostTierCode.NO_COPY_OF_PREFIX, component="full", parent=node_ref(3)),
+    ),
+    broken(
+        host_copies_follow_their_prefix,
+        "on-the-device-behind-one-on-the-host",
+        copied(1, live=(False, False)),
+        found(node_ref(2), HostTierCode.LIVE_BEHIND_A_TOMBSTONE, component="full", parent=node_ref(1)),
+    ),
+    healthy(dropped_copies_are_replaced, evicting(*GIVING_WAY, BACKED_UP, free=(9,))),
+    broken(
+        dropped_copies_are_replaced,
+        "had-free-pages",
+        evicting(*GIVING_WAY, BACKED_UP, free=(8, 9)),
+        found(node_ref(3), HostTierCode.DROPPED_NEEDLESSLY),
+    ),
+    broken(
+        dropped_copies_are_replaced,
+        "in-vain-and-something-is-loaded",
+        evicting(*GIVING_WAY, FETCHED, free=(9,)),
+        found(node_ref(3), HostTierCode.NOT_REPLACED),
+    ),
+    broken(
+        dropped_copies_are_replaced,
+        "in-vain",
+        evicting(BACKED_UP, CopyDropped(3, ("full", "swa")), Removed(2, "full", True)),
+        found(node_ref(3), HostTierCode.NOT_REPLACED),
+    ),
+    healthy(evicted_nodes_are_written_back, evicting(Demoted(3, "full", True), Removed(1, "full", False))),
+    healthy(
+        evicted_nodes_are_written_back,
+        evicting(BACKED_UP, COPY_DONE, Removed(2, "full", True)),
+        "copied-in-the-same-step",
+    ),
+    healthy(
+        evicted_nodes_are_written_back,
+        evicting(
+            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=3
+        ),
+        "the-host-is-full-of-newer-copies",
+    ),
+    healthy(
+        evicted_nodes_are_written_back,
+        evicting(BACKED_UP, Removed(3, "full", True), COPY_DONE),
+        "the-host-had-not-answered-yet",
+    ),
+    healthy(
+        evicted_nodes_are_written_back,
+        evicting(Removed(2, "full", True), capacity=1),
+        "larger-than-the-host",
+    ),
+    healthy(
+        evicted_nodes_are_written_back,
+        evicting(CopyDropped(1, ("full", "swa")), Tombstoned(2, "swa", True), host_swa_capacity=3),
+        "its-copy-would-need-the-windows-of-those-before-it-that-were-given-up",
+    ),
+    broken(
+        evicted_nodes_are_written_back,
+        "removed",
+        evicting(Removed(2, "full", True)),
+        lost(HostTierCode.REMOVED_UNCOPIED, "full", "full"),
+    ),
+    broken(
+        evicted_nodes_are_written_back,
+        "its-window-dropped",
+        evicting(Tombstoned(2, "swa", True)),
+        lost(HostTierCode.TOMBSTONED_UNCOPIED, "swa", "swa"),
+    ),
+    broken(
+        evicted_nodes_are_written_back,
+        "its-window-not-copied-with-it",
+        evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), COPY_DONE, Removed(2, "full", True)),
+        lost(HostTierCode.REMOVED_UNCOPIED, "full", "swa"),
+    ),
+    broken(
+        evicted_nodes_are_written_back,
+        "another-was-copied-and-both-fit",
+        evicting(
+            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=6
+        ),
+        lost(HostTierCode.REMOVED_UNCOPIED, "full", "full"),
+    ),
+]
