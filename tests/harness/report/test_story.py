@@ -63,7 +63,7 @@ def test_the_history_of_a_page_is_that_of_the_engine_that_failed():
     """Both engines of a pair have a page of this number."""
     failure = failure_of(kept("B80"))
     moments = [Moment(engine, 1, [Taken("swa", (1,), Owner("request", 10 + engine))]) for engine in (0, 1)]
-    violation = prose("each_unit_has_one_owner", "swa page 1", "owned by nobody")
+    violation = prose("unit_has_one_owner", "swa page 1", "owned by nobody")
 
     told = failure_lines(replace(failure, history=moments, violations=[violation]))
 
@@ -137,8 +137,8 @@ def test_without_a_trace_no_origin_is_noted():
 
 def test_what_is_expected_is_told_first():
     """Where another fingerprint joins, and would come before it."""
-    joined = prose("each_unit_has_one_owner", "swa page 1", "owned by nobody")
-    expected = prose("pools_conserve_their_units", "swa", "one too few")
+    joined = prose("unit_has_one_owner", "swa page 1", "owned by nobody")
+    expected = prose("pools_conserve_units", "swa", "one too few")
     failure = replace(failure_of(kept("B18")), violations=[joined, expected])
 
     told = failure_lines(failure, expected=fingerprint(expected))
@@ -173,9 +173,7 @@ def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
 
 
 def test_a_unit_that_is_named_by_pool_and_unit_is_told_once_and_other_words_stay():
-    violations = [
-        prose("each_unit_has_one_owner", f"rows {unit} 16", "is waiting as a turn") for unit in ("row", "rows")
-    ]
+    violations = [prose("unit_has_one_owner", f"rows {unit} 16", "is waiting as a turn") for unit in ("row", "rows")]
 
     _, *evidence = story(violations, [], []).splitlines()
 
@@ -193,7 +191,7 @@ def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
 
 
 def test_evidence_of_two_claims_is_told_under_the_first():
-    violations = [prose(name, "swa", "1 too few") for name in ("pools_conserve_their_units", "drained_engine_is_empty")]
+    violations = [prose(name, "swa", "1 too few") for name in ("pools_conserve_units", "drained_engine_is_empty")]
 
     evidence = [line for line in story(violations, [], []).splitlines() if line.startswith("  ")]
 
@@ -201,7 +199,7 @@ def test_evidence_of_two_claims_is_told_under_the_first():
 
 
 def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
-    violation = prose("each_unit_has_one_owner", "swa", "page " * 1000)
+    violation = prose("unit_has_one_owner", "swa", "page " * 1000)
 
     _, evidence = story([violation], [], []).splitlines()
 

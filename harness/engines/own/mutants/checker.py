@@ -11,7 +11,7 @@ CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
     source="sglang pull 21499: the busy check raised NotImplementedError where a tree had windows",
     hunks=(
         Hunk(
-            "invariants.tree:live_nodes_hold_live_pages",
+            "invariants.laws.memory.tree:live_nodes_hold_their_pages",
             healthy="windows = [component.window for component in change.after.components]",
             broken=(
                 "windows = [component.window for component in change.after.components]\n    "
@@ -27,7 +27,7 @@ CHECK_COMPARES_KINDS = Mutant(
     source="sglang pull 27228: two batches were compared by ==, which for tensors is no answer",
     hunks=(
         Hunk(
-            "invariants.cursors:_same",
+            "invariants.laws.memory.tables:_same",
             healthy="return list(one) == list(other)",
             broken="return one == other",
         ),
@@ -40,7 +40,7 @@ CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
     source="sglang pull 27731: a page was on two accounts and another on none, and the sum came out right",
     hunks=(
         Hunk(
-            "invariants.pools:each_unit_has_one_owner",
+            "invariants.laws.memory.pools:unit_has_one_owner",
             healthy="if not pool.is_partitioned:",
             broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
         ),
