@@ -10,7 +10,7 @@ from typing import NamedTuple
 import invariants
 from invariants.invariant import Invariant
 from invariants.transition import Transition, When
-from invariants.violation import Violation, violation_of
+from invariants.violation import Violation
 
 CAUSES_FIRST = (
     "moves",
@@ -136,7 +136,7 @@ class Catalog:
             if one.given is None or one.given(change):
                 counts.evaluated += 1
                 for broken in one.find(change):
-                    found.append(violation_of(one.name, broken))
+                    found.append(Violation(one.name, *broken))
             else:
                 counts.not_applicable += 1
         return found

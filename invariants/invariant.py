@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from invariants.changes import PARTS
 from invariants.transition import Transition, When
-from invariants.violation import Evidence, Violation, violation_of
+from invariants.violation import Evidence, Violation
 
 CONTRACTS = "invariants.contracts"
 
@@ -38,7 +38,7 @@ class Invariant:
         return name if package == CONTRACTS else None
 
     def violations(self, change: Transition) -> list[Violation]:
-        return [violation_of(self.name, one) for one in self.find(change)]
+        return [Violation(self.name, *one) for one in self.find(change)]
 
 
 def invariant(

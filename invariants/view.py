@@ -38,6 +38,7 @@ TRANSFER_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
 FENCE_KIND = "fence"  # its units and locks wait for a launch
 NODE_LETTER = "n"
 OUTSIDE_KIND = "pressure"  # a neighbour who takes units of one pool alone
+OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # of owners with an id
 FREE = Owner("free")
 FENCE = Owner(FENCE_KIND)
 

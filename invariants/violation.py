@@ -42,7 +42,7 @@ class Violation(NamedTuple):
     values: Mapping[str, object]
 
 
-Evidence = Iterator["Found | tuple[str, str]"]
+Evidence = Iterator[Found]
 
 
 def found(subject: Ref, code: Code, **values: object) -> Found:
@@ -69,19 +69,3 @@ def node_ref(node_id: int) -> Ref:
 def owner_ref(owner: Owner) -> Ref:
     """The holder itself; of the tree's nodes the node."""
     return Ref(NODE if owner.kind == TREE_KIND else owner.kind, owner.id)
-
-
-class Prose(Code):
-    """Of the invariants whose evidence is still a sentence."""
-
-    TEXT = "text"
-
-
-def prose(law: str, subject: str, text: str) -> Violation:
-    return Violation(law, Ref(subject), Prose.TEXT, {"text": text})
-
-
-def violation_of(law: str, one: "Found | tuple[str, str]") -> Violation:
-    if isinstance(one, Found):
-        return Violation(law, *one)
-    return prose(law, *one)

@@ -1,50 +1,30 @@
-"""What happened to one page, request or node of an engine, a line an event."""
+"""The history of one page, request or node of an engine, a line an event."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from harness.core.driver import Moment
 from invariants.events import Freed, Given, Locked, Paired, Read, Split, Taken, TransferBegan, Unlocked, Written
 from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
+from invariants.violation import NODE, Ref, node_ref, request_ref
 
-REQUEST, NODE = REQUEST_KIND, "node"
-UNITS = "page|row|slot|block"  # what a pool hands out
-OF_REQUEST = re.compile(rf"\b{REQUEST} r?(\d+)")
+UNITS = "page|row|slot|block"  # of pools
+OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")
 OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
 MAX_LISTED = 4  # units or tokens of one event
 DEED_LEN = 30  # columns, behind which origins stand below each other
 
 
-class Ref(NamedTuple):
-    """A thing that evidence speaks of: a unit of `pool`, a request, or a node with the ids of those `below` it."""
-
-    kind: str
-    id: int
-    pool: str = ""
-    below: Collection[int] = ()
-
-    def __str__(self) -> str:
-        if self.pool:
-            return f"{self.pool} {self.kind} {self.id}"
-        return f"{self.kind} {REQUEST[0] if self.kind == REQUEST else NODE_LETTER}{self.id}"
-
-    def among(self, parents: Mapping[int, int]) -> "Ref":
-        """A node, with the others that are below it in a tree: what locks one of those locks this one."""
-        below = [node for node in parents if self.id in _ancestors(node, parents)] if self.kind == NODE else []
-        return self._replace(below=below)
-
-
-def refs_in(text: str, pools: Iterable[str]) -> list[Ref]:
-    """The pages, requests and nodes that a text names, each once and in this order."""
+def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
+    """The units, requests and nodes that the message of an engine's error names, each once and in this order."""
     refs = []
-    if names := any_of(pools):
+    if names := "|".join(map(re.escape, sorted(pools, key=len, reverse=True))):  # one name may end with another
         for named in re.finditer(rf"\b({names}) ({UNITS})s? \[?(\d+(?:, \d+)*)", text):
             refs += [Ref(named[2], int(unit), named[1]) for unit in named[3].split(", ")]
-    refs += [Ref(REQUEST, int(found[1])) for found in OF_REQUEST.finditer(text)]
-    refs += [Ref(NODE, int(found[1])) for found in OF_NODE.finditer(text)]
+    refs += [request_ref(int(found[1])) for found in OF_REQUEST.finditer(text)]
+    refs += [node_ref(int(found[1])) for found in OF_NODE.finditer(text)]
     return list(dict.fromkeys(refs))
 
 
@@ -60,18 +40,18 @@ def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int
     return parents
 
 
-def any_of(pools: Iterable[str]) -> str:
-    """A pattern for the name of a pool; the longer of two goes first where one ends with the other."""
-    return "|".join(map(re.escape, sorted(pools, key=len, reverse=True)))
+def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
+    """The nodes below one in the tree: a lock of one of those locks this one too."""
+    return [other for other in parents if node in _ancestors(other, parents)]
 
 
-def history_of(ref: Ref, moments: Iterable[Moment]) -> list[str]:
+def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
     """The newest events of a thing, oldest first, each with its place in the engine's code where that is known."""
     entries = [
         (moment.step, deed, origin)
         for moment in moments
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
-        if (deed := _deed(event, ref))
+        if (deed := _deed(event, ref, below))
     ]
     width = max((len(deed) for _, deed, origin in entries if origin), default=0)
     shown = [
@@ -82,13 +62,13 @@ def history_of(ref: Ref, moments: Iterable[Moment]) -> list[str]:
     return [f"… {num_earlier} earlier", *shown] if num_earlier else shown
 
 
-def _deed(event: object, ref: Ref) -> str | None:
+def _deed(event: object, ref: Ref, below: Collection[int]) -> str | None:
     """What an event did to a thing; None where it did nothing to it."""
     if ref.pool:
         return _deed_to_unit(event, ref.pool, ref.id)
-    if ref.kind == REQUEST:
+    if ref.kind == REQUEST_KIND:
         return _deed_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _deed_named_by(event, ("request_id",), ref.id)
-    if isinstance(event, Locked | Unlocked) and event.node in ref.below:
+    if isinstance(event, Locked | Unlocked) and event.node in below:
         return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
     return _deed_named_by(event, ("node", "upper"), ref.id)
 

@@ -1,9 +1,9 @@
 """A failure as a person reads it: claim, evidence, history, equations, and the line that shows it again."""
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header
 from harness.report.equations import conservation_line
 from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
-from harness.report.history import REQUEST, UNITS, Ref, any_of, history_of, parents_of, refs_in
+from harness.report.history import history_of, nodes_below, parents_of, refs_in_message
 from harness.report.wording import evidence_text, subject_text
 from invariants.catalog import ALL
-from invariants.view import NodeView, PoolView
-from invariants.violation import Violation
+from invariants.view import REQUEST_KIND, NodeView, Owner, PoolView
+from invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
@@ -24,11 +24,10 @@ MAX_FRAMES = 12  # of an error, the innermost
 MAX_EVIDENCE_LEN = 400  # characters of one line
 REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in ALL.invariants}
-POOL_OF_ITS_UNIT = re.compile(rf"\b({UNITS})s (\1s?)\b")  # "rows row 16" is row 16
 
 
 class Part(Enum):
-    """What a line of a story is."""
+    """The kind of a line of a story."""
 
     VERDICT = "verdict"
     HEADING = "heading"
@@ -57,12 +56,12 @@ class Scene(NamedTuple):
     pools: Sequence[PoolView]
     nodes: Sequence[NodeView] = ()
 
-    def refs_in(self, text: str) -> list[Ref]:
-        parents = parents_of(self.nodes, self.history)
-        return [ref.among(parents) for ref in refs_in(text, [pool.name for pool in self.pools])]
-
     def history_of(self, ref: Ref) -> list[Line]:
-        return [Line(Part.HISTORY, entry, 4) for entry in history_of(ref, self.history)]
+        below = nodes_below(ref.id, parents_of(self.nodes, self.history)) if ref.kind == NODE else ()
+        return [Line(Part.HISTORY, entry, 4) for entry in history_of(ref, self.history, below)]
+
+    def refs_in_message(self, message: str) -> list[Ref]:
+        return refs_in_message(message, [pool.name for pool in self.pools])
 
 
 def failure_text(failure: Failure, path: Path | None = None) -> str:
@@ -71,28 +70,31 @@ def failure_text(failure: Failure, path: Path | None = None) -> str:
 
 
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
-    """What does not hold, with the history of what it names and the equations of the pools."""
+    """The violations, with the histories of the things that they name and the equations of the pools."""
     return "\n".join(map(str, _story_lines(violations, Scene(history, pools))))
 
 
 def told_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
-    """The whole story of a failure of a log: what ran, then what went wrong there.
+    """The whole story of a failure of a log: its engine and configuration, then the failure.
 
-    What the log expects is told first.
+    A violation with the fingerprint that the log expects comes first.
     """
     told = failure_lines(failure, path, expected=header.expected)
-    named = {ref.id for line in told for ref in refs_in(line.text, ()) if ref.kind == REQUEST}
+    refs = [ref for violation in failure.violations for ref in refs_of(violation)]
+    if failure.error is not None:
+        refs = refs_in_message(str(failure.error), ())
+    named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
     heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
     return [*(Line(Part.HEADING, line) for line in heading), *told]
 
 
 def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[Line]:
-    """What went wrong, of the engine that failed alone; violations with the `expected` fingerprint go first."""
+    """The failure, of the engine that failed alone; violations with the `expected` fingerprint come first."""
     history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
     scene = Scene(history, after.pools, after.nodes or ())
     if failure.error is not None:
-        left = [Ref(REQUEST, request.id) for request in after.requests or ()]
+        left = [request_ref(request.id) for request in after.requests or ()]
         lines = list(_error_lines(failure, failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
@@ -110,7 +112,7 @@ def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
         by_name.setdefault(violation.law, []).append(violation)
     shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
     lines: list[Line] = []
-    told: set[str] = set()  # evidence, and what has its history
+    told: set[str] = set()  # evidence, and the things whose histories are shown
     for name in shown:
         lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
         for violation in by_name[name][:MAX_SUBJECTS]:
@@ -122,24 +124,37 @@ def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
     return [*lines, *_equation_lines(_pools_of(violations, scene.pools), told=lines)]
 
 
+def refs_of(violation: Violation) -> list[Ref]:
+    """The things that a violation names, its subject first, each once."""
+    return list(dict.fromkeys([violation.subject, *chain.from_iterable(map(_refs_in, violation.values.values()))]))
+
+
+def _refs_in(value: object) -> Iterator[Ref]:
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, Owner):
+        yield owner_ref(value)
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from chain.from_iterable(map(_refs_in, value))
+
+
 def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Iterator[Line]:
-    """A violation with the history of its subject and of the first unit that its detail names; adds them to `told`."""
-    subject, detail = subject_text(violation.subject), evidence_text(violation)
-    evidence = _plain(f"{subject}: {detail}")
-    known, subjects = evidence in told, scene.refs_in(subject)[:1]
-    yield Line(Part.EVIDENCE, _plain(f"{subject}: as above") if known else _cut(evidence), 2)
-    others = [ref for ref in scene.refs_in(detail) if ref.pool and ref not in subjects][:1]
-    for ref in (*subjects, *others):
-        history = scene.history_of(ref) if str(ref) not in told else []
-        if ref in others and history:
-            yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
-        yield from history
-        told.add(str(ref))
+    """A violation with the history of its subject and of the first other unit that it names; adds them to `told`."""
+    subject = subject_text(violation.subject)
+    evidence = f"{subject}: {evidence_text(violation)}"
+    yield Line(Part.EVIDENCE, f"{subject}: as above" if evidence in told else _cut(evidence), 2)
     told.add(evidence)
+    others = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
+    for ref in (violation.subject, *others):
+        history = scene.history_of(ref) if subject_text(ref) not in told else []
+        if ref in others and history:
+            yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
+        yield from history
+        told.add(subject_text(ref))
 
 
 def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
-    """What an engine raised and where; the history of what the message names, or of what is `left`; the pools.
+    """An error of the engine and its frames; the histories of the things in its message, or of those `left`; the pools.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
@@ -152,10 +167,10 @@ def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequenc
     if others:
         yield from map(_line_of, others)
         return
-    for ref in (*left, *scene.refs_in(first))[:MAX_SUBJECTS]:
-        yield Line(Part.EVIDENCE, f"{_plain(str(ref))}:", 2)
+    for ref in (*left, *scene.refs_in_message(first))[:MAX_SUBJECTS]:
+        yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from scene.history_of(ref)
-    yield Line(Part.EQUATION, "the pools before what failed:")
+    yield Line(Part.EQUATION, "the pools before the failure:")
     yield from _equation_lines(scene.pools, told=())
 
 
@@ -173,17 +188,13 @@ def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:
     """The pools that the evidence names, or all."""
-    told = " ".join(f"{subject_text(violation.subject)} {evidence_text(violation)}" for violation in violations)
-    named = set(re.findall(rf"\b({any_of(pool.name for pool in pools)})\b", told)) if pools else set()
+    named = {ref.pool for violation in violations for ref in refs_of(violation)}
+    named.update(value for violation in violations for value in violation.values.values() if isinstance(value, str))
     return [pool for pool in pools if pool.name in named] or pools
 
 
 def _cut(text: str) -> str:
-    """A text, or its beginning with its length where it is longer than a reader wants."""
+    """A text, or its beginning and its length if it is too long."""
     if len(text) <= MAX_EVIDENCE_LEN:
         return text
     return f"{text[:MAX_EVIDENCE_LEN].rpartition(' ')[0]} … ({len(text)} characters)"
-
-
-def _plain(text: str) -> str:
-    return POOL_OF_ITS_UNIT.sub(r"\2", text)

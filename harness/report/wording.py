@@ -1,4 +1,4 @@
-"""What was found broken, as a person reads it: a sentence for every code."""
+"""A violation as a person reads it: a sentence for every code."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -6,11 +6,12 @@ from enum import Enum
 from harness.report.equations import equation_text
 from harness.report.sentences import content, contracts, lifecycle, memory
 from invariants.conservation import Conservation
-from invariants.view import NODE_LETTER, Owner
-from invariants.violation import NODE, POOL, Code, Prose, Ref, Violation
+from invariants.view import NODE_LETTER, OWNER_KINDS, Owner
+from invariants.violation import NODE, POOL, Code, Ref, Violation
+
+LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
 
 SENTENCES: Mapping[Code, str] = {
-    Prose.TEXT: "{text}",
     **memory.SENTENCES,
     **content.SENTENCES,
     **lifecycle.SENTENCES,
@@ -24,7 +25,7 @@ def subject_text(ref: Ref) -> str:
         return ref.pool
     if ref.pool:
         return f"{ref.kind} {ref.id}" if ref.pool == f"{ref.kind}s" else f"{ref.pool} {ref.kind} {ref.id}"
-    return f"{ref.kind} {NODE_LETTER if ref.kind == NODE else ref.kind[0]}{ref.id}" if ref.id else ref.kind
+    return f"{ref.kind} {LETTERS.get(ref.kind, '')}{ref.id}" if ref.id else ref.kind
 
 
 def evidence_text(violation: Violation) -> str:

@@ -27,7 +27,7 @@ from invariants.laws.memory.peers import (
     released_peer,
 )
 from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
-from invariants.violation import Ref, Violation, violation_of
+from invariants.violation import Ref, Violation
 
 MOST_MOVES = 20_000  # that a history can show
 REQUEST = "request"
@@ -104,10 +104,10 @@ class Audit:
             subject, to = _unit(peers.from_book, unit), _unit(peers.to_book, peer)
             if other:
                 broken = peer_of_two(to, (_unit(peers.from_book, other), subject))
-                found.append(violation_of(peers_are_unique_and_live.name, broken))
+                found.append(Violation(peers_are_unique_and_live.name, *broken))
             if peer and peers.to_book.owners[peer] in (FREE, FENCE):
                 broken = released_peer(subject, to, is_free=peers.to_book.owners[peer] == FREE)
-                found.append(violation_of(peers_are_unique_and_live.name, broken))
+                found.append(Violation(peers_are_unique_and_live.name, *broken))
         return found
 
     def completed(self, event: Completed) -> Sequence[Violation]:
@@ -157,10 +157,10 @@ def _misplaced(event: Taken | Given | Freed, book: Book, wrong: Sequence[Wrong])
     for unit, owner in wrong:
         if owner is None:
             broken = out_of_range(move, _unit(book, unit), book.capacity)
-            found.append(violation_of(padding_unit_is_never_moved.name, broken))
+            found.append(Violation(padding_unit_is_never_moved.name, *broken))
         else:
             broken = wrongly_moved(move, _unit(book, unit), view.Owner(*owner))
-            found.append(violation_of(units_move_only_by_their_owner.name, broken))
+            found.append(Violation(units_move_only_by_their_owner.name, *broken))
     return found
 
 
@@ -172,10 +172,10 @@ def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator
         is_free = book.owners[unit] == FREE
         if book is peers.from_book and (peer := peers.peers[unit]):
             broken = paired_while_released(_unit(book, unit), _unit(peers.to_book, peer), is_free=is_free)
-            yield violation_of(free_units_have_no_peer.name, broken)
+            yield Violation(free_units_have_no_peer.name, *broken)
         if book is peers.to_book and (other := peers.units[unit]):
             broken = released_peer(_unit(peers.from_book, other), _unit(book, unit), is_free=is_free)
-            yield violation_of(peers_are_unique_and_live.name, broken)
+            yield Violation(peers_are_unique_and_live.name, *broken)
 
 
 def _left(book: Book, owner: Owner) -> Iterator[Violation]:
@@ -197,4 +197,4 @@ def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
 
 def _wrongly_owned(book: Book, unit: int, owners: Sequence[Owner]) -> Violation:
     broken = wrongly_owned(_unit(book, unit), [view.Owner(*owner) for owner in owners], book.capacity)
-    return violation_of(unit_has_one_owner.name, broken)
+    return Violation(unit_has_one_owner.name, *broken)

@@ -15,7 +15,7 @@ from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
-from invariants.violation import Violation, violation_of
+from invariants.violation import Violation
 
 
 class KVPool(NamedTuple):
@@ -82,7 +82,7 @@ class Sums:
             return ()
         views = [self._view(pool) for pool in wrong] + [self._host_view(*pool) for pool in wrong_on_host]
         views += [self._rows_view()] * rows_are_wrong
-        return [violation_of(pools_conserve_units.name, unbalanced(view)) for view in views]
+        return [Violation(pools_conserve_units.name, *unbalanced(view)) for view in views]
 
     def evidence(self) -> Evidence:
         """Nothing more: the violation is the equation, and no page is known by itself."""

@@ -8,7 +8,7 @@ import pytest
 from harness.report.equations import conservation_line
 from invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
 from invariants.laws.memory.pools import unit_has_one_owner
-from invariants.violation import violation_of
+from invariants.violation import Violation
 from tests.invariants import cases
 from tests.invariants.builders import FLYING, HEALTHY, after
 from tests.invariants.builders import pools as pools_with
@@ -26,7 +26,7 @@ def test_an_invariant_names_exactly_what_is_wrong(case):
 
     found = Catalog([case.invariant]).check(case.change, tally)
 
-    assert found == [violation_of(case.invariant.name, evidence) for evidence in case.evidence]
+    assert found == [Violation(case.invariant.name, *evidence) for evidence in case.evidence]
     assert tally == {case.invariant.name: Counts(evaluated=1)}
 
 

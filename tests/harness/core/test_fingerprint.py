@@ -4,42 +4,40 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from harness.core.fingerprint import fingerprint, fingerprint_of_error, fingerprints, slug
-from invariants.violation import prose
+from invariants.view import FREE, Owner
+from invariants.violation import Code, Ref, Violation
 
-EQUATION = (
-    "capacity 24 = free 4 + cached 13 (evictable 9, protected 4) + uncached 8 (request r3 6, request r4 2)"
-    " + fenced 2: one too many"
-)
+PAGE, REQUEST, NODE = Ref("page", 17, "swa"), Ref("request", 3), Ref("node", 7)
+R12, R3, N7 = Owner("request", 12), Owner("request", 3), Owner("tree", 7)
+
+
+class Broken(Code):
+    SHARED = "shared"
+
 
 CASES = [
-    ("leak", "swa page 17", "owned by nobody", "claim/swa page/nobody"),
-    ("double free", "swa page 17", "owned by free and free", "claim/swa page/free"),
-    ("use after free", "swa page 17", "owned by free and tree n7", "claim/swa page/free+tree"),
-    ("two owners", "rows row 2", "owned by request r12 and request r3", "claim/rows row/request"),
-    ("a neighbour", "full page 2", "owned by pressure and session s1", "claim/full page/pressure+session"),
-    ("several units", "swa pages 3, 5, 17", "still fenced, yet launch 4 has completed", "claim/swa page"),
-    ("fenced", "swa page 3", "taken by request r3, yet it waits behind a fence", "claim/swa page/fence+request"),
-    ("equation", "swa", EQUATION, "claim/swa"),
-    ("owner as the subject", "request r3", "has row 4, yet it is in no queue", "claim/request"),
-    ("node", "node n7", "gave up its swa pages, yet node n3 is used last at 12", "claim/node"),
-    ("address", "block 0x7f3a", "owned by free and request r1", "claim/block/free+request"),
-    ("no subject", "17", "3 too many", "claim"),
+    ("no owner", PAGE, {}, "claim/swa page/shared"),
+    ("owners by their kinds", PAGE, {"owners": (FREE, N7)}, "claim/swa page/shared/free+tree"),
+    ("owners of one kind", Ref("row", 2, "rows"), {"owners": (R12, R3)}, "claim/rows row/shared/request"),
+    ("one owner", PAGE, {"owner": R3}, "claim/swa page/shared/request"),
+    ("numbers", PAGE, {"count": 17, "pool": "swa"}, "claim/swa page/shared"),
+    ("other things", REQUEST, {"node": NODE}, "claim/request/shared"),
+    ("a pool", Ref("pool", pool="swa"), {}, "claim/swa pool/shared"),
 ]
 
 
-@pytest.mark.parametrize(("subject", "detail", "name"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_violation_has_a_name_without_numbers(subject, detail, name):
-    assert fingerprint(prose("claim", subject, detail)) == name
+@pytest.mark.parametrize(("subject", "values", "name"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_violation_has_a_name_without_numbers(subject, values, name):
+    assert fingerprint(Violation("claim", subject, Broken.SHARED, values)) == name
 
 
 def test_the_violations_of_a_transition_are_named_once_and_in_order():
     violations = [
-        prose("peers_are_live", "full page 3", "its peer swa page 9 is free"),
-        prose("unit_has_one_owner", "swa page 9", "owned by free and tree n7"),
-        prose("unit_has_one_owner", "swa page 4", "owned by free and tree n12"),
+        Violation("peers_are_live", REQUEST, Broken.SHARED, {}),
+        *(Violation("unit_has_one_owner", Ref("page", page, "swa"), Broken.SHARED, {}) for page in (9, 4)),
     ]
 
-    assert fingerprints(violations) == ["peers_are_live/full page/free", "unit_has_one_owner/swa page/free+tree"]
+    assert fingerprints(violations) == ["peers_are_live/request/shared", "unit_has_one_owner/swa page/shared"]
 
 
 ENGINE = """

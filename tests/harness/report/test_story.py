@@ -17,11 +17,12 @@ from harness.core.ops import Drain, Recipe, Submit
 from harness.core.registry import OWN
 from harness.core.replay import run_log
 from harness.report.heading import request_lines
-from harness.report.history import Ref, refs_in
+from harness.report.history import refs_in_message
 from harness.report.story import Part, failure_lines, replay_line, story, told_lines
 from invariants.events import Taken
+from invariants.laws.memory.pools import PoolCode
 from invariants.view import Owner
-from invariants.violation import prose
+from invariants.violation import Ref, Violation, pool_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
@@ -63,7 +64,7 @@ def test_the_history_of_a_page_is_that_of_the_engine_that_failed():
     """Both engines of a pair have a page of this number."""
     failure = failure_of(kept("B80"))
     moments = [Moment(engine, 1, [Taken("swa", (1,), Owner("request", 10 + engine))]) for engine in (0, 1)]
-    violation = prose("unit_has_one_owner", "swa page 1", "owned by nobody")
+    violation = Violation("unit_has_one_owner", Ref("page", 1, "swa"), PoolCode.LEAKED, {})
 
     told = failure_lines(replace(failure, history=moments, violations=[violation]))
 
@@ -137,8 +138,8 @@ def test_without_a_trace_no_origin_is_noted():
 
 def test_what_is_expected_is_told_first():
     """Where another fingerprint joins, and would come before it."""
-    joined = prose("unit_has_one_owner", "swa page 1", "owned by nobody")
-    expected = prose("pools_conserve_units", "swa", "one too few")
+    joined = Violation("unit_has_one_owner", Ref("page", 1, "swa"), PoolCode.LEAKED, {})
+    expected = Violation("pools_conserve_units", pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "one too few"})
     failure = replace(failure_of(kept("B18")), violations=[joined, expected])
 
     told = failure_lines(failure, expected=fingerprint(expected))
@@ -172,12 +173,12 @@ def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
     assert rest == "and 12 other requests"
 
 
-def test_a_unit_that_is_named_by_pool_and_unit_is_told_once_and_other_words_stay():
-    violations = [prose("unit_has_one_owner", f"rows {unit} 16", "is waiting as a turn") for unit in ("row", "rows")]
+def test_unit_whose_pool_has_its_name_is_named_once():
+    violation = Violation("unit_has_one_owner", Ref("row", 16, "rows"), PoolCode.LEAKED, {})
 
-    _, *evidence = story(violations, [], []).splitlines()
+    _, evidence = story([violation], [], []).splitlines()
 
-    assert evidence == ["  row 16: is waiting as a turn", "  rows 16: is waiting as a turn"]
+    assert evidence == "  row 16: no owner"
 
 
 def test_the_heading_ends_with_the_op_that_failed_and_its_engine_step():
@@ -191,7 +192,10 @@ def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
 
 
 def test_evidence_of_two_claims_is_told_under_the_first():
-    violations = [prose(name, "swa", "1 too few") for name in ("pools_conserve_units", "drained_engine_is_empty")]
+    violations = [
+        Violation(name, pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "1 too few"})
+        for name in ("pools_conserve_units", "drained_engine_is_empty")
+    ]
 
     evidence = [line for line in story(violations, [], []).splitlines() if line.startswith("  ")]
 
@@ -199,7 +203,7 @@ def test_evidence_of_two_claims_is_told_under_the_first():
 
 
 def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
-    violation = prose("unit_has_one_owner", "swa", "page " * 1000)
+    violation = Violation("unit_has_one_owner", pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "page " * 1000})
 
     _, evidence = story([violation], [], []).splitlines()
 
@@ -231,4 +235,4 @@ def test_colours_are_for_terminals_alone():
     ],
 )
 def test_what_a_text_names_is_found(text, refs):
-    assert refs_in(text, ["swa", "host swa"]) == refs
+    assert refs_in_message(text, ["swa", "host swa"]) == refs
