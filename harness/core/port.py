@@ -20,7 +20,7 @@ class Submission(NamedTuple):
     priority: int
     namespace: int
     session: int = 0  # whose turn it is; 0: of none
-    room: int = 0  # where another engine has its part in it; 0: nowhere
+    transfer_id: int = 0  # of the transfer between two linked engines; 0: none
 
 
 class Streamed(NamedTuple):
