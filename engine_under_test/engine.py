@@ -76,10 +76,10 @@ class Engine:
 
         As a turn of a `session` it is in that one's namespace, and goes on from the KV of the turn before as far as its
         prompt does; while another turn runs, or where the session is not open, it is rejected.  Raises EngineError
-        where another engine has its part in each request, and must know which it is: `submit_to_room` says it.
+        where another engine has its part in each request, and must know which it is: use `submit_transfer`.
         """
         if self.config.role != "both":
-            raise EngineError(f"role: {self.config.role} serves no request alone; submit it to a room, on both sides")
+            raise EngineError(f"role: {self.config.role} serves no request alone; call submit_transfer on both sides")
         sessions = self.scheduler.custody.sessions
         if session in sessions.by_id:
             namespace = sessions.by_id[session].namespace
@@ -95,28 +95,33 @@ class Engine:
             self.scheduler.waiting.add(request)
         return request.id
 
-    def submit_to_room(
-        self, room: int, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
+    def submit_transfer(
+        self,
+        transfer_id: int,
+        token_ids: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        namespace: int = 0,
+        priority: int = 0,
     ) -> int:
-        """Queue a request of which the other side knows by the same `room`, a number above those before; its id.
+        """Queue a request whose prompt goes from a prefill engine to a decode engine; its id in this engine.
 
-        The prefill side computes the prompt and the first token, and has ended then; what the client is to hear comes
-        from the decode side, where no more than the prompt, or than an end for a reason, is waited for.  One that could
-        never run here ends at once, and the other side hears of it.  Raises EngineError for an engine of its own, and
-        for a room that is not above those before.
+        Both engines get the request, with the same `transfer_id`.  The prefill engine computes the prompt and the first
+        token.  The decode engine streams all tokens.  A request that could never run ends at once, and the transfer is
+        closed.  Raises EngineError for an engine without such a role, and for an id that is not above all before it.
         """
         if self.config.role == "both":
-            raise EngineError("role: both serves each request alone; submit it, or make an engine for one side")
-        self.scheduler.custody.other_side.check_room(room)
+            raise EngineError("role: both serves each request alone; call submit, or make an engine for one side")
+        self.scheduler.custody.other_side.check_transfer_id(transfer_id)
         if sampling.seed is None:
-            sampling = replace(sampling, seed=room)  # ids differ, of the two sides and of an engine after a restart
+            sampling = replace(sampling, seed=transfer_id)  # request ids differ between the sides, and after a restart
         if self.config.role == "prefill":
             sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
-        request = self._new_request(token_ids, sampling, Belonging(room=room), namespace, priority)
+        request = self._new_request(token_ids, sampling, Belonging(transfer_id=transfer_id), namespace, priority)
         if (reason := self._refuse(request)) is not None:
             self.scheduler.note_end(request, f"rejected: {reason}")
         else:
-            self.scheduler.custody.other_side.take_in(request)
+            self.scheduler.custody.other_side.add_request(request)
         return request.id
 
     def open_session(self, *, namespace: int = 0) -> int:

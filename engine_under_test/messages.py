@@ -1,6 +1,7 @@
-"""What a prefill engine and a decode engine say to each other.
+"""The messages between a prefill engine and a decode engine.
 
-A room is one request on both sides; its number is the client's, is used once and is higher than those before.
+A transfer moves the KV of one prompt from the prefill engine to the decode engine.  The client chooses its id.  Each id
+is used once and is higher than all ids before it.
 """
 
 from typing import NamedTuple
@@ -8,58 +9,58 @@ from typing import NamedTuple
 import torch
 
 
-class Ask(NamedTuple):
-    """From the prefill side: it waits for an invitation; `terms` are what pages and the prompt are like there."""
+class TransferRequest(NamedTuple):
+    """From prefill: the request waits for an invitation; `terms` describe the pages and the prompt."""
 
-    room: int
+    transfer_id: int
     terms: str
 
 
-class Invite(NamedTuple):
-    """From the decode side: it has room for what comes behind [0, prefix_len), which it has already."""
+class Invitation(NamedTuple):
+    """From decode: it has [0, prefix_len) already, and has reserved pages for the rest of the prompt."""
 
-    room: int
+    transfer_id: int
     prefix_len: int
     terms: str
 
 
-class Alive(NamedTuple):
-    """The room is known, and there is nothing else to say of it."""
+class KeepAlive(NamedTuple):
+    """The transfer is known, and its state has not changed."""
 
-    room: int
+    transfer_id: int
 
 
-class Parcel(NamedTuple):
+class PageData(NamedTuple):
     """Pages of one pool, from page index `first` of the prompt on; `pages` has the layout of the pool's storage."""
 
-    room: int
+    transfer_id: int
     pool: str
     first: int
     num_pages: int
     pages: torch.Tensor
 
 
-class Got(NamedTuple):
-    """A parcel has arrived whole."""
+class PageAck(NamedTuple):
+    """Acknowledges one PageData."""
 
-    room: int
+    transfer_id: int
     pool: str
     first: int
     num_pages: int
 
 
-class Finale(NamedTuple):
-    """The prompt has been computed, and these output tokens were said; nothing more will come."""
+class TransferEnd(NamedTuple):
+    """From prefill: the prompt is computed, `tokens` are the output so far, and no new pages follow."""
 
-    room: int
+    transfer_id: int
     tokens: tuple[int, ...]
 
 
-class Over(NamedTuple):
-    """Whoever says so has no use for the room any more: it has everything, or `reason` says why it gave up."""
+class Close(NamedTuple):
+    """The sender has no more use for the transfer: it is complete, or `reason` says why it failed."""
 
-    room: int
+    transfer_id: int
     reason: str = ""
 
 
-Message = Ask | Invite | Alive | Parcel | Got | Finale | Over
+Message = TransferRequest | Invitation | KeepAlive | PageData | PageAck | TransferEnd | Close

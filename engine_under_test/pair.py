@@ -1,4 +1,4 @@
-"""Two engines that serve as one: one computes prompts, the other decodes, and a link is between them."""
+"""A prefill engine and a decode engine in one process, with a link between them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,16 +14,16 @@ from engine_under_test.sampling import SamplingParams
 
 
 class Pair:
-    """A prefill engine and a decode engine; every request has a room in both.
+    """A prefill engine and a decode engine; every request has a transfer between them.
 
-    What a client hears comes from the decode side; logits of a prompt come from where it is computed.
+    Output tokens come from the decode engine, and the logits of a prompt from the prefill engine.
     """
 
     def __init__(self, prefill: Engine, decode: Engine) -> None:
         self.prefill = prefill
         self.decode = decode
-        self._num_rooms = 0
-        self._room_of: dict[tuple[Engine, int], int] = {}
+        self._num_transfers = 0
+        self._transfer_ids: dict[tuple[Engine, int], int] = {}
 
     @property
     def has_work(self) -> bool:
@@ -32,30 +32,30 @@ class Pair:
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
-        """Queue a request on both sides; its room, by which outputs are told apart."""
-        self._num_rooms += 1
+        """Queue a request on both sides; the id of its transfer, which its outputs carry."""
+        self._num_transfers += 1
         for engine in (self.prefill, self.decode):
-            request = engine.submit_to_room(
-                self._num_rooms, token_ids, sampling, namespace=namespace, priority=priority
+            request = engine.submit_transfer(
+                self._num_transfers, token_ids, sampling, namespace=namespace, priority=priority
             )
-            self._room_of[engine, request] = self._num_rooms
-        return self._num_rooms
+            self._transfer_ids[engine, request] = self._num_transfers
+        return self._num_transfers
 
-    def abort(self, room: int) -> None:
-        """End a request on the side that clients hear; the other side hears of it from there."""
-        for (engine, request), its_room in self._room_of.items():
-            if its_room == room and engine is self.decode:
+    def abort(self, transfer_id: int) -> None:
+        """Abort a request on the decode side, which closes its transfer."""
+        for (engine, request), its_transfer_id in self._transfer_ids.items():
+            if its_transfer_id == transfer_id and engine is self.decode:
                 engine.abort(request)
 
     def step(self) -> list[Output]:
-        """A step of each side; what clients get to hear, with rooms in the place of request ids."""
-        heard = [
+        """Step both engines; the outputs for clients, with transfer ids instead of request ids."""
+        logits = [
             output._replace(token_ids=(), finish_reason=None) for output in self._step(self.prefill) if output.logits
         ]
-        return [*heard, *self._step(self.decode)]
+        return [*logits, *self._step(self.decode)]
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended, and nothing of them is held on either side; what came of each.
+        """Serve prompts until neither engine holds anything for them; one result a prompt, in order.
 
         Raises EngineError while either engine is paused.
         """
@@ -67,10 +67,10 @@ class Pair:
     def _step(self, engine: Engine) -> list[Output]:
         outputs = []
         for output in engine.step():
-            room = self._room_of[engine, output.request_id]
+            transfer_id = self._transfer_ids[engine, output.request_id]
             if output.finish_reason is not None:
-                del self._room_of[engine, output.request_id]
-            outputs.append(output._replace(request_id=room))
+                del self._transfer_ids[engine, output.request_id]
+            outputs.append(output._replace(request_id=transfer_id))
         return outputs
 
 
@@ -82,13 +82,13 @@ def create_pair(
     dtype: str = "float32",
     ports: tuple[Ports, Ports] = (Ports(), Ports()),
 ) -> Pair:
-    """Two engines of one configuration with empty pools, linked within this process unless they are given links.
+    """Two engines of one configuration, linked within this process unless their ports have links.
 
-    `ports` are those of the prefill side and of the decode side.  Raises as `create_engine` does.
+    `ports` are those of the prefill engine and of the decode engine.  Raises as `create_engine` does.
     """
     engines = []
-    for role, own, link in zip(("prefill", "decode"), ports, InProcessLink.pair(), strict=True):
-        linked = own if own.link is not None else replace(own, link=link)
+    for role, given, link in zip(("prefill", "decode"), ports, InProcessLink.pair(), strict=True):
+        linked = given if given.link is not None else replace(given, link=link)
         engines.append(
             create_engine(config.for_side(role), checkpoint=checkpoint, device=device, dtype=dtype, ports=linked)
         )

@@ -1,4 +1,4 @@
-"""A pair of engines in processes of their own, linked over TCP; whoever asks for tokens talks to both."""
+"""A pair of engines in two child processes, linked over TCP.  The client process sends commands to both."""
 
 import os
 import signal
@@ -23,23 +23,33 @@ from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
-IDLE_S = 0.001  # between two looks at what has come, while there is nothing to do
-MOST_S = 60.0  # until a process that was started says that its engine is there
-MOST_LOOKS = 60_000  # at what has come, until a process says what it is asked
+POLL_S = 0.001  # between two polls of an idle process
+START_TIMEOUT_S = 60.0
+MAX_POLLS = 60_000  # for one occupancy report
 
 
-class Asked(NamedTuple):
-    """A request for both sides."""
+class Submit(NamedTuple):
+    """Command: queue a request."""
 
-    room: int
+    transfer_id: int
     token_ids: Sequence[int]
     sampling: SamplingParams
     namespace: int
     priority: int
 
 
+class Abort(NamedTuple):
+    """Command: abort the request of a transfer."""
+
+    transfer_id: int
+
+
+class ReportOccupancy(NamedTuple):
+    """Command: report the occupancy of the pools."""
+
+
 class Occupancy(NamedTuple):
-    """Of one pool, or of the rows: how many units there are, are free, and are cached with nobody who reads them."""
+    """The units of one pool, or the rows: how many there are, are free, and are cached and not locked."""
 
     capacity: int
     free: int
@@ -47,16 +57,12 @@ class Occupancy(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Does nobody hold anything?"""
+        """Is every unit free or evictable?"""
         return self.free + self.evictable == self.capacity
 
 
-class Tell(NamedTuple):
-    """Asks a process what its pools hold."""
-
-
-class Built(NamedTuple):
-    """What an engine in a process is built from, all of which can be sent there; `ports` makes those that it gets."""
+class EngineSpec(NamedTuple):
+    """The arguments of an engine in a child process, all of which can be pickled; `ports` makes its ports there."""
 
     config: EngineConfig
     checkpoint: str | None = None
@@ -65,51 +71,52 @@ class Built(NamedTuple):
     ports: Callable[[], Ports] = Ports
 
 
-Said = list[Output] | dict[str, Occupancy]
+Command = Submit | Abort | ReportOccupancy
+Reply = list[Output] | dict[str, Occupancy]
 
 
-def run_side(built: Built, port: int, to_client: Connection) -> None:
-    """A process: an engine that serves what it is asked until the client's process ends.
+def run_side(spec: EngineSpec, port: int, client: Connection) -> None:
+    """The child process: serve commands until the client process ends.
 
-    The first that it says is its port, or why there can be no engine.
+    The first message to the client is the port of the link, or the error for which there is no engine.
     """
-    Thread(target=_end_with_client, daemon=True).start()
+    Thread(target=_exit_with_client, daemon=True).start()
     torch.set_num_threads(1)
-    link = TcpLink(port, listens=built.config.role == SIDES[0])
-    ports = replace(built.ports(), link=link)
-    rooms: dict[int, int] = {}
-    said: SimpleQueue[Said] = SimpleQueue()
+    link = TcpLink(port, listens=spec.config.role == SIDES[0])
+    ports = replace(spec.ports(), link=link)
+    transfer_ids: dict[int, int] = {}
+    replies: SimpleQueue[Reply] = SimpleQueue()
     try:
         try:
             engine = create_engine(
-                built.config, checkpoint=built.checkpoint, device=built.device, dtype=built.dtype, ports=ports
+                spec.config, checkpoint=spec.checkpoint, device=spec.device, dtype=spec.dtype, ports=ports
             )
         except EngineError as error:
-            to_client.send(error)
+            client.send(error)
             return
-        to_client.send(link.port)
-        Thread(target=_say, args=(said, to_client), daemon=True).start()
+        client.send(link.port)
+        Thread(target=_send_replies, args=(replies, client), daemon=True).start()
         while True:
-            while to_client.poll(0.0 if engine.scheduler.has_work else IDLE_S):
-                asked = to_client.recv()
-                if isinstance(asked, Tell):
-                    said.put(occupancy_of(engine))
+            while client.poll(0.0 if engine.scheduler.has_work else POLL_S):
+                command: Command = client.recv()
+                if isinstance(command, ReportOccupancy):
+                    replies.put(occupancy_of(engine))
                 else:
-                    _take_in(engine, rooms, asked)
-            heard = engine.step()
-            if outputs := [one._replace(request_id=rooms[one.request_id], logits=()) for one in heard]:
-                said.put(outputs)
-            for one in heard:
+                    _execute(command, engine, transfer_ids)
+            stepped = engine.step()
+            if outputs := [one._replace(request_id=transfer_ids[one.request_id], logits=()) for one in stepped]:
+                replies.put(outputs)
+            for one in stepped:
                 if one.finish_reason is not None:
-                    del rooms[one.request_id]
+                    del transfer_ids[one.request_id]
     except (EOFError, ConnectionError):
         return
     finally:
         link.close()
 
 
-def _end_with_client() -> None:
-    """A thread: the process ends where the client's has died, whatever its engine computes."""
+def _exit_with_client() -> None:
+    """A thread that exits when the client process has died, even during a forward pass."""
     client = parent_process()
     assert client is not None, "a side is started by its client"
     wait([client.sentinel])
@@ -117,7 +124,7 @@ def _end_with_client() -> None:
 
 
 def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
-    """By pool, and of the "rows"."""
+    """By pool, and for "rows"."""
     rows = engine.memory.table.rows
     pools = {
         ledger.name: Occupancy(ledger.capacity, ledger.num_free, engine.cache.evictable(ledger.name))
@@ -126,39 +133,42 @@ def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
     return {**pools, "rows": Occupancy(rows.capacity, rows.num_free, 0)}
 
 
-def _say(said: SimpleQueue[Said], to_client: Connection) -> None:
-    """A thread of its own, so that a client who asks and does not listen is still heard."""
+def _send_replies(replies: SimpleQueue[Reply], client: Connection) -> None:
+    """A thread of its own, so that a client that sends and does not read cannot block the engine."""
     try:
         while True:
-            to_client.send(said.get())
+            client.send(replies.get())
     except OSError:
-        return  # nobody is there; whoever hears what is asked finds that too
+        return  # the client has died, and the main thread finds that too
 
 
-def _take_in(engine: Engine, rooms: dict[int, int], asked: Asked | int) -> None:
-    """A request, or the room of one that nobody wants any more."""
-    if isinstance(asked, Asked):
-        request = engine.submit_to_room(
-            asked.room, asked.token_ids, asked.sampling, namespace=asked.namespace, priority=asked.priority
+def _execute(command: Submit | Abort, engine: Engine, transfer_ids: dict[int, int]) -> None:
+    if isinstance(command, Submit):
+        request = engine.submit_transfer(
+            command.transfer_id,
+            command.token_ids,
+            command.sampling,
+            namespace=command.namespace,
+            priority=command.priority,
         )
-        rooms[request] = asked.room
+        transfer_ids[request] = command.transfer_id
     else:
-        for request in [request for request, room in rooms.items() if room == asked]:
+        for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == command.transfer_id]:
             engine.abort(request)
 
 
 class SideProcess:
-    """One process, which is started again when it has died."""
+    """A child process with an engine, which can be restarted."""
 
-    def __init__(self, built: Built, port: int = 0) -> None:
-        self.role = built.config.role
+    def __init__(self, spec: EngineSpec, port: int = 0) -> None:
+        self.role = spec.config.role
         self.port = port
-        self.told: dict[str, Occupancy] | None = None  # what it said last of its pools
-        self._built = built
+        self.occupancy: dict[str, Occupancy] | None = None  # of the last report
+        self._spec = spec
         self._start()
 
-    def start_again(self) -> None:
-        """With an engine that knows nothing of what was asked before."""
+    def restart(self) -> None:
+        """The new engine knows no earlier request."""
         self.stop()
         self._start()
 
@@ -169,179 +179,184 @@ class SideProcess:
 
     def _start(self) -> None:
         context = get_context("spawn")
-        self.client, there = context.Pipe()
-        self._process = context.Process(target=run_side, args=(self._built, self.port, there), daemon=True)
-        resource_tracker.ensure_running()  # started below, it would unblock the signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: the client alone hears Ctrl-C
+        self.connection, child = context.Pipe()
+        self._process = context.Process(target=run_side, args=(self._spec, self.port, child), daemon=True)
+        resource_tracker.ensure_running()  # if it were started below, it would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: only the client handles Ctrl-C
         try:
             self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        there.close()
+        child.close()
         try:
-            if not self.client.poll(MOST_S):
+            if not self.connection.poll(START_TIMEOUT_S):
                 self.stop()
-                raise EngineError(f"the {self.role} process has not said for {MOST_S:.0f} s that it is there")
-            said: int | EngineError = self.client.recv()
+                raise EngineError(f"the {self.role} process did not start within {START_TIMEOUT_S:.0f} s")
+            started: int | EngineError = self.connection.recv()
         except EOFError as error:
             self.stop()
-            raise EngineError(f"the {self.role} process has ended before it was there; see above why") from error
-        if isinstance(said, EngineError):
+            raise EngineError(f"the {self.role} process died during its start; see its error above") from error
+        if isinstance(started, EngineError):
             self.stop()
-            raise said
-        self.port = said
+            raise started
+        self.port = started
 
-    def ask(self, asked: Asked | int | Tell) -> bool:
+    def send(self, command: Command) -> bool:
         """False where the process has died."""
         try:
-            self.client.send(asked)
+            self.connection.send(command)
         except OSError:
             return False
         return True
 
-    def heard(self) -> list[Output] | None:
-        """What has come; None where the process has died, and all that it said was heard."""
+    def receive(self) -> list[Output] | None:
+        """The outputs that arrived; None where the process has died and all its outputs were received."""
         outputs: list[Output] = []
         try:
-            while self.client.poll():
-                said: Said = self.client.recv()
-                if isinstance(said, dict):
-                    self.told = said
+            while self.connection.poll():
+                reply: Reply = self.connection.recv()
+                if isinstance(reply, dict):
+                    self.occupancy = reply
                 else:
-                    outputs += said
+                    outputs += reply
         except (EOFError, OSError):
             return outputs or None
         return outputs
 
     def stop(self) -> None:
-        self.client.close()
+        self.connection.close()
         self._process.kill()
         self._process.join()
 
 
 class ProcessPair:
-    """What `Pair` is, with each engine in a process of its own: either may die, and is started again.
+    """A `Pair` with each engine in a child process, which is restarted when it dies.
 
-    Whoever was served by the decode process then ends with that reason at once.  What the prefill process had not
-    handed over is asked of the new one, and goes on where that is there before the decode side has not heard of it for
-    `link_timeout_ms`.  Who may have been computed in more than `max_forward_retries` processes that died is given up:
-    rooms are made in order, so that is one of the first `max_running_requests`.
+    A death of the decode process ends all requests, with that reason.  A death of the prefill process ends none: every
+    request without output is submitted to the new process.  It is served if that process is up before the decode side
+    times out after `link_timeout_ms`.  A request is ended if it may have run in more than `max_forward_retries` prefill
+    processes that died.  Transfers are served in order, so only the first `max_running_requests` may have run.
     """
 
-    def __init__(self, built: Built) -> None:
-        self.prefill = SideProcess(built._replace(config=built.config.for_side(SIDES[0])))
+    def __init__(self, spec: EngineSpec) -> None:
+        self.prefill = SideProcess(spec._replace(config=spec.config.for_side(SIDES[0])))
         try:
-            self.decode = SideProcess(built._replace(config=built.config.for_side(SIDES[1])), port=self.prefill.port)
+            self.decode = SideProcess(spec._replace(config=spec.config.for_side(SIDES[1])), port=self.prefill.port)
         except EngineError:
             self.prefill.stop()
             raise
-        self._config = built.config
-        self._num_rooms = 0
-        self._open: dict[int, Asked] = {}  # the requests that have not ended, by room, in order
-        self._begun: set[int] = set()  # the rooms of which something was heard
-        self._heard: list[Output] = []  # and not told yet
-        self._num_tries: dict[int, int] = {}  # how often the prefill process died with a room in it
+        self._config = spec.config
+        self._num_transfers = 0
+        self._open: dict[int, Submit] = {}  # the requests that have not ended, by transfer id, in order
+        self._with_output: set[int] = set()  # transfer ids
+        self._outputs: list[Output] = []  # received, and not returned by `step` yet
+        self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a request, by transfer id
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open or self._heard)
+        return bool(self._open or self._outputs)
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
-        """Queue a request on both sides; its room, by which outputs are told apart.
+        """Queue a request on both sides; the id of its transfer, which its outputs carry.
 
-        Raises TypeError for what is no number, and EngineError where logits are asked for, before either process hears
-        of it.
+        Raises TypeError for an argument that is not an integer, and EngineError for `return_logits`, before either
+        process has received the request.
         """
         if sampling.return_logits:
             raise EngineError("return_logits: logits do not leave the process that computes them; use create_pair")
-        self._num_rooms += 1
-        asked = Asked(self._num_rooms, [*map(index, token_ids)], sampling, index(namespace), index(priority))
-        self._listen()
+        self._num_transfers += 1
+        submit = Submit(self._num_transfers, [*map(index, token_ids)], sampling, index(namespace), index(priority))
+        self._receive()
         for side in (self.prefill, self.decode):
-            if not side.ask(asked):
-                self._revive(side)
-                side.ask(asked)
-        self._open[asked.room] = asked
-        return asked.room
+            if not side.send(submit):
+                self._restart(side)
+                side.send(submit)
+        self._open[submit.transfer_id] = submit
+        return submit.transfer_id
 
-    def abort(self, room: int) -> None:
-        """End a request on the side that clients hear; the other side hears of it from there."""
-        if room in self._open:
-            self.decode.ask(room)
+    def abort(self, transfer_id: int) -> None:
+        """Abort a request on the decode side, which closes its transfer."""
+        if transfer_id in self._open:
+            self.decode.send(Abort(transfer_id))
 
     def step(self) -> list[Output]:
-        """What has come from the processes since this was asked last; waits a moment where nothing has."""
-        wait([self.prefill.client, self.decode.client], timeout=IDLE_S)
-        self._listen()
-        heard, self._heard = self._heard, []
+        """The outputs that arrived since the last call; waits at most POLL_S for one."""
+        wait([self.prefill.connection, self.decode.connection], timeout=POLL_S)
+        self._receive()
+        received, self._outputs = self._outputs, []
         outputs = []
-        for one in heard:
-            room = one.request_id
-            if room in self._open:
+        for one in received:
+            transfer_id = one.request_id
+            if transfer_id in self._open:
                 outputs.append(one)
                 if one.finish_reason is not None:
-                    del self._open[room]
-                    self._begun.discard(room)
-                    self._num_tries.pop(room, None)
+                    del self._open[transfer_id]
+                    self._with_output.discard(transfer_id)
+                    self._num_deaths.pop(transfer_id, None)
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended; what came of each, in order."""
+        """Serve prompts until the last has ended; one result a prompt, in order."""
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, dict[str, Occupancy]]:
-        """By side and pool, what is free there; of a process that has died, what the next one says.
+        """By side and pool; a process that dies is restarted and asked again.
 
-        Raises EngineError where a process does not say it, for as long as its engine computes or for good.
+        Raises EngineError where a process does not report in time.
         """
-        return {side.role: self._told_by(side) for side in (self.prefill, self.decode)}
+        return {side.role: self._occupancy_of(side) for side in (self.prefill, self.decode)}
 
     def close(self) -> None:
         """End both processes."""
         self.prefill.stop()
         self.decode.stop()
 
-    def _told_by(self, side: SideProcess) -> dict[str, Occupancy]:
-        asked_of, side.told = 0, None
-        for _ in range(MOST_LOOKS):
-            if side.pid != asked_of:
-                asked_of = side.pid
-                side.ask(Tell())
-            wait([side.client], timeout=IDLE_S)
-            self._listen()
-            if side.told is not None:
-                return side.told
-        raise EngineError(f"the {side.role} process does not say what its pools hold")
+    def _occupancy_of(self, side: SideProcess) -> dict[str, Occupancy]:
+        asked_pid, side.occupancy = 0, None
+        for _ in range(MAX_POLLS):
+            if side.pid != asked_pid:
+                asked_pid = side.pid
+                side.send(ReportOccupancy())
+            wait([side.connection], timeout=POLL_S)
+            self._receive()
+            if side.occupancy is not None:
+                return side.occupancy
+        raise EngineError(f"the {side.role} process does not report its occupancy")
 
-    def _listen(self) -> None:
-        """Take in what has come, and see who has died."""
-        if self.prefill.heard() is None:
-            self._revive(self.prefill)
-        outputs = self.decode.heard()
+    def _receive(self) -> None:
+        """Receive from both processes, and restart one that has died."""
+        if self.prefill.receive() is None:
+            self._restart(self.prefill)
+        outputs = self.decode.receive()
         if outputs is None:
-            self._revive(self.decode)
+            self._restart(self.decode)
         else:
-            self._heard += outputs
-            self._begun.update(one.request_id for one in outputs if one.request_id in self._open)
+            self._outputs += outputs
+            self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
 
-    def _revive(self, side: SideProcess) -> None:
-        """Who was in the dead decode process has ended; who was in the dead prefill process may be served anew."""
-        side.start_again()
+    def _restart(self, side: SideProcess) -> None:
+        side.restart()
         if side is self.decode:
-            self._heard += [Output(room, (), "the decode process has died", 0, 0) for room in self._open]
+            self._outputs += [
+                Output(transfer_id, (), "the decode process has died", 0, 0) for transfer_id in self._open
+            ]
         else:
-            unserved = [asked for room, asked in self._open.items() if room not in self._begun]
-            for place, asked in enumerate(unserved):
-                is_suspect = place < self._config.max_running_requests
-                tries = self._num_tries[asked.room] = self._num_tries.get(asked.room, 0) + is_suspect
-                if tries > self._config.max_forward_retries:
-                    self.decode.ask(asked.room)
-                    reason = f"the prefill process has died {tries} times with it"
-                    self._heard.append(Output(asked.room, (), reason, 0, 0))
-                else:
-                    side.ask(asked)
+            self._resubmit()
+
+    def _resubmit(self) -> None:
+        """Submit the requests without output to the new prefill process, unless too many processes died with them."""
+        without_output = [one for transfer_id, one in self._open.items() if transfer_id not in self._with_output]
+        for place, submit in enumerate(without_output):
+            may_have_run = place < self._config.max_running_requests
+            deaths = self._num_deaths[submit.transfer_id] = self._num_deaths.get(submit.transfer_id, 0) + may_have_run
+            if deaths > self._config.max_forward_retries:
+                self.decode.send(Abort(submit.transfer_id))
+                reason = f"{deaths} prefill processes died with it"
+                self._outputs.append(Output(submit.transfer_id, (), reason, 0, 0))
+            else:
+                self.prefill.send(submit)
 
 
 def create_process_pair(
@@ -349,6 +364,6 @@ def create_process_pair(
 ) -> ProcessPair:
     """Two processes with an engine each, of one configuration, that run the model of a checkpoint directory.
 
-    Raises as `create_engine` does, and EngineError where a process does not come up, which says why on standard error.
+    Raises as `create_engine` does, and EngineError where a process does not start; its own error is on standard error.
     """
-    return ProcessPair(Built(config, str(checkpoint), device, dtype))
+    return ProcessPair(EngineSpec(config, str(checkpoint), device, dtype))

@@ -67,10 +67,10 @@ class Unsent:
 
 
 class Belonging(NamedTuple):
-    """What a request is part of: a session whose turn it is, a room where another engine does its part; 0: none."""
+    """The session whose turn a request is, or the transfer that links its two engines; 0 where there is none."""
 
     session: int = 0
-    room: int = 0
+    transfer_id: int = 0
 
 
 ALONE = Belonging()
@@ -102,8 +102,8 @@ class Request:
         return self.part_of.session
 
     @property
-    def room(self) -> int:
-        return self.part_of.room
+    def transfer_id(self) -> int:
+        return self.part_of.transfer_id
 
     @property
     def num_outputs(self) -> int:

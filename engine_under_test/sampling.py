@@ -14,8 +14,8 @@ class SamplingParams:
     """What a client asks for besides its prompt.
 
     With `temperature` 0 the likeliest token is taken.  Otherwise one is drawn among the `top_k` likeliest
-    (None: all) that come first up to a probability of `top_p` together; `seed` (None: its id, or its room) and the
-    position decide the draw, so that it comes out the same in another batch or after a restart.  With
+    (None: all) that come first up to a probability of `top_p` together; `seed` (None: the transfer id, or its own id)
+    and the position decide the draw, so that it comes out the same in another batch or after a restart.  With
     `return_logits` outputs carry the logits of every position that was computed.  Raises ConfigError with the
     field, the value and what would be right; `max_new_tokens` below 0 is the engine's to reject.
     """

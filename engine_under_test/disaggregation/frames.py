@@ -1,4 +1,4 @@
-"""Messages as bytes: a frame says how long it is and what its bytes add up to, so that damage shows.
+"""Messages as bytes: a frame has its lengths and a checksum, so that damage is detected.
 
     |magic 4|header length 4|payload length 8|checksum 4|header, JSON|payload, the bytes of a tensor|
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 import torch
 
 from engine_under_test.errors import EngineError
-from engine_under_test.messages import Message, Parcel
+from engine_under_test.messages import Message, PageData
 
 MAGIC = b"swk1"
 FIXED = struct.Struct("!4sIQI")
@@ -29,26 +29,25 @@ DTYPES = {
 
 
 class FrameDamaged(EngineError):
-    """Bytes that are no frame, or not the one that was sent."""
+    """The bytes are no frame, or differ from the frame that was sent."""
 
 
-class Fixed(NamedTuple):
-    """What stands at the beginning of each frame, in bytes."""
+class Preamble(NamedTuple):
+    """The fixed fields at the start of each frame; lengths in bytes."""
 
     header_len: int
     payload_len: int
     checksum: int
 
     @property
-    def rest_len(self) -> int:
-        """How many bytes come behind it."""
+    def body_len(self) -> int:
         return self.header_len + self.payload_len
 
 
 def encode(message: Message) -> bytes:
     """A message as a frame."""
     fields, payload = message._asdict(), b""
-    if isinstance(message, Parcel):
+    if isinstance(message, PageData):
         pages = message.pages.contiguous().cpu()
         fields["pages"] = {"dtype": str(pages.dtype).removeprefix("torch."), "shape": list(pages.shape)}
         payload = pages.flatten().view(torch.uint8).numpy().tobytes() if pages.numel() else b""
@@ -56,76 +55,76 @@ def encode(message: Message) -> bytes:
     return FIXED.pack(MAGIC, len(header), len(payload), _checksum(header, payload)) + header + payload
 
 
-def read_fixed(data: bytes) -> Fixed:
-    """The beginning of a frame, FIXED.size bytes.  Raises FrameDamaged."""
+def read_preamble(data: bytes) -> Preamble:
+    """The first FIXED.size bytes of a frame.  Raises FrameDamaged."""
     magic, header_len, payload_len, checksum = FIXED.unpack(data)
     if magic != MAGIC or header_len > MAX_HEADER or payload_len > MAX_PAYLOAD:
-        raise FrameDamaged("a frame begins with what no frame begins with")
-    return Fixed(header_len, payload_len, checksum)
+        raise FrameDamaged("the preamble of a frame has a wrong magic or a length above its limit")
+    return Preamble(header_len, payload_len, checksum)
 
 
-def read_rest(fixed: Fixed, data: bytes) -> Message:
-    """The message of a frame that begins with `fixed`.  Raises FrameDamaged."""
-    header, payload = data[: fixed.header_len], data[fixed.header_len :]
-    if len(data) != fixed.rest_len or _checksum(header, payload) != fixed.checksum:
-        raise FrameDamaged("the bytes of a frame do not add up to what it says")
+def read_body(preamble: Preamble, data: bytes) -> Message:
+    """The message of a frame, from its header and payload.  Raises FrameDamaged."""
+    header, payload = data[: preamble.header_len], data[preamble.header_len :]
+    if len(data) != preamble.body_len or _checksum(header, payload) != preamble.checksum:
+        raise FrameDamaged("the length or the checksum of a frame does not match its preamble")
     try:
         return _read(json.loads(header), payload)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise FrameDamaged(f"a frame is whole, and says what nobody here understands: {error}") from error
+        raise FrameDamaged(f"a frame is intact, but its message is invalid: {error}") from error
 
 
 class FrameReader:
-    """Takes bytes as they come, and gives the messages of whole frames."""
+    """Reassembles messages from a stream of bytes."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._fixed: Fixed | None = None  # the beginning of the frame that is being read
+        self._preamble: Preamble | None = None  # of the frame that is being read
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         self._bytes += data
 
     def next(self) -> Message | None:
-        """None where no frame is whole yet.  Raises FrameDamaged."""
-        if self._fixed is None:
+        """The next message; None where its frame is incomplete.  Raises FrameDamaged."""
+        if self._preamble is None:
             if len(self._bytes) < FIXED.size:
                 return None
-            self._fixed = read_fixed(self._cut(FIXED.size))
-        if len(self._bytes) < self._fixed.rest_len:
+            self._preamble = read_preamble(self._pop(FIXED.size))
+        if len(self._bytes) < self._preamble.body_len:
             return None
-        fixed, self._fixed = self._fixed, None
-        return read_rest(fixed, self._cut(fixed.rest_len))
+        preamble, self._preamble = self._preamble, None
+        return read_body(preamble, self._pop(preamble.body_len))
 
-    def _cut(self, length: int) -> bytes:
+    def _pop(self, length: int) -> bytes:
         first = bytes(self._bytes[:length])
         del self._bytes[:length]
         return first
 
 
 def _read(header: Any, payload: bytes) -> Message:
-    """Raises what is raised where something is not as it should be."""
+    """Raises ValueError, TypeError, KeyError or RuntimeError for an invalid header."""
     fields = dict(header)
     kind = KINDS[fields.pop("kind")]
-    if kind is Parcel:
-        said = fields["pages"]
+    if kind is PageData:
+        layout = fields["pages"]
         flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
-        fields["pages"] = flat.view(DTYPES[said["dtype"]]).reshape(said["shape"])
+        fields["pages"] = flat.view(DTYPES[layout["dtype"]]).reshape(layout["shape"])
     if "tokens" in fields:
         fields["tokens"] = tuple(map(index, fields["tokens"]))
     message: Message = kind(**fields)
     for name, wanted in FIELDS[kind].items():
         if not isinstance(getattr(message, name), get_origin(wanted) or wanted):
-            raise TypeError(f"{name} {getattr(message, name)!r} is no {wanted}")
+            raise TypeError(f"{name} {getattr(message, name)!r} is not a {wanted}")
     return message
 
 
 def decode(frame: bytes) -> Message:
-    """The message of a whole frame.  Raises FrameDamaged."""
+    """The message of one complete frame.  Raises FrameDamaged."""
     if len(frame) < FIXED.size:
-        raise FrameDamaged("a frame is cut off in its beginning")
-    return read_rest(read_fixed(frame[: FIXED.size]), frame[FIXED.size :])
+        raise FrameDamaged("a frame is shorter than its preamble")
+    return read_body(read_preamble(frame[: FIXED.size]), frame[FIXED.size :])
 
 
 def _checksum(header: bytes, payload: bytes) -> int:
-    """Over the lengths, too: bytes that move from one part to the other are damage."""
+    """The lengths are included, so that bytes cannot move between header and payload."""
     return zlib.crc32(payload, zlib.crc32(header, zlib.crc32(struct.pack("!IQ", len(header), len(payload)))))

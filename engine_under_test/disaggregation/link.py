@@ -1,12 +1,12 @@
-"""Messages between two engines of one process: what is sent is there at once."""
+"""The link between two engines of one process: a message arrives as soon as it is sent."""
 
 from collections import deque
 
-from engine_under_test.messages import Message, Parcel
+from engine_under_test.messages import Message, PageData
 
 
 class InProcessLink:
-    """One end of a link: parcels go by reference, so on a GPU pages never leave it."""
+    """One end of a link.  Page data is passed by reference, so pages on a GPU stay on it."""
 
     def __init__(self, incoming: deque[Message], outgoing: deque[Message]) -> None:
         self._incoming = incoming
@@ -22,10 +22,10 @@ class InProcessLink:
         self._outgoing.append(message)
 
     def receive(self) -> list[Message]:
-        come = list(self._incoming)
+        messages = list(self._incoming)
         self._incoming.clear()
-        return come
+        return messages
 
     @property
     def is_clear(self) -> bool:
-        return not any(isinstance(message, Parcel) for message in self._outgoing)
+        return not any(isinstance(message, PageData) for message in self._outgoing)

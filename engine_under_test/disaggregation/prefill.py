@@ -1,4 +1,4 @@
-"""The side that computes prompts: it sends what it has computed, and holds it until the other side has it."""
+"""The prefill side: it sends the KV of computed prompts, and holds the record until the decode side has all of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,18 +7,27 @@ from typing import NamedTuple
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
-from engine_under_test.disaggregation.side import LinkedTo, Side, Silence
+from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from engine_under_test.events import HandedOver, Invited, LetGo, Sent
-from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
+from engine_under_test.messages import (
+    Close,
+    Invitation,
+    KeepAlive,
+    Message,
+    PageAck,
+    PageData,
+    TransferEnd,
+    TransferRequest,
+)
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
 
-WHOLE = "it has everything already"  # why it is over for the decode side, where that gives no reason
+ALREADY_COMPLETE = "it has the whole prompt already"  # the reason where the decode side closes without one
 
 
-class Stretch(NamedTuple):
+class PageRange(NamedTuple):
     """Pages of one pool: `num_pages` from page index `first` of a prompt on."""
 
     pool: str
@@ -28,183 +37,193 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A request whose KV goes to the other side, which has [0, prefix_len) of it.
+    """A request whose KV goes to the decode side, which has [0, prefix_len) of it.
 
-    It waits for an invitation (None of a prefix_len), then it is the scheduler's; when it has ended there, its record
-    is held here, and from the next step on it `has_waited`.  `sent_len` tokens of the pools that keep everything are on
-    their way; what has not arrived of all that was sent is `unheard_of`.
+    It waits for an invitation (`prefix_len` is None), then it is the scheduler's.  When it has ended there, its record
+    is held here; its peer timer starts with the next step (`is_timer_running`).  In the pools that keep the whole
+    prefix [0, sent_len) has been sent.  `unacknowledged` has what was sent and not acknowledged.
     """
 
     request: Request
     terms: str
-    silence: Silence
-    has_waited: bool = True
+    timer: PeerTimer
+    is_timer_running: bool = True
     prefix_len: int | None = None
     sent_len: int = 0
-    unheard_of: dict[Stretch, None] = field(default_factory=dict)
+    unacknowledged: dict[PageRange, None] = field(default_factory=dict)
     record: KVRecord | None = None
-    finale: Finale | None = None
+    end: TransferEnd | None = None
 
     @property
-    def waits(self) -> bool:
-        """Does it hear of the other side, or of nobody?"""
+    def awaits_peer(self) -> bool:
+        """Is the next move the decode side's?"""
         return self.prefix_len is None or self.record is not None
 
 
 class PrefillSide(Side):
-    """What goes out: one room a request, from its arrival until the other side has no use for it any more."""
+    """The transfers from the arrival of the request until the decode side closes them."""
 
     def __init__(self, config: EngineConfig, memory: KVMemory, scheduler: Scheduler, linked_to: LinkedTo) -> None:
         super().__init__(config, memory, scheduler, linked_to)
-        self._rooms: dict[int, Outgoing] = {}
+        self._transfers: dict[int, Outgoing] = {}
 
     @property
     def requests(self) -> Sequence[Request]:
-        return [one.request for one in self._rooms.values() if one.prefix_len is None]
+        return [outgoing.request for outgoing in self._transfers.values() if outgoing.prefix_len is None]
 
     @property
     def records(self) -> Sequence[KVRecord]:
-        return [one.record for one in self._rooms.values() if one.record is not None]
+        return [outgoing.record for outgoing in self._transfers.values() if outgoing.record is not None]
 
     @property
     def has_work(self) -> bool:
-        return bool(self._rooms)
+        return bool(self._transfers)
 
-    def take_in(self, request: Request) -> None:
-        self._last_room = max(self._last_room, request.room)
+    def add_request(self, request: Request) -> None:
+        self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
         terms, arrival_ms = self._terms_of(request), request.arrival_ms
-        self._rooms[request.room] = Outgoing(request, terms, Silence(arrival_ms, arrival_ms, arrival_ms))
-        self._link.send(Ask(request.room, terms))
+        self._transfers[request.transfer_id] = Outgoing(request, terms, PeerTimer(arrival_ms, arrival_ms, arrival_ms))
+        self._link.send(TransferRequest(request.transfer_id, terms))
 
     def step(self, now_ms: int) -> None:
-        for message in self._received(now_ms):
-            self._hear(message)
-        for room, one in list(self._rooms.items()):
-            if not one.has_waited:  # what the pass took that it was computed in is not the other side's silence
-                one.has_waited, one.silence = True, Silence(now_ms, now_ms, now_ms)
-            if one.waits and one.silence.is_final(now_ms, timeout_ms=self._config.link_timeout_ms):
-                silent_ms = one.silence.lasts_ms(now_ms)
-                self._give_up(room, f"the decode side has not been heard of for {silent_ms} ms")
-            elif one.waits and now_ms - one.silence.tried_ms >= self._patience_ms(one):
-                self._say_again(room, one)
+        for message in self._begin_step(now_ms):
+            self._receive(message)
+        for transfer_id, outgoing in list(self._transfers.items()):
+            if not outgoing.is_timer_running:  # the time of the last forward pass is not the peer's
+                outgoing.is_timer_running, outgoing.timer = True, PeerTimer(now_ms, now_ms, now_ms)
+            if not outgoing.awaits_peer:
+                continue
+            if outgoing.timer.is_expired(now_ms, timeout_ms=self._config.link_timeout_ms):
+                idle_ms = outgoing.timer.idle_ms(now_ms)
+                self._end(transfer_id, f"no message from the decode side for {idle_ms} ms")
+            elif now_ms - outgoing.timer.last_sent_ms >= self._retry_ms(outgoing):
+                self._retransmit(transfer_id, outgoing)
 
     def published(self, request: Request, record: KVRecord) -> None:
-        """Whole pages go out as soon as they are computed, those of a window only when the prompt is done."""
-        one = self._rooms[request.room]
-        end = align_down(record.committed_len, self._memory.page_size)
+        """Whole pages are sent as soon as they are computed, those of a window only when the prompt is done."""
+        outgoing = self._transfers[request.transfer_id]
+        page_size = self._memory.page_size
+        end = align_down(record.committed_len, page_size)
         for pool in self._memory.pools:
             if pool.window is None:
-                self._send(one, pool.name, range(one.sent_len // self._memory.page_size, end // self._memory.page_size))
-        one.sent_len = max(one.sent_len, end)
+                self._send(outgoing, pool.name, range(outgoing.sent_len // page_size, end // page_size))
+        outgoing.sent_len = max(outgoing.sent_len, end)
 
-    def inherits(self, request: Request, record: KVRecord) -> bool:
-        """The rest goes out; the record is held, row and lock and all."""
-        one, length = self._rooms[request.room], record.committed_len
-        one.record, one.has_waited = record, False
+    def hold_finished(self, request: Request, record: KVRecord) -> bool:
+        """Send the remaining pages; the record is held with its row and its lock."""
+        outgoing, length = self._transfers[request.transfer_id], record.committed_len
+        outgoing.record, outgoing.is_timer_running = record, False
         self._scheduler.custody.departures.give(record, handover_owner(request.id))
         self._notice(HandedOver(request.id, length))
         page_size = self._memory.page_size
         for pool in self._memory.pools:
-            prefix_len = one.sent_len if pool.window is None else one.prefix_len or 0
-            self._send(one, pool.name, pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
-        one.finale = Finale(request.room, tuple(request.tokens[request.prompt_len :]))
-        self._link.send(one.finale)
+            prefix_len = outgoing.sent_len if pool.window is None else outgoing.prefix_len or 0
+            self._send(outgoing, pool.name, pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
+        outgoing.end = TransferEnd(request.transfer_id, tuple(request.tokens[request.prompt_len :]))
+        self._link.send(outgoing.end)
         return True
 
-    def sets_aside(self, request: Request, record: KVRecord) -> bool:
-        """What is computed again is sent again: what it was read from may go at once."""
-        one = self._rooms[request.room]
-        one.sent_len = one.prefix_len or 0
-        one.unheard_of.clear()
+    def swap_out(self, request: Request, record: KVRecord) -> bool:
+        """A retracted prompt is computed and sent again, so its pages may be freed at once."""
+        outgoing = self._transfers[request.transfer_id]
+        outgoing.sent_len = outgoing.prefix_len or 0
+        outgoing.unacknowledged.clear()
         return False
 
-    def gives_up(self, request: Request) -> bool:
-        one = self._rooms.get(request.room)
-        return one is not None and one.prefix_len is None
+    def has_request(self, request: Request) -> bool:
+        outgoing = self._transfers.get(request.transfer_id)
+        return outgoing is not None and outgoing.prefix_len is None
 
     def ended(self, request: Request, reason: str) -> None:
-        """The other side hears of an end before everything was sent."""
-        one = self._rooms.get(request.room)
-        if one is None or one.record is None:
-            self._rooms.pop(request.room, None)
-            self._last_room = max(self._last_room, request.room)
-            self._say_over(request.room, reason)
+        """Close a transfer whose request ends before its prompt is done."""
+        outgoing = self._transfers.get(request.transfer_id)
+        if outgoing is None or outgoing.record is None:
+            self._transfers.pop(request.transfer_id, None)
+            self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
+            self._close(request.transfer_id, reason)
 
-    def _hear(self, message: Message) -> None:
-        one = self._rooms.get(message.room)
-        if one is not None:
-            one.silence.ends(self._now_ms)
+    def _receive(self, message: Message) -> None:
+        outgoing = self._transfers.get(message.transfer_id)
+        if outgoing is not None:
+            outgoing.timer.received(self._now_ms)
         match message:
-            case Invite():
-                self._invited(message, one)
-            case Got() if one is not None:
-                one.unheard_of.pop(Stretch(message.pool, message.first, message.num_pages), None)
-            case Over() if one is not None:
-                self._over(message, one)
+            case Invitation():
+                self._receive_invitation(message, outgoing)
+            case PageAck() if outgoing is not None:
+                outgoing.unacknowledged.pop(PageRange(message.pool, message.first, message.num_pages), None)
+            case Close() if outgoing is not None:
+                self._receive_close(message, outgoing)
             case _:
                 pass
 
-    def _invited(self, invite: Invite, one: Outgoing | None) -> None:
-        """Nobody is invited to a room that has been left; to one that was never entered somebody may be still."""
-        if one is None:
-            if invite.room <= self._last_room:
-                self._say_again_over(invite.room)
-        elif reason := disagreement(one.terms, invite.terms):
-            self._give_up(invite.room, reason)
-        elif one.prefix_len is None:
-            one.prefix_len = one.sent_len = invite.prefix_len
-            self._notice(Invited(one.request.id, invite.prefix_len))
-            self._scheduler.waiting.add(one.request)
-            self._link.send(Alive(invite.room))
-        elif one.prefix_len != invite.prefix_len:
-            self._give_up(invite.room, f"the decode side has begun anew, with {invite.prefix_len} tokens of the prompt")
+    def _receive_invitation(self, invitation: Invitation, outgoing: Outgoing | None) -> None:
+        """An unknown id above the last one may still arrive here; any other unknown id is closed."""
+        transfer_id = invitation.transfer_id
+        if outgoing is None:
+            if transfer_id <= self._last_transfer_id:
+                self._retransmit_close(transfer_id)
+        elif reason := disagreement(outgoing.terms, invitation.terms):
+            self._end(transfer_id, reason)
+        elif outgoing.prefix_len is None:
+            outgoing.prefix_len = outgoing.sent_len = invitation.prefix_len
+            self._notice(Invited(outgoing.request.id, invitation.prefix_len))
+            self._scheduler.waiting.add(outgoing.request)
+            self._link.send(KeepAlive(transfer_id))
+        elif outgoing.prefix_len != invitation.prefix_len:
+            self._end(transfer_id, f"the decode side was restarted, with {invitation.prefix_len} tokens of the prompt")
         else:
-            self._link.send(Alive(invite.room))
+            self._link.send(KeepAlive(transfer_id))
 
-    def _over(self, over: Over, one: Outgoing) -> None:
-        if one.record is None:
-            self._give_up(over.room, f"the decode side has ended it: {over.reason or WHOLE}")
+    def _receive_close(self, close: Close, outgoing: Outgoing) -> None:
+        if outgoing.record is None:
+            self._end(close.transfer_id, f"ended by the decode side: {close.reason or ALREADY_COMPLETE}")
         else:
-            self._let_go(over.room, over.reason or "handed over")
+            self._release(close.transfer_id, close.reason or "handed over")
 
-    def _give_up(self, room: int, reason: str) -> None:
-        """Nobody wants it, or can be asked."""
-        one = self._rooms[room]
-        if one.record is None:
-            self._scheduler.end(one.request, reason)
+    def _end(self, transfer_id: int, reason: str) -> None:
+        """End the request, or release the record that is held for it."""
+        outgoing = self._transfers[transfer_id]
+        if outgoing.record is None:
+            self._scheduler.end(outgoing.request, reason)
         else:
-            self._say_over(room, reason)
-            self._let_go(room, reason)
+            self._close(transfer_id, reason)
+            self._release(transfer_id, reason)
 
-    def _let_go(self, room: int, cause: str) -> None:
-        one = self._rooms.pop(room)
-        assert one.record is not None, f"room {room} holds nothing"
-        self._scheduler.custody.departures.release(one.record, cause=cause)
-        self._notice(LetGo(one.request.id, cause))
+    def _release(self, transfer_id: int, cause: str) -> None:
+        outgoing = self._transfers.pop(transfer_id)
+        assert outgoing.record is not None, f"transfer {transfer_id} has no record"
+        self._scheduler.custody.departures.release(outgoing.record, cause=cause)
+        self._notice(LetGo(outgoing.request.id, cause))
 
-    def _patience_ms(self, one: Outgoing) -> int:
-        """Thousands may wait for an invitation: who was told that it is known there asks half-way to the time-out."""
-        is_known = one.record is None and one.silence.unanswered_ms is None
+    def _retry_ms(self, outgoing: Outgoing) -> int:
+        """The retransmission interval.
+
+        Thousands of requests may wait for an invitation.  One that the decode side has acknowledged is retransmitted
+        only every half timeout.
+        """
+        is_known = outgoing.record is None and outgoing.timer.first_unanswered_ms is None
         return self._config.link_timeout_ms // 2 if is_known else self._config.link_retry_ms
 
-    def _say_again(self, room: int, one: Outgoing) -> None:
-        one.silence.asked(self._now_ms)
-        if one.record is None:
-            self._link.send(Ask(room, one.terms))
+    def _retransmit(self, transfer_id: int, outgoing: Outgoing) -> None:
+        """Unacknowledged pages are retransmitted only after the send buffer has drained."""
+        outgoing.timer.sent(self._now_ms)
+        if outgoing.record is None:
+            self._link.send(TransferRequest(transfer_id, outgoing.terms))
             return
-        for stretch in one.unheard_of if self._is_clear else ():
-            self._ship(one, stretch)
-        assert one.finale is not None, f"room {room} is held, and has no end"
-        self._link.send(one.finale)
+        for pages in outgoing.unacknowledged if self._is_link_clear else ():
+            self._send_pages(outgoing, pages)
+        assert outgoing.end is not None, f"transfer {transfer_id} holds a record, and has no end"
+        self._link.send(outgoing.end)
 
-    def _send(self, one: Outgoing, pool: str, due: range) -> None:
+    def _send(self, outgoing: Outgoing, pool: str, due: range) -> None:
         for piece in pieces(self._memory, pool, due):
-            stretch = Stretch(pool, piece.start, len(piece))
-            one.unheard_of[stretch] = None
-            self._ship(one, stretch)
+            pages = PageRange(pool, piece.start, len(piece))
+            outgoing.unacknowledged[pages] = None
+            self._send_pages(outgoing, pages)
 
-    def _ship(self, one: Outgoing, stretch: Stretch) -> None:
-        record, (pool, first, count) = one.record or self._scheduler.custody.record(one.request), stretch
-        pages, kv = read_pages(self._memory, pool, record.handles[first : first + count])
-        self._notice(Sent(one.request.id, pool, first, tuple(pages)))
-        self._link.send(Parcel(one.request.room, pool, first, count, kv))
+    def _send_pages(self, outgoing: Outgoing, pages: PageRange) -> None:
+        record = outgoing.record or self._scheduler.custody.record(outgoing.request)
+        pool, first, count = pages
+        numbers, kv = read_pages(self._memory, pool, record.handles[first : first + count])
+        self._notice(Sent(outgoing.request.id, pool, first, tuple(numbers)))
+        self._link.send(PageData(outgoing.request.transfer_id, pool, first, count, kv))

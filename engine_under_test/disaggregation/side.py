@@ -1,4 +1,4 @@
-"""What both sides of a pair have: a link, rooms that are numbered upwards, and somebody who listens."""
+"""The state that both sides of a pair share: the link, the order of transfer ids, and the peer timer."""
 
 from dataclasses import dataclass
 
@@ -6,49 +6,53 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import request_terms, terms_of
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
-from engine_under_test.messages import Message, Over
+from engine_under_test.messages import Close, Message
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Link, Observer
 from engine_under_test.request import Request
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 
-GONE = "it is not there any more"  # why a room is over of which nothing else is known
-MOST_ENDS = 4096  # rooms whose end is remembered, for a side that comes to it later or has not heard of it
+UNKNOWN_TRANSFER = "the transfer is not known here any more"  # the reason where none is remembered
+MAX_CLOSED = 4096  # closed transfers whose reason is remembered
 LinkedTo = tuple[Link, Observer | None]
 
 
 @dataclass(slots=True)
-class Silence:
-    """Of one room: when something was last heard of the other side, when it was last asked, and first in vain."""
+class PeerTimer:
+    """The peer timeout of one transfer.  `first_unanswered_ms` is when the oldest unanswered message was sent."""
 
-    heard_ms: int
-    tried_ms: int
-    unanswered_ms: int | None = None
+    last_received_ms: int
+    last_sent_ms: int
+    first_unanswered_ms: int | None = None
 
-    def ends(self, now_ms: int) -> None:
-        """Something has come."""
-        self.heard_ms, self.unanswered_ms = now_ms, None
+    def received(self, now_ms: int) -> None:
+        self.last_received_ms, self.first_unanswered_ms = now_ms, None
 
-    def asked(self, now_ms: int) -> None:
-        """Something was said that is to be answered."""
-        self.tried_ms = now_ms
-        if self.unanswered_ms is None:
-            self.unanswered_ms = now_ms
+    def sent(self, now_ms: int) -> None:
+        """A message was sent that the peer must answer."""
+        self.last_sent_ms = now_ms
+        if self.first_unanswered_ms is None:
+            self.first_unanswered_ms = now_ms
 
-    def lasts_ms(self, now_ms: int) -> int:
-        return now_ms - self.heard_ms
+    def idle_ms(self, now_ms: int) -> int:
+        """The time since the peer's last message."""
+        return now_ms - self.last_received_ms
 
-    def is_final(self, now_ms: int, *, timeout_ms: int) -> bool:
-        """Is nobody there?  Who was busy itself has asked late, and leaves half of the time for an answer."""
-        in_vain_ms = 0 if self.unanswered_ms is None else now_ms - self.unanswered_ms
-        return self.lasts_ms(now_ms) >= timeout_ms and in_vain_ms >= timeout_ms // 2
+    def is_expired(self, now_ms: int, *, timeout_ms: int) -> bool:
+        """Has the peer timed out?
+
+        A side that was busy sends late.  So the peer has at least half of the timeout to answer its first message.
+        """
+        unanswered_ms = 0 if self.first_unanswered_ms is None else now_ms - self.first_unanswered_ms
+        return self.idle_ms(now_ms) >= timeout_ms and unanswered_ms >= timeout_ms // 2
 
 
 class Side(OtherSide):
-    """One end of a link; `_last_room` is the highest that anybody came to, or was refused for.
+    """One end of a link.  `_last_transfer_id` is the highest id that was accepted or rejected here.
 
-    `_ends` are the reasons of the rooms that ended here last: what was said of an end may be lost, or come too early.
+    `_close_reasons` has the reasons of the transfers that were closed last.  A Close may be lost, or may arrive before
+    the peer knows the transfer; it is sent again when the peer sends another message about that transfer.
     """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, scheduler: Scheduler, linked_to: LinkedTo) -> None:
@@ -56,31 +60,33 @@ class Side(OtherSide):
         self._memory = memory
         self._scheduler = scheduler
         self._link, self._observer = linked_to
-        self._last_room = 0
-        self._ends: dict[int, str] = {}
+        self._last_transfer_id = 0
+        self._close_reasons: dict[int, str] = {}
         self._now_ms = 0
-        self._is_clear = True  # have all pages left that were sent before this step
+        self._is_link_clear = True  # was the send buffer empty when this step began
         self._terms = terms_of(memory)
 
-    def check_room(self, room: int) -> None:
-        if room <= self._last_room:
-            raise EngineError(f"room {room}: the last was {self._last_room}; give each request a higher one")
+    def check_transfer_id(self, transfer_id: int) -> None:
+        if transfer_id <= self._last_transfer_id:
+            raise EngineError(
+                f"transfer {transfer_id}: the last id was {self._last_transfer_id}; give each request a higher one"
+            )
 
-    def _received(self, now_ms: int) -> list[Message]:
-        """A step begins: what has come since the last, after a look at what has left."""
-        self._now_ms, self._is_clear = now_ms, self._link.is_clear
+    def _begin_step(self, now_ms: int) -> list[Message]:
+        """The messages that arrived since the last step; the state of the send buffer is read before them."""
+        self._now_ms, self._is_link_clear = now_ms, self._link.is_clear
         return self._link.receive()
 
-    def _say_over(self, room: int, reason: str = "") -> None:
-        """A room has ended here: with a reason, or because everything has come."""
-        self._ends[room] = reason
-        if len(self._ends) > MOST_ENDS:
-            del self._ends[next(iter(self._ends))]
-        self._link.send(Over(room, reason))
+    def _close(self, transfer_id: int, reason: str = "") -> None:
+        """Tell the peer that a transfer is complete, or why it failed."""
+        self._close_reasons[transfer_id] = reason
+        if len(self._close_reasons) > MAX_CLOSED:
+            del self._close_reasons[next(iter(self._close_reasons))]
+        self._link.send(Close(transfer_id, reason))
 
-    def _say_again_over(self, room: int) -> None:
-        """Somebody speaks of a room that nobody is in any more."""
-        self._link.send(Over(room, self._ends.get(room, GONE)))
+    def _retransmit_close(self, transfer_id: int) -> None:
+        """Answer a message about a transfer that is closed here."""
+        self._link.send(Close(transfer_id, self._close_reasons.get(transfer_id, UNKNOWN_TRANSFER)))
 
     def _terms_of(self, request: Request) -> str:
         return f"{self._terms}; {request_terms(request)}"

@@ -1,4 +1,4 @@
-"""Messages between two processes, as frames over TCP; what is lost with a connection the engines say again."""
+"""The link between two processes: frames over TCP.  The engines retransmit what a broken connection loses."""
 
 import socket
 from collections import deque
@@ -10,19 +10,19 @@ from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, e
 from engine_under_test.messages import Message
 
 LOOPBACK = "127.0.0.1"
-CHUNK = 1 << 20  # bytes that are read at once
-CHUNKS = 8  # that are read before whoever waits for the link has its turn
-MAX_BACKLOG = 1 << 30  # bytes that wait for a reader who is slow; beyond that what is sent is lost
-MAX_COME = 1 << 27  # bytes that are read while nobody asks for them; what is behind them waits where it was sent
-LOOK_MS = 50  # between two looks of the thread, where no socket wakes it before
+CHUNK = 1 << 20  # bytes of one read
+MAX_CHUNKS = 8  # reads before another thread gets the lock
+MAX_BACKLOG = 1 << 30  # bytes that wait for a slow peer; messages beyond it are dropped
+MAX_UNREAD = 1 << 27  # bytes that are read ahead of `receive`; further bytes stay in the peer's socket
+POLL_MS = 50  # the longest wait of the thread
 
 
 class TcpLink:
-    """One end of a link that never blocks and never raises: it comes up, and up again, whenever the other end is there.
+    """One end of a link that never blocks and never raises, and reconnects by itself.
 
-    One end listens on a port, of its own choice where that is 0, and takes whoever connects last; the other end
-    connects.  A frame that is damaged ends its connection, for nobody knows where the next one begins.  A thread keeps
-    the bytes moving while the engine computes: what comes up, and what goes out, does not wait for its steps.
+    One end listens on a port, which the system chooses where it is 0, and accepts the newest connection.  The other end
+    connects.  A damaged frame ends its connection, because the start of the next frame is unknown.  A thread moves the
+    bytes while the engine computes.
     """
 
     def __init__(self, port: int, *, listens: bool) -> None:
@@ -36,16 +36,16 @@ class TcpLink:
         self._outgoing: deque[memoryview] = deque()
         self._backlog = 0
         self._reader = FrameReader()
-        self._come: list[Message] = []  # and not asked for yet
-        self._num_come = 0  # bytes that were read since somebody asked
-        self._lock = Lock()  # of all of the above
+        self._unread: list[Message] = []
+        self._num_unread = 0  # bytes that were read since the last `receive`
+        self._lock = Lock()  # guards everything above
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
-        self._thread = Thread(target=self._keep_moving, daemon=True)
+        self._thread = Thread(target=self._run_thread, daemon=True)
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        if not self._takes_more():
+        if not self._can_send():
             return
         frame = memoryview(encode(message))
         with self._lock:
@@ -54,92 +54,92 @@ class TcpLink:
                 self._backlog += len(frame)
                 self._write()
         if self._outgoing:
-            with suppress(OSError):  # it has been woken more than often enough, or the link is closed
+            with suppress(OSError):  # the wake-up buffer is full, or the link is closed
                 self._waker.send(b"\0")
 
     def receive(self) -> list[Message]:
         with self._lock:
-            self._come_up()
-            self._move()
-            come, self._come, self._num_come = self._come, [], 0
-        return come
+            self._connect()
+            self._move_bytes()
+            messages, self._unread, self._num_unread = self._unread, [], 0
+        return messages
 
     @property
     def is_clear(self) -> bool:
         return not self._outgoing
 
     def close(self) -> None:
-        """Hang up, and listen no more."""
+        """Disconnect, and stop listening."""
         self._waker.close()
         self._thread.join()
         self._woken.close()
-        self._hang_up()
+        self._disconnect()
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
-    def _takes_more(self) -> bool:
+    def _can_send(self) -> bool:
         with self._lock:
             if self._peer is None:
-                self._come_up()
+                self._connect()
             return self._peer is not None and self._backlog < MAX_BACKLOG
 
-    def _keep_moving(self) -> None:
-        """The thread: whenever a socket is ready for it, or something waits to be written, until the link is closed."""
+    def _run_thread(self) -> None:
+        """Read and write whenever a socket is ready, until the link is closed."""
         while True:
             ready = poll()
             ready.register(self._woken, POLLIN)
             with self._lock:
                 if self._listener is not None:
                     ready.register(self._listener, POLLIN)
-                if self._peer is not None and (wanted := self._wanted()):
+                if self._peer is not None and (wanted := self._wanted_events()):
                     ready.register(self._peer, wanted)
-            if self._woken.fileno() in dict(ready.poll(LOOK_MS)) and not self._woken.recv(CHUNK):
+            if self._woken.fileno() in dict(ready.poll(POLL_MS)) and not self._woken.recv(CHUNK):
                 return
             with self._lock:
                 if self._listener is not None:
-                    self._come_up()
-                self._move()
+                    self._connect()
+                self._move_bytes()
 
-    def _wanted(self) -> int:
-        return (POLLIN if self._num_come < MAX_COME else 0) | (POLLOUT if self._outgoing else 0)
+    def _wanted_events(self) -> int:
+        return (POLLIN if self._num_unread < MAX_UNREAD else 0) | (POLLOUT if self._outgoing else 0)
 
-    def _move(self) -> None:
+    def _move_bytes(self) -> None:
         self._write()
         self._read()
         try:
             while (message := self._reader.next()) is not None:
-                self._come.append(message)
+                self._unread.append(message)
         except FrameDamaged:
-            self._hang_up()
+            self._disconnect()
 
-    def _come_up(self) -> None:
-        """Take who has connected last, or connect where nobody is there."""
+    def _connect(self) -> None:
+        """Accept the newest connection, or connect where there is none."""
         if self._listener is not None:
             try:
                 while True:
                     peer, _ = self._listener.accept()
-                    self._take(peer)
-            except OSError:  # nobody else is there, or whoever was has gone again
+                    self._replace_peer(peer)
+            except OSError:  # no connection waits, or its peer has closed it again
                 return
         if self._peer is None:
             try:
                 peer = socket.create_connection((LOOPBACK, self.port), timeout=1)
             except OSError:
                 return
-            if peer.getsockname() == peer.getpeername():  # nobody listens, and the system gave that port to this end
+            if peer.getsockname() == peer.getpeername():  # a TCP self-connect: the system chose the same port here
                 peer.close()
             else:
-                self._take(peer)
+                self._replace_peer(peer)
 
-    def _take(self, peer: socket.socket) -> None:
-        self._hang_up()
+    def _replace_peer(self, peer: socket.socket) -> None:
+        self._disconnect()
         peer.setblocking(False)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer = peer
 
-    def _hang_up(self) -> None:
-        """What is half read or half written is worth nothing any more."""
+    def _disconnect(self) -> None:
+        """Frames that are partly read or partly written are dropped."""
         if self._peer is not None:
             self._peer.close()
             self._peer = None
@@ -158,21 +158,21 @@ class TcpLink:
         except BlockingIOError:
             return
         except OSError:
-            self._hang_up()
+            self._disconnect()
 
     def _read(self) -> None:
-        """What has come, up to a bound; at its end the other end has hung up, and what it said before still counts."""
+        """Read what has arrived, up to a limit.  Frames that came before the peer disconnected still count."""
         try:
-            for _ in range(CHUNKS):
-                if self._peer is None or self._num_come >= MAX_COME:
+            for _ in range(MAX_CHUNKS):
+                if self._peer is None or self._num_unread >= MAX_UNREAD:
                     return
                 data = self._peer.recv(CHUNK)
                 if not data:
                     self._peer.close()
                     self._peer = None
-                self._reader.take(data)
-                self._num_come += len(data)
+                self._reader.feed(data)
+                self._num_unread += len(data)
         except BlockingIOError:
             return
         except OSError:
-            self._hang_up()
+            self._disconnect()

@@ -1,4 +1,4 @@
-"""Attention over keys and values that somebody gathered, and who sees whom."""
+"""Attention over gathered keys and values, and its mask."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ from engine_under_test.model.layers import working_dtype
 
 
 class Scoring(NamedTuple):
-    """How a layer turns q and k into weights.
+    """How a layer turns q and k into attention weights.
 
-    `softcap` c bounds scores by c tanh(score / c) before they are masked.  `sinks`, (heads,), are one more score of
-    each query in the sum that its weights are divided by, and weigh nothing.
+    `softcap` c bounds the scores by c tanh(score / c) before the mask.  `sinks`, (heads,), add one score to each
+    query's softmax, and have no value.
     """
 
     scale: float
@@ -21,7 +21,7 @@ class Scoring(NamedTuple):
 
 
 def visible(query_positions: torch.Tensor, key_positions: torch.Tensor, window: int | None) -> torch.Tensor:
-    """Who sees whom, bool (…, queries, keys): position p sees (p - window, p], or [0, p] where window is None.
+    """The mask, bool (…, queries, keys): position p sees (p - window, p], or [0, p] where window is None.
 
     Both are int64, (…, queries) and (…, keys).  `window` counts the position itself, as in Hugging Face configurations.
     """
@@ -33,16 +33,16 @@ def visible(query_positions: torch.Tensor, key_positions: torch.Tensor, window: 
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: torch.Tensor, scoring: Scoring
 ) -> torch.Tensor:
-    """What each query reads: (batch, heads, queries, head_dim), in q's dtype.
+    """The attention output, (batch, heads, queries, head_dim), in q's dtype.
 
     q is (batch, heads, queries, head_dim); k and v are (batch, kv_heads, keys, head_dim), heads a multiple of kv_heads.
-    `mask` is bool, (batch, 1 or heads, queries, keys), True where seen; each query sees something.  What nobody sees
-    must be finite all the same: a NaN times a weight of nothing is a NaN.
+    `mask` is bool, (batch, 1 or heads, queries, keys), True where seen; each query sees at least one key.  Keys and
+    values that no query sees must be finite too, because NaN times a weight of 0 is NaN.
     """
     if scoring.softcap is not None or scoring.sinks is not None:
         return explicit_attention(q, k, v, mask=mask, scoring=scoring)
     if q.shape[2] == 1 and mask.shape[1] == 1:
-        # With one query each, the heads that share a kv head are its queries: no head is repeated.
+        # With one query per head the heads of a kv head act as its queries, so no key is copied for another head.
         grouped = q.reshape(len(q), k.shape[1], -1, q.shape[3])
         return functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scoring.scale).view(q.shape)
     grouped_query = q.shape[1] != k.shape[1]
@@ -54,7 +54,7 @@ def attention(
 def explicit_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: torch.Tensor, scoring: Scoring
 ) -> torch.Tensor:
-    """As `attention`, step by step: what it is held against, and the way where there is a softcap or there are sinks.
+    """The same as `attention`, step by step: the reference for it, and the path for a softcap or sinks.
 
     Weights are computed in at least float32.
     """

@@ -1,4 +1,4 @@
-"""Reads a checkpoint directory as Hugging Face lays it out: config.json, and safetensors in one file or in shards."""
+"""Reads a checkpoint directory of Hugging Face: config.json, and safetensors in one file or in shards."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-AGAIN = "download the checkpoint again"
+REMEDY = "download the checkpoint again"
 
 
 def read_spec(directory: Path) -> ModelSpec:
-    """What the directory's config.json describes; the end tokens are those of generation_config.json, if there is one.
+    """The spec of the directory's config.json; generation_config.json, where there is one, has the end tokens.
 
     Raises CheckpointError.
     """
@@ -46,16 +46,16 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
     spec = read_spec(directory)
     wanted = tensor_shapes(spec)
     tensors: dict[str, torch.Tensor] = {}
-    copies: list[torch.Tensor] = []  # of the embedding, as a head that is tied to it
+    tied_heads: list[torch.Tensor] = []  # stored copies of the embedding
     for path, names in _files(directory).items():
         for name, tensor in _read_tensors(path, names):
             if name == HEAD and spec.tied_embeddings:
-                copies.append(tensor.to(device=device, dtype=dtype))
+                tied_heads.append(tensor.to(device=device, dtype=dtype))
             elif name not in wanted:
-                _refuse_what_matters(path, name, spec)
+                _check_unexpected(path, name, spec)
             elif tuple(tensor.shape) != wanted[name]:
                 raise CheckpointError(
-                    f"{path}: {name} has shape {tuple(tensor.shape)}; want {wanted[name]}, by {directory / CONFIG}"
+                    f"{path}: {name} has shape {tuple(tensor.shape)}; want {wanted[name]}, from {directory / CONFIG}"
                 )
             elif not tensor.is_floating_point():
                 raise CheckpointError(f"{path}: {name} is {tensor.dtype}; want weights that are not quantized")
@@ -64,54 +64,54 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
     if missing := [name for name in wanted if name not in tensors]:
         file = next(name for name in (INDEX, WEIGHTS) if (directory / name).is_file())
         raise CheckpointError(
-            f"{directory / file}: {missing[0]} is missing, one of {len(missing)} tensors; {AGAIN}, or mend {CONFIG}"
+            f"{directory / file}: {missing[0]} is missing, one of {len(missing)} tensors; {REMEDY}, or fix {CONFIG}"
         )
-    if any(not torch.equal(copy, tensors[EMBEDDING]) for copy in copies):
+    if any(not torch.equal(head, tensors[EMBEDDING]) for head in tied_heads):
         raise CheckpointError(
-            f"{directory / CONFIG}: tie_word_embeddings is true, and {HEAD} is not the embedding; mend either"
+            f"{directory / CONFIG}: tie_word_embeddings is true, but {HEAD} differs from the embedding; fix either"
         )
     return Decoder(spec, tensors)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; {AGAIN}")
+        raise CheckpointError(f"{path}: no such file; {REMEDY}")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as torn:
-        raise CheckpointError(f"{path}: not JSON: {torn}; {AGAIN}") from torn
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not JSON: {error}; {REMEDY}") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: holds a {type(values).__name__}; want a JSON object")
     return values
 
 
 def _files(directory: Path) -> Mapping[Path, list[str] | None]:
-    """Each file of tensors with the names to read there, None for all."""
+    """Each file of tensors, with the names of the tensors to read there; None for all."""
     if not (directory / INDEX).is_file():
         return {directory / WEIGHTS: None}
     weight_map = _read_json(directory / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise CheckpointError(f"{directory / INDEX}: weight_map is missing or torn; {AGAIN}")
+        raise CheckpointError(f"{directory / INDEX}: weight_map is missing or damaged; {REMEDY}")
     shards = sorted(set(weight_map.values()))
     return {directory / shard: [name for name, of in weight_map.items() if of == shard] for shard in shards}
 
 
 def _read_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, torch.Tensor]]:
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; {AGAIN}, or convert it to safetensors")
+        raise CheckpointError(f"{path}: no such file; {REMEDY}, or convert it to safetensors")
     try:
         with safe_open(path, framework="pt") as file:
             present = sorted(file.keys())
             if absent := sorted(set(names or ()) - set(present)):
-                raise CheckpointError(f"{path}: {absent[0]} is missing, though {INDEX} names it; {AGAIN}")
+                raise CheckpointError(f"{path}: {absent[0]} is missing, though {INDEX} lists it; {REMEDY}")
             yield from ((name, file.get_tensor(name)) for name in names or present)
-    except SafetensorError as torn:
-        raise CheckpointError(f"{path}: truncated or no safetensors file: {torn}; {AGAIN}") from torn
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: truncated or no safetensors file: {error}; {REMEDY}") from error
 
 
-def _refuse_what_matters(path: Path, name: str, spec: ModelSpec) -> None:
-    """A tensor that the model has no place for changes what it says, but for tables that are computed here."""
+def _check_unexpected(path: Path, name: str, spec: ModelSpec) -> None:
+    """Raises CheckpointError for an unexpected tensor, except for rotary tables, which are computed here."""
     if not name.endswith("rotary_emb.inv_freq"):
-        raise CheckpointError(f"{path}: {name} is not expected of {spec.architecture}; mend {CONFIG}, or remove it")
+        raise CheckpointError(f"{path}: {name} is unexpected for {spec.architecture}; fix {CONFIG}, or remove it")

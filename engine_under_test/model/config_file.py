@@ -1,4 +1,4 @@
-"""What a config.json says, checked as it is read."""
+"""A config.json whose keys are checked as they are read."""
 
 import math
 from collections.abc import Container, Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 from engine_under_test.errors import CheckpointError
 
-SLIDING, FULL = "sliding_attention", "full_attention"  # the types of layers
+SLIDING, FULL = "sliding_attention", "full_attention"  # the layer types
 
 
 class ConfigFile:
-    """One JSON object of a configuration; whatever is wrong with a key is a CheckpointError that names file and key."""
+    """One JSON object of a configuration.  An invalid key raises a CheckpointError that names the file and the key."""
 
     def __init__(self, values: Mapping[str, Any], source: str, *, within: str = "") -> None:
         """`source` names the file, `within` the keys that lead to this object, each followed by a dot."""
@@ -19,15 +19,15 @@ class ConfigFile:
         self._within = within
 
     def __contains__(self, key: str) -> bool:
-        """A key of null is as good as none."""
+        """A key with the value null counts as absent."""
         return self.values.get(key) is not None
 
     def has(self, key: str) -> bool:
-        """Whether it is written, be it as null."""
+        """Whether the key is in the file, even as null."""
         return key in self.values
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigFile":
-        """The same object with defaults for the keys that are not written.  Null is written, but for objects."""
+        """The object with defaults for absent keys.  Null replaces a default, except the default of an object."""
         written = {
             key: value
             for key, value in self.values.items()
@@ -36,22 +36,22 @@ class ConfigFile:
         return ConfigFile({**defaults, **written}, self._source, within=self._within)
 
     def refuse_others(self, read: Container[str], fixed: Mapping[str, Any], *, reader: str) -> None:
-        """Refuse a key that is neither in `read` nor in `fixed`, and a key in `fixed` with another value.
+        """Raises CheckpointError for a key in neither `read` nor `fixed`, and for a key in `fixed` with another value.
 
-        Null says nothing, but of a flag it says false.  `reader` is named in the message.
+        Null counts as absent; for a flag it counts as false.  `reader` is the subject of the message.
         """
         for key, value in self.values.items():
             if key in fixed and value != fixed[key] and (value is not None or fixed[key] is True):
-                raise self.refusal(key, f"is {value!r}, which is not understood for {reader}; want {fixed[key]!r}")
+                raise self.refusal(key, f"is {value!r}, which {reader} does not support; want {fixed[key]!r}")
             if key not in fixed and key not in read and value is not None:
-                raise self.refusal(key, f"is not understood for {reader}; remove it if the model does not depend on it")
+                raise self.refusal(key, f"is not supported for {reader}; remove it if the model does not depend on it")
 
     def refusal(self, key: str, problem: str) -> CheckpointError:
         return CheckpointError(f"{self._source}: {self._within}{key} {problem}")
 
     def raw(self, key: str) -> Any:
         if key not in self:
-            raise self.refusal(key, "is missing; write it as transformers' save_pretrained does")
+            raise self.refusal(key, "is missing; add it as save_pretrained of transformers does")
         return self.values[key]
 
     def count(self, key: str, *, least: int = 1) -> int:
@@ -77,15 +77,15 @@ class ConfigFile:
     def choice(self, key: str, choices: Mapping[str, object]) -> str:
         value = self.raw(key)
         if not isinstance(value, str) or value not in choices:
-            raise self.refusal(key, f"is {value!r}; what can be run is {', '.join(choices)}")
+            raise self.refusal(key, f"is {value!r}; want one of {', '.join(choices)}")
         return value
 
     def token_ids(self, key: str) -> tuple[int, ...]:
-        """One id, a list of them, or none."""
+        """One id, a list of ids, or none."""
         value = self.raw(key) if key in self else []
         ids = value if isinstance(value, list) else [value]
         if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in ids):
-            raise self.refusal(key, f"is {value!r}; want a token id or a list of them")
+            raise self.refusal(key, f"is {value!r}; want a token id or a list of token ids")
         return tuple(ids)
 
     def inner(self, key: str) -> "ConfigFile":

@@ -1,4 +1,4 @@
-"""The decoder: token ids and positions in, logits out; how keys and values are kept is the caller's business."""
+"""The decoder: from token ids and positions to logits.  The caller stores the keys and values."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -24,11 +24,11 @@ from engine_under_test.model.weights import EMBEDDING, FINAL_NORM, HEAD, LAYER_N
 
 Norm = RmsNorm | LayerNorm
 Tensors = Mapping[str, torch.Tensor]
-LEAST_CONTEXT_LEN = 1024  # rotations that are always there; `reserve` makes more
+MIN_CONTEXT_LEN = 1024  # rotations that every decoder has; `reserve` adds more
 
 
 class Attend(Protocol):
-    """Keeps the keys and values of new tokens, and lets these tokens attend to all that was kept."""
+    """Stores the keys and values of new tokens, and computes their attention over all stored ones."""
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         """q is (n, heads, head_dim), k and v (n, kv_heads, head_dim), normed and rotated; returns q's shape."""
@@ -49,10 +49,10 @@ class Decoder:
         self._norm = make_norm(tensors[FINAL_NORM], spec)
         self._layers = [DecoderLayer(LayerTensors(tensors, spec, layer.index)) for layer in spec.layers]
         self._ropes = [None if layer.rope is None else spec.ropes.index(layer.rope) for layer in spec.layers]
-        # Rounded as the weights are, which is what checkpoints were trained with.
+        # Rounded to the dtype of the weights, as in training.
         self._embedding_scale = torch.tensor(spec.embedding_scale, dtype=self.dtype).item()
         self._rotations: list[torch.Tensor] = []
-        self.reserve(min(spec.max_context_len, LEAST_CONTEXT_LEN))
+        self.reserve(min(spec.max_context_len, MIN_CONTEXT_LEN))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -63,7 +63,7 @@ class Decoder:
         return self._embedding.device
 
     def reserve(self, context_len: int) -> None:
-        """Make the rotations of positions below `context_len`; `hidden` takes no position that has none."""
+        """Make the rotations of positions below `context_len`, which `hidden` needs."""
         if not self._rotations or context_len > len(self._rotations[0]):
             self._rotations = [
                 rotation_table(rope, self.spec.head_dim, context_len, self.dtype).to(self.device)
@@ -73,9 +73,9 @@ class Decoder:
     def hidden(
         self, token_ids: torch.Tensor, positions: torch.Tensor, attend: Attend, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The state of each token after the final norm: (n, hidden_size); of those in `rows`, (m,) int64, alone.
+        """The state of each token after the final norm: (n, hidden_size), or (m, hidden_size) with `rows`, (m,) int64.
 
-        The first two are (n,) int64, on the decoder's device; tokens of different sequences may stand side by side.
+        Token ids and positions are (n,) int64 on the decoder's device, and may be of several sequences.
         """
         x = self._embedding.index_select(0, token_ids)
         if self._embedding_scale != 1.0:
@@ -87,7 +87,7 @@ class Decoder:
         return self._norm(x)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(m, vocab_size) of what `hidden` gave for m tokens."""
+        """The logits, (m, vocab_size), of m hidden states."""
         logits = functional.linear(hidden, self._head)
         if self.spec.logit_scale != 1.0:
             logits = logits.mul_(self.spec.logit_scale)
@@ -97,12 +97,12 @@ class Decoder:
 
 
 def random_decoder(spec: ModelSpec, seed: int, dtype: torch.dtype) -> Decoder:
-    """A decoder on the CPU whose weights were drawn, the same for the same seed."""
+    """A decoder on the CPU with random weights, which the seed determines."""
     return Decoder(spec, random_tensors(spec, seed, dtype))
 
 
 def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
-    """Logits at each token of one sequence, (n, vocab_size), with no cache at all: what paged runs are held against."""
+    """Logits at each token of one sequence, (n, vocab_size), without a cache: the reference for paged runs."""
     spec = decoder.spec
     decoder.reserve(len(token_ids))
     positions = torch.arange(len(token_ids), device=decoder.device)
@@ -122,7 +122,7 @@ def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
 
 
 class LayerTensors:
-    """The tensors of one layer of a checkpoint, by their names within it."""
+    """The tensors of one layer of a checkpoint, by their names within the layer."""
 
     def __init__(self, tensors: Tensors, spec: ModelSpec, index: int) -> None:
         self._tensors = tensors
@@ -145,7 +145,7 @@ def make_norm(weight: torch.Tensor, spec: ModelSpec) -> Norm:
 def make_mlp(tensors: LayerTensors) -> GatedMlp | MixtureOfExperts:
     if tensors.spec.mlp.num_experts:
         router = Linear(tensors["mlp.router.weight"], tensors["mlp.router.bias"])
-        # Checkpoints let the columns of gate and up alternate.
+        # In checkpoints the columns of gate and up alternate.
         gate_up, bias = (
             torch.cat((stored[..., ::2], stored[..., 1::2]), dim=-1)
             for stored in (tensors["mlp.experts.gate_up_proj"], tensors["mlp.experts.gate_up_proj_bias"])
@@ -157,7 +157,7 @@ def make_mlp(tensors: LayerTensors) -> GatedMlp | MixtureOfExperts:
 
 
 class DecoderLayer:
-    """Attention, then an MLP, or both side by side; each adds to the residual stream."""
+    """Attention, then an MLP, or both in parallel; each adds to the residual stream."""
 
     def __init__(self, tensors: LayerTensors) -> None:
         norms = LAYER_NORMS[tensors.spec.norm_placement]
@@ -172,7 +172,7 @@ class DecoderLayer:
     def __call__(
         self, x: torch.Tensor, rotations: torch.Tensor | None, attend: Attend, rows: torch.Tensor | None
     ) -> torch.Tensor:
-        """x is (n, hidden_size), and so is what comes out; of `rows` alone where nobody needs the others any more."""
+        """x and the result are (n, hidden_size); in the last layer the result may be of `rows` only."""
         normed = self._before_attention(x) if self._before_attention else x
         attended = self._attention(normed, rotations, attend, rows)
         if rows is not None:
@@ -189,7 +189,7 @@ class DecoderLayer:
 
 
 class SelfAttention:
-    """Projects to q, k and v, norms and rotates q and k, lets the tokens attend, and projects back."""
+    """Projects to q, k and v, normalizes and rotates q and k, attends, and projects back."""
 
     def __init__(self, tensors: LayerTensors) -> None:
         spec = self._spec = tensors.spec
@@ -216,7 +216,7 @@ class SelfAttention:
         return rows if self._spec.rope_interleaved else halves_to_pairs(rows, self._spec.head_dim)
 
     def _qk_norms(self, tensors: LayerTensors) -> list[Norm]:
-        """One norm over the heads of q and k alike, or one for all of q and one for all of k, or none."""
+        """One norm for each head of q and k, or one for q and one for k, or none."""
         spec = self._spec
         if spec.qk_norm is QKNorm.NONE:
             return []
@@ -229,7 +229,7 @@ class SelfAttention:
     def __call__(
         self, x: torch.Tensor, rotations: torch.Tensor | None, attend: Attend, rows: torch.Tensor | None
     ) -> torch.Tensor:
-        """What `rows` of x, (n, hidden_size), gather, or all of them; without rotations q and k stay as they are."""
+        """The attention output of x, (n, hidden_size), or of its `rows`.  Without rotations q and k are not rotated."""
         spec = self._spec
         qkv = self._qkv(x)
         qk, v = qkv[:, : self._qk_size], qkv[:, self._qk_size :].view(len(x), -1, spec.head_dim)

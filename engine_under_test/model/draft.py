@@ -1,4 +1,4 @@
-"""A small model that guesses for a large one."""
+"""A small model that proposes draft tokens for a large one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from engine_under_test.model.runner import usable_device, usable_dtype
 from engine_under_test.ports import Wanted
 from engine_under_test.units import common_len
 
-LEAST_ROOM = 64  # tokens that are made room for at once
-MOST_AT_ONCE = 512  # tokens of a prompt that are read in one pass
+MIN_CAPACITY = 64  # tokens
+CHUNK_LEN = 512  # tokens of a prompt in one pass
 
 
 class DraftContext:
-    """What a decoder has read of one sequence: its `tokens`, and the keys and values of each, layer by layer.
+    """The KV of one sequence: its `tokens`, with their keys and values in every layer.
 
-    They lie apart from the engine's pools, (layers, 2, room, kv_heads, head_dim), where nobody shares them.
+    The KV is (layers, 2, capacity, kv_heads, head_dim).  It is outside the engine's pools, and is never shared.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -28,19 +28,19 @@ class DraftContext:
         self._kv = torch.empty(self._shape(0), dtype=decoder.dtype, device=decoder.device)
 
     def next_token(self, tokens: Sequence[int]) -> int:
-        """The likeliest token behind `tokens`, of which only what is not read yet is computed."""
-        self._make_room(len(tokens))
+        """The likeliest token after `tokens`; only tokens without KV are computed."""
+        self._reserve(len(tokens))
         known = common_len(self.tokens, tokens[:-1])
         while True:
-            end = min(len(tokens), known + MOST_AT_ONCE)
-            hidden = self._read(tokens[known:end], known)
+            end = min(len(tokens), known + CHUNK_LEN)
+            hidden = self._compute(tokens[known:end], known)
             if end == len(tokens):
                 self.tokens = list(tokens)
                 return int(self._decoder.logits(hidden)[0].argmax())
             known = end
 
-    def _read(self, new: Sequence[int], start: int) -> torch.Tensor:
-        """Read some more tokens; the state of the last of them, (1, hidden_size)."""
+    def _compute(self, new: Sequence[int], start: int) -> torch.Tensor:
+        """Compute the KV of new tokens; the state of the last one, (1, hidden_size)."""
         device, spec, end = self._decoder.device, self._decoder.spec, start + len(new)
         positions, keys = torch.arange(start, end, device=device), torch.arange(end, device=device)
         masks = {
@@ -59,25 +59,25 @@ class DraftContext:
         last = torch.tensor([len(new) - 1], device=device)
         return self._decoder.hidden(torch.tensor(list(new), device=device), positions, attend, last)
 
-    def _make_room(self, length: int) -> None:
-        """Room doubles, so that what was read is moved seldom; the decoder gets the rotations of as many positions."""
+    def _reserve(self, length: int) -> None:
+        """Make space for `length` tokens.  The capacity doubles, so that the KV is copied seldom."""
         before = self._kv.shape[2]
         if length > before:
-            room = max(length, min(2 * before, self._decoder.spec.max_context_len), LEAST_ROOM)
-            self._decoder.reserve(room)
-            larger = self._kv.new_empty(self._shape(room))
+            capacity = max(length, min(2 * before, self._decoder.spec.max_context_len), MIN_CAPACITY)
+            self._decoder.reserve(capacity)
+            larger = self._kv.new_empty(self._shape(capacity))
             larger[:, :, :before] = self._kv
             self._kv = larger
 
-    def _shape(self, room: int) -> tuple[int, ...]:
+    def _shape(self, capacity: int) -> tuple[int, ...]:
         spec = self._decoder.spec
-        return (len(spec.layers), 2, room, spec.num_kv_heads, spec.head_dim)
+        return (len(spec.layers), 2, capacity, spec.num_kv_heads, spec.head_dim)
 
 
 class DraftModel:
-    """Proposes what a small model says, token by token, likeliest first; it reads what requests say as they go on.
+    """Proposes the likeliest tokens of a small model, one after the other.
 
-    It guesses nothing for who has a token that it does not know, or more tokens than it has positions.
+    A request gets no proposal if one of its tokens is not in the vocabulary, or if it is longer than the context.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -86,12 +86,12 @@ class DraftModel:
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
         with torch.inference_mode():
-            return [self._guess(one) for one in wanted]
+            return [self._draft(one) for one in wanted]
 
     def forget(self, request_id: int) -> None:
         self._contexts.pop(request_id, None)
 
-    def _guess(self, wanted: Wanted) -> list[int]:
+    def _draft(self, wanted: Wanted) -> list[int]:
         spec, tokens = self._decoder.spec, list(wanted.tokens)
         if len(tokens) + wanted.most > spec.max_context_len or max(tokens) >= spec.vocab_size:
             return []

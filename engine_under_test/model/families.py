@@ -1,4 +1,4 @@
-"""The families: how each one's config.json says what a ModelSpec says."""
+"""The model families: how to read a ModelSpec from the config.json of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,21 +23,21 @@ REQUIRED = (
 )
 HARMLESS = frozenset(
     (
-        # The file's own history, and its author's tools.
+        # The history of the file, and tools.
         *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "unsloth_version", "unsloth_fixed"),
         *("transformers.js_config", "tokenizer_class"),
         # Training.
         *("initializer_range", "attention_dropout", "pretraining_tp", "router_aux_loss_coef", "output_router_logits"),
         # Heads for classification.
         *("id2label", "label2id", "num_labels", "problem_type"),
-        # How a library runs the model and what it hands out; weights are converted to the dtype that is asked for.
+        # How a library runs the model.  Weights are converted to the requested dtype.
         *("dtype", "torch_dtype", "use_cache", "cache_implementation", "output_hidden_states", "output_attentions"),
         *("return_dict", "attn_implementation", "_attn_implementation_autoset", "pad_token_id"),
-        # Sampling, which is the client's to say.
+        # Sampling, which the client chooses.
         *("do_sample", "max_length", "temperature", "top_k", "top_p"),
     )
 )
-# Keys that nothing reads: each is understood with the one value that describes what is computed anyway.
+# Keys that no code reads.  Each is accepted only with the value that describes what is computed.
 FIXED: dict[str, Any] = {
     "chunk_size_feed_forward": 0,
     "is_causal": True,
@@ -45,7 +45,7 @@ FIXED: dict[str, Any] = {
     "partial_rotary_factor": 1.0,
     "use_bidirectional_attention": False,
 }
-# The keys that every family reads beside REQUIRED, each with the value that transformers takes where it is absent.
+# Further keys that every family reads, with the default of transformers.
 DEFAULTS: dict[str, Any] = {
     "num_key_value_heads": None,
     "head_dim": None,
@@ -88,12 +88,12 @@ GPT_OSS_YARN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What sets an architecture apart where its config.json does not say so.
+    """The properties of an architecture that its config.json does not have.
 
-    `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Every other key is refused.
-    `full_every`: which layers are full where the file does not list them: each n-th, or with 0 none.
-    `rope_by_type`: sliding and full layers rotate differently.
-    `qkv_bias`, `output_bias` of None: the file says.
+    `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Any other key is an error.
+    `full_every`: where the file does not list the layer types, each n-th layer is full; with 0 none is.
+    `rope_by_type`: sliding and full layers have different rotary embeddings.
+    `qkv_bias`, `output_bias`: None where the file has them.
     """
 
     model_type: str
@@ -208,7 +208,7 @@ FAMILIES = {
         GATED
         | SLIDES
         | {"rms_norm_eps": 1e-5, "attention_bias": False, "rope_theta": 500_000.0, "eos_token_id": 50_279},
-        # Of another base transformers makes that of the full layers alone, which no file means.
+        # transformers would apply another base to the full layers only, which no file intends.
         fixed={"rope_theta": 500_000.0},
         full_every=4,
         rope_by_type=True,
@@ -229,7 +229,7 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
     config = ConfigFile(values, source)
     architecture = _architecture(config)
     family = FAMILIES[architecture]
-    _refuse_what_is_not_understood(config, architecture)
+    _check_supported(config, architecture)
     config = config.with_defaults(family.defaults)
     hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads")
     head_dim = _head_dim(config)
@@ -275,13 +275,13 @@ def _architecture(config: ConfigFile) -> str:
     return str(named[0])
 
 
-def _refuse_what_is_not_understood(config: ConfigFile, architecture: str) -> None:
+def _check_supported(config: ConfigFile, architecture: str) -> None:
     family = FAMILIES[architecture]
     if config.raw("model_type") != family.model_type:
         wanted = f"want {family.model_type}, the type of {architecture}"
         raise config.refusal("model_type", f"is {config.raw('model_type')!r}; {wanted}")
     if "quantization_config" in config:
-        raise config.refusal("quantization_config", "is there; want weights that are not quantized")
+        raise config.refusal("quantization_config", "is not supported; want weights that are not quantized")
     read = {*REQUIRED, *family.defaults, *HARMLESS, *family.harmless}
     config.refuse_others(read, {**FIXED, **family.fixed}, reader=architecture)
 
@@ -290,7 +290,7 @@ def _head_dim(config: ConfigFile) -> int:
     derived = config.count("hidden_size") // config.count("num_attention_heads")
     head_dim = config.count("head_dim") if "head_dim" in config else derived
     if head_dim % 2:
-        raise config.refusal("head_dim", f"is {head_dim}; want an even number, which can be rotated in pairs")
+        raise config.refusal("head_dim", f"is {head_dim}; want an even number, for rotation in pairs")
     return head_dim
 
 
@@ -311,11 +311,11 @@ def _mlp(config: ConfigFile, family: Family) -> MlpSpec:
     intermediate_size = config.count("intermediate_size")
     if not family.has_experts:
         return MlpSpec(activation, intermediate_size)
-    num_experts, taken = config.count("num_local_experts"), config.count("num_experts_per_tok")
-    if taken > num_experts:
-        raise config.refusal("num_experts_per_tok", f"is {taken}; want at most num_local_experts, {num_experts}")
+    num_experts, num_taken = config.count("num_local_experts"), config.count("num_experts_per_tok")
+    if num_taken > num_experts:
+        raise config.refusal("num_experts_per_tok", f"is {num_taken}; want at most num_local_experts, {num_experts}")
     limit, alpha = config.number("swiglu_limit"), config.number("swiglu_alpha")
-    return MlpSpec(activation, intermediate_size, num_experts, taken, limit, alpha)
+    return MlpSpec(activation, intermediate_size, num_experts, num_taken, limit, alpha)
 
 
 # --- layers
@@ -339,14 +339,14 @@ def _layer_types(config: ConfigFile, family: Family) -> list[str]:
         return [SLIDING if _slides(config, family, index) else FULL for index in range(num_layers)]
     listed = config.raw("layer_types")
     if not isinstance(listed, list) or len(listed) != num_layers or not set(map(str, listed)) <= {SLIDING, FULL}:
-        raise config.refusal("layer_types", f"is {listed!r}; want {num_layers} times {SLIDING} or {FULL}")
+        raise config.refusal("layer_types", f"is {listed!r}; want {num_layers} entries of {SLIDING} or {FULL}")
     if SLIDING in listed and not config.flag("use_sliding_window", default=True):
-        raise config.refusal("use_sliding_window", "is not true, though layer_types has layers that slide; mend either")
+        raise config.refusal("use_sliding_window", "is not true, though layer_types has sliding layers; fix either")
     return listed
 
 
 def _slides(config: ConfigFile, family: Family, index: int) -> bool:
-    """Whether a layer slides where the file does not list them."""
+    """Is this layer sliding?  For a file that does not list the layer types."""
     full_every = config.count("sliding_window_pattern") if config.has("sliding_window_pattern") else family.full_every
     if full_every:
         return (index + 1) % full_every != 0

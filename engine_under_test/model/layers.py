@@ -1,4 +1,4 @@
-"""The parts of a decoder layer but for attention: norms, rotary embeddings, gated MLPs and mixtures of them."""
+"""The parts of a decoder layer except attention: norms, rotary embeddings, gated MLPs, mixtures of experts."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What norms, rotations and softmax of a model of `dtype` compute in: at least float32."""
+    """The dtype of norms, rotations and softmax in a model of `dtype`: at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -25,9 +25,9 @@ class RmsNorm:
     """x / sqrt(mean(x²) + eps) times a weight, over the last dimension."""
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
-        """`weight` is in the working dtype and is what is multiplied by: 1 + w where the family says so."""
+        """`weight` is in the working dtype; it includes the 1 of families that multiply by 1 + w."""
         size = weight.shape[-1]
-        # Of |x| and not of the mean square, which takes fewer passes: x sqrt(n) / sqrt(|x|² + n eps).
+        # x sqrt(n) / sqrt(|x|² + n eps) is the same, and takes fewer passes than the mean square.
         self._weight = weight * math.sqrt(size)
         self._floor = torch.tensor(math.sqrt(size * eps), dtype=weight.dtype, device=weight.device)
 
@@ -66,7 +66,7 @@ class Linear(NamedTuple):
 
 
 def inverse_frequencies(rope: RopeSpec, head_dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """How far each pair turns from one position to the next, in radians: (head_dim / 2,)."""
+    """The angle of each pair between two positions, in radians: (head_dim / 2,)."""
     exponents = torch.arange(0, head_dim, 2, dtype=dtype) / head_dim
     frequencies = 1.0 / rope.theta**exponents
     return SCALINGS[rope.rope_type](rope, frequencies)
@@ -81,7 +81,7 @@ def _linear(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
 
 
 def _yarn(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
-    """Pairs that turn `beta_fast` times within the original length stay, below `beta_slow` they are stretched."""
+    """Pairs with `beta_fast` turns in the original length are kept; those below `beta_slow` are stretched."""
     num_pairs = len(frequencies)
 
     def pair_that_turns(times: float) -> float:
@@ -91,13 +91,13 @@ def _yarn(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, 2 * num_pairs - 1)
-    width = high - low or 0.001  # a step where both bounds fall on one pair; bounds that are crossed give 0 or 1
+    width = high - low or 0.001  # a step where both bounds are on one pair; crossed bounds give 0 or 1
     stretched = ((torch.arange(num_pairs, dtype=frequencies.dtype) - low) / width).clamp(0, 1)
     return frequencies / rope.factor * stretched + frequencies * (1 - stretched)
 
 
 def _llama3(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
-    """As yarn, but the ramp goes by the number of turns within the original length."""
+    """As yarn, but the ramp is over the number of turns in the original length."""
     turns = rope.original_len * frequencies / (2 * math.pi)
     kept = ((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)).clamp(0, 1)
     return frequencies / rope.factor * (1 - kept) + frequencies * kept
@@ -119,9 +119,9 @@ def rotation_table(rope: RopeSpec, head_dim: int, context_len: int, dtype: torch
 
 
 def rotate(x: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-    """Turn each pair of neighbours of x, (n, heads, head_dim), by `rotations`, complex (n, 1, head_dim / 2).
+    """Rotate each pair of neighbours of x, (n, heads, head_dim), by `rotations`, complex (n, 1, head_dim / 2).
 
-    A head's dimensions lie side by side in memory.
+    The dimensions of a head are contiguous in memory.
     """
     tokens, heads, head_dim = x.shape
     pairs = x.to(rotations.dtype.to_real()).view(tokens, heads, head_dim // 2, 2)
@@ -129,9 +129,9 @@ def rotate(x: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
 
 
 def halves_to_pairs(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Reorder rows, (heads * head_dim, …), so that what was rotated as two halves of a head is rotated as neighbours.
+    """Reorder rows, (heads * head_dim, …), from pairs across the two halves of a head to pairs of neighbours.
 
-    Scores are sums over a head's dimensions, so an order that q and k share does not show in them.
+    Scores are sums over the dimensions of a head, so an order that q and k share does not change them.
     """
     halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
     return halves.transpose(1, 2).reshape(rows.shape)
@@ -139,30 +139,30 @@ def halves_to_pairs(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
 
 # --- MLPs
 
-# Multiplications of one expert's first matrix that take as long as the overhead of calling it alone, 100 to 200 us.
-WORK_OF_A_CALL = 1 << 19
+# Multiplications in one expert's first matrix that take as long as the overhead of one call, 100 to 200 us.
+WORK_PER_CALL = 1 << 19
 
 
 class GatedMlp:
     """down(activation(gate(x)) * up(x))."""
 
     def __init__(self, spec: MlpSpec, gate_up: torch.Tensor, down: torch.Tensor) -> None:
-        """`gate_up` is (2 * intermediate_size, hidden_size), the gate's rows first; `down` the other way round."""
+        """`gate_up` is (2 * intermediate_size, hidden_size), gate first; `down` is (hidden_size, intermediate_size)."""
         self._activation = ACTIVATIONS[spec.activation]
         self._gate_up = gate_up
         self._down = down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x is (n, hidden_size), and so is what comes out."""
+        """x and the result are (n, hidden_size)."""
         gate, up = functional.linear(x, self._gate_up).chunk(2, dim=-1)
         return functional.linear(self._activation(gate).mul_(up), self._down)
 
 
 class ExpertWeights(NamedTuple):
-    """All experts of one layer: each maps rows by a matrix that stands on the right.
+    """The experts of one layer, each of which multiplies rows by a matrix on the right.
 
     router (experts, hidden), gate_up (experts, hidden, 2 * intermediate) with the gate's columns first, down (experts,
-    intermediate, hidden), and beside each of these two a bias for each expert.
+    intermediate, hidden); gate_up and down have one bias per expert.
     """
 
     router: Linear
@@ -173,23 +173,23 @@ class ExpertWeights(NamedTuple):
 
 
 class MixtureOfExperts:
-    """Each token takes its best experts; their shares are the softmax over these alone."""
+    """Each token uses its best experts, weighted by the softmax over these."""
 
     def __init__(self, spec: MlpSpec, weights: ExpertWeights) -> None:
         self._spec = spec
         self._weights = weights
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x is (n, hidden_size), and so is what comes out."""
+        """x and the result are (n, hidden_size)."""
         best = self._weights.router(x).topk(self._spec.experts_per_token, dim=-1)
         shares = best.values.softmax(dim=-1)
         num_calls = min(self._spec.num_experts, best.indices.numel())
-        if self._spec.num_experts * x.numel() * self._spec.intermediate_size <= num_calls * WORK_OF_A_CALL:
+        if self._spec.num_experts * x.numel() * self._spec.intermediate_size <= num_calls * WORK_PER_CALL:
             return self._all_at_once(x, best.indices, shares)
         return self._one_by_one(x, best.indices, shares)
 
     def _all_at_once(self, x: torch.Tensor, taken: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        """Every expert computes every token."""
+        """Every expert computes every token, in one call."""
         weights, num_experts = self._weights, self._spec.num_experts
         gate_up = torch.baddbmm(weights.gate_up_bias[:, None], x.expand(num_experts, -1, -1), weights.gate_up)
         computed = torch.baddbmm(weights.down_bias[:, None], self._opened(gate_up), weights.down)
@@ -197,7 +197,7 @@ class MixtureOfExperts:
         return computed.mul_(of_all.t().unsqueeze(2)).sum(dim=0)
 
     def _one_by_one(self, x: torch.Tensor, taken: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        """Each expert computes the tokens that take it."""
+        """Each expert computes the tokens that use it, in one call per expert."""
         weights, count = self._weights, self._spec.experts_per_token
         by_expert = taken.flatten().argsort(stable=True)
         num_tokens = torch.bincount(taken.flatten(), minlength=self._spec.num_experts).tolist()
@@ -208,7 +208,7 @@ class MixtureOfExperts:
                 computed.append(torch.addmm(weights.down_bias[expert], self._opened(gate_up), weights.down[expert]))
         weighted = torch.cat(computed).mul_(shares.flatten()[by_expert, None])
         in_order = torch.empty_like(weighted)
-        in_order[by_expert] = weighted  # then summed: adding up in place sums in an order of its own on each CUDA run
+        in_order[by_expert] = weighted  # and a sum after it, because index_add_ is not deterministic on CUDA
         return in_order.view(len(x), count, -1).sum(dim=1)
 
     def _opened(self, gate_up: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Attention over paged KV: where one pass writes, what it reads, and how its requests are batched.
+"""Attention over paged KV: the slots that a pass writes, the pages that it reads, and how entries are batched.
 
 request's positions   0 ........ first_position ........ start ........ end
 its pages in a pool              |page|page|page|page|page|page|
-                                  ^ gathered, masked to what each query sees
+                                  ^ gathered, masked to the window of each query
 """
 
 from array import array
@@ -17,15 +17,15 @@ from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
 PADDING_PAGE = 0
-MOST_PADDING = 4  # a call more for each layer costs less than to read so much that nobody sees
+MAX_PADDING = 4  # beyond it another call per layer costs less than reading padding
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Entries with equally many queries each, as one call of attention: `batch` entries of `num_keys` slots.
+    """Entries with the same number of queries, for one call of attention.
 
-    `rows` are their tokens in the pass; `pages` (batch * pages) int64; `mask` (batch, 1, queries, keys) is true where
-    a query sees a key, `unseen` (1, batch, keys, 1, 1) where no query does.
+    `rows` are their tokens in the pass; `pages` is (batch * pages) int64; `mask` (batch, 1, queries, keys) is True
+    where a query sees a key; `unseen` (1, batch, keys, 1, 1) is True where no query sees it.
     """
 
     rows: slice | torch.Tensor
@@ -37,9 +37,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoolPass:
-    """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and what is written.
+    """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and the slots to write.
 
-    `slots` (tokens,) int64 takes the keys and values of all tokens of the pass, in order.
+    `slots` (tokens,) int64 are those of all tokens of the pass, in order.
     """
 
     kv: torch.Tensor
@@ -48,9 +48,9 @@ class PoolPass:
 
 
 class PagedAttention:
-    """What the layers of one pass attend to: each writes its keys and values, then reads through the pages.
+    """Attention of one pass: each layer writes its keys and values to slots, then reads them through the pages.
 
-    Slots that no query sees are read as zeros: they may hold anything, and a mask lets NaN through.
+    Slots that no query sees are read as zeros: they may have any content, and a mask does not stop NaN.
     """
 
     def __init__(self, spec: ModelSpec, batch: ForwardBatch) -> None:
@@ -62,7 +62,7 @@ class PagedAttention:
             counts[layer.is_sliding] += 1
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
-        """What each token sees, (tokens, heads, head_dim) as q is; k and v are (tokens, kv_heads, head_dim)."""
+        """The attention output, in q's shape, (tokens, heads, head_dim); k and v are (tokens, kv_heads, head_dim)."""
         pool, index = self._layers[layer]
         kv = pool.kv[index]
         by_slot = kv.view(2, -1, *k.shape[1:])
@@ -70,26 +70,23 @@ class PagedAttention:
         by_slot[1].index_copy_(0, pool.slots, v)
         if len(pool.groups) == 1:
             return self._attend(q, kv, pool.groups[0], scoring)
-        seen = torch.empty_like(q)
+        attended = torch.empty_like(q)
         for group in pool.groups:
-            seen[group.rows] = self._attend(q[group.rows], kv, group, scoring)
-        return seen
+            attended[group.rows] = self._attend(q[group.rows], kv, group, scoring)
+        return attended
 
     def _attend(self, q: torch.Tensor, kv: torch.Tensor, group: Group, scoring: Scoring) -> torch.Tensor:
-        """One group's queries (batch * queries, heads, head_dim), against its pages."""
+        """The attention output of one group, (batch * queries, heads, head_dim)."""
         heads, head_dim = q.shape[1:]
         gathered = kv.index_select(1, group.pages).view(2, group.batch, -1, *kv.shape[3:])
         keys, values = gathered.masked_fill_(group.unseen, 0.0).transpose(2, 3).unbind()
         queries = q.reshape(group.batch, -1, heads, head_dim).transpose(1, 2)
-        seen = attention(queries, keys, values, mask=group.mask, scoring=scoring)
-        return seen.transpose(1, 2).reshape(-1, heads, head_dim)
+        attended = attention(queries, keys, values, mask=group.mask, scoring=scoring)
+        return attended.transpose(1, 2).reshape(-1, heads, head_dim)
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
-    """Entries with equally few queries and about as many pages are one group, every other entry is a group of its own.
-
-    Few are those of decodes, and of decodes with drafts.
-    """
+    """Decodes with the same number of queries and about as many pages are one group; any other entry is its own."""
     page_size, device = batch.page_size, pool.kv.device
     pages = pool.pages.tolist()
     slots, rows = array("q"), 0
@@ -106,26 +103,27 @@ def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
             members.append(([index], slice(rows, rows + num_queries)))
         rows += num_queries
     for num_queries, indices in decodes.items():
-        for alike in _alike(indices, pool.spans):
-            members.append((alike, [first_rows[index] + place for index in alike for place in range(num_queries)]))
-    groups = [_group(batch, pool, pages, indices, where) for indices, where in members]
+        for similar in _by_num_pages(indices, pool.spans):
+            similar_rows = [first_rows[index] + place for index in similar for place in range(num_queries)]
+            members.append((similar, similar_rows))
+    groups = [_group(batch, pool, pages, indices, rows_of) for indices, rows_of in members]
     return PoolPass(pool.kv, torch.frombuffer(slots, dtype=torch.int64).to(device), groups)
 
 
-def _alike(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[list[int]]:
-    """Entries in groups in which nobody has more than `MOST_PADDING` times the pages of another, each in order."""
+def _by_num_pages(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[list[int]]:
+    """Groups in which no entry has more than `MAX_PADDING` times the pages of another; entries in order."""
     groups: list[list[int]] = []
     for index in sorted(indices, key=lambda index: spans[index].num_pages):
-        if not groups or spans[index].num_pages > MOST_PADDING * spans[groups[-1][0]].num_pages:
+        if not groups or spans[index].num_pages > MAX_PADDING * spans[groups[-1][0]].num_pages:
             groups.append([])
         groups[-1].append(index)
     return [sorted(group) for group in groups]
 
 
 def _group(
-    batch: ForwardBatch, pool: PoolPages, pages: Sequence[int], indices: Sequence[int], where: slice | list[int]
+    batch: ForwardBatch, pool: PoolPages, pages: Sequence[int], indices: Sequence[int], rows_of: slice | list[int]
 ) -> Group:
-    """Shorter entries are filled up with the padding page, which nobody sees."""
+    """Shorter entries are filled up with the padding page, which no query sees."""
     device, page_size = pool.kv.device, batch.page_size
     entries, spans = [batch.entries[index] for index in indices], [pool.spans[index] for index in indices]
     most = max(span.num_pages for span in spans)
@@ -139,7 +137,7 @@ def _group(
     keys = first[:, None] + torch.arange(most * page_size, device=device)
     queries = starts[:, None] + torch.arange(num_queries, device=device)
     mask = visible(queries, keys, pool.window)
-    rows = torch.tensor(where, device=device) if isinstance(where, list) else where
+    rows = torch.tensor(rows_of, device=device) if isinstance(rows_of, list) else rows_of
     unseen = ~mask.any(1)[None, :, :, None, None]
     return Group(rows, len(indices), torch.frombuffer(padded, dtype=torch.int64).to(device), mask[:, None], unseen)
 

@@ -1,4 +1,4 @@
-"""How a config.json says how its layers rotate: as transformers 5 writes it, and as older files do."""
+"""Reads the rotary embeddings of a config.json, as transformers 5 writes them and as older files do."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
 from engine_under_test.model.layers import SCALINGS
 from engine_under_test.model.spec import RopeSpec
 
-# The keys of one object of rope_parameters, and of rope_scaling.  A type passes over those that it does not read.
+# The keys of one object of rope_parameters or rope_scaling.  A rope type ignores the keys that it does not use.
 READ = frozenset(
     (
         *("rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings"),
@@ -23,7 +23,7 @@ UNSCALED: Mapping[str, Any] = {"rope_type": "default"}
 def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool) -> RopeSpec:
     """The rotary embedding of layers of `layer_type`; raises CheckpointError.
 
-    `by_type`: sliding and full layers have one each.
+    `by_type`: sliding and full layers have different ones.
     """
     parameters = _parameters_of(config, layer_type) if by_type else _parameters_of_all(config)
     parameters.refuse_others(READ, FIXED, reader="a rotary embedding")
@@ -38,19 +38,19 @@ def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool) -> RopeSpec:
     rope = rope._replace(original_len=_original_len(config, parameters, by_type=by_type))
     if rope.rope_type == "llama3":
         return _llama3(rope, parameters)
-    # transformers looks for `truncate` beside the types, not within one.
+    # With one object a layer type, transformers reads `truncate` only beside these objects.
     truncate = True if by_type else parameters.flag("truncate", default=not parameters.has("truncate"))
     return _yarn(rope, parameters)._replace(truncate=truncate)
 
 
 def _parameters_of_all(config: ConfigFile) -> ConfigFile:
-    """Where both spellings are written, all of the old one counts."""
+    """The old key takes precedence over the new one."""
     scaling = config.inner("rope_scaling")
     return scaling if scaling.values else config.inner("rope_parameters")
 
 
 def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
-    """The old spelling is of the full layers alone, and is laid over the new one key by key."""
+    """The old key applies to the full layers only, and overrides the new one key by key."""
     by_type = config.inner("rope_parameters")
     by_type.refuse_others((SLIDING, FULL), {"truncate": True}, reader="layers of two types")
     parameters = by_type.with_defaults({SLIDING: UNSCALED, FULL: UNSCALED}).inner(layer_type)
@@ -59,16 +59,16 @@ def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
 
 
 def _rope_type(parameters: ConfigFile) -> str:
-    """The older key is `type`."""
+    """Older files have the key `type`."""
     named = [key for key in ("rope_type", "type") if key in parameters]
     types = [parameters.choice(key, SCALINGS) for key in named]
     if len(set(types)) > 1:
-        raise parameters.refusal("type", f"is {types[1]!r}, and rope_type is {types[0]!r}; want one of them")
+        raise parameters.refusal("type", f"is {types[1]!r}, but rope_type is {types[0]!r}; want only one of these keys")
     return types[0] if types else "default"
 
 
 def _original_len(config: ConfigFile, parameters: ConfigFile, *, by_type: bool) -> int:
-    """The length beside rope_parameters counts before the one within, but not where each type has its own."""
+    """The key beside rope_parameters takes precedence over the key within, except with one object a layer type."""
     places = (parameters,) if by_type else (config, parameters)
     for place in places:
         if "original_max_position_embeddings" in place:

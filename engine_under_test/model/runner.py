@@ -1,4 +1,4 @@
-"""A model as the engine's forward: batches in, tokens out, KV in the engine's pools."""
+"""The forward of a real model: from batches to tokens, with KV in the engine's pools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One launched pass: the logits of the rows that were asked for, and what was sampled from the last of each entry.
+    """One launched pass: the logits that were requested, and the tokens that were sampled.
 
-    `rows` are per entry its logits' [begin, end) in `logits`; `tokens` (samples,) int64, entry by entry, stay where
-    they were computed.
+    `rows` has for each entry the [begin, end) of its logits in `logits`.  `tokens` is (samples,) int64, entry by entry,
+    on the decoder's device.
     """
 
     launch: int
@@ -36,13 +36,13 @@ class Running:
 
 
 class ModelForward:
-    """Runs a decoder over the engine's pages, each pass when it is launched."""
+    """Runs a decoder over the engine's pages.  A pass is computed when it is launched."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self._running: dict[int, Running] = {}
         self._failed: dict[int, str] = {}  # by launch, the reason
-        self._last: Running | None = None  # whose tokens the next pass may follow
+        self._last: Running | None = None  # the next pass may start from its tokens
 
     @property
     def vocab_size(self) -> int:
@@ -55,7 +55,7 @@ class ModelForward:
         return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), self.decoder.device)
 
     def launch(self, batch: ForwardBatch) -> None:
-        """Run a pass; one for which the device has no memory fails, and so does one that follows it."""
+        """Run a pass.  It fails if the device is out of memory, or if it follows a failed pass."""
         if any(entry.follows in self._failed for entry in batch.entries):
             self._failed[batch.launch] = "it follows a pass that failed"
             return
@@ -71,7 +71,7 @@ class ModelForward:
         running = self._running.pop(launch)
         computed, tokens = [], iter(running.tokens.tolist())
         for entry, (begin, end) in zip(running.entries, running.rows, strict=True):
-            # A copy: a client may keep it, and would keep the logits of the whole pass with it.
+            # A copy, because a client that keeps a view would keep the logits of the whole pass.
             logits = LogitsSpan(entry.start, running.logits[begin:end].clone()) if _returns(entry) else None
             computed.append(Computed(list(islice(tokens, entry.num_samples)), logits))
         return computed
@@ -97,7 +97,7 @@ class ModelForward:
         return Running(batch.launch, batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
 
     def _token_ids(self, batch: ForwardBatch) -> torch.Tensor:
-        """The tokens of all entries, (tokens,) int64; what a pass in flight samples is taken from there."""
+        """The tokens of all entries, (tokens,) int64, including those that a pass in flight samples."""
         known, following, sources = [], [], []
         last_launch = self._last.launch if self._last else 0
         for entry in batch.entries:
@@ -109,7 +109,7 @@ class ModelForward:
                 known.append(0)
         token_ids = torch.tensor(known, device=self.decoder.device)
         if following:
-            assert self._last, "nothing was launched that could be followed"
+            assert self._last, "an entry follows a launch, and none was launched"
             ends = accumulate(entry.num_samples for entry in self._last.entries)
             newest = {entry.request_id: end - 1 for entry, end in zip(self._last.entries, ends, strict=True)}
             token_ids[following] = self._last.tokens[[newest[request_id] for request_id in sources]]
@@ -119,9 +119,9 @@ class ModelForward:
 def model_forward(
     config: EngineConfig, directory: Path, *, device: str, dtype: str
 ) -> tuple[EngineConfig, ModelForward]:
-    """The model of a checkpoint, and the configuration with which an engine can run it.
+    """The model of a checkpoint, and the configuration that is fitted to it.
 
-    Raises CheckpointError for a checkpoint that cannot be run, ConfigError where the two do not go together.
+    Raises CheckpointError for a checkpoint that is not supported, ConfigError for a configuration that does not fit it.
     """
     decoder = load_decoder(directory, dtype=usable_dtype(dtype), device=usable_device(device))
     fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
@@ -140,35 +140,34 @@ def usable_device(name: str) -> torch.device:
     """The device of that name, which holds tensors."""
     try:
         return torch.empty(1, device=name).device
-    except (RuntimeError, AssertionError) as error:  # an assertion where torch was built without it
+    except (RuntimeError, AssertionError) as error:  # AssertionError where torch was built without the device
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"device: {name!r} cannot be used ({reason}); want cpu, or cuda where there is one"
+            f"device: {name!r} cannot be used ({reason}); want cpu, or cuda on a machine with a GPU"
         ) from error
 
 
 def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfig:
-    """The configuration with the model's window, and with the pools that its layers need and no others.
+    """The configuration with the model's window, and with exactly the pools that its layers need.
 
-    What is left open is chosen: the window is the model's, SWA pages are as many as all requests that run at once
-    need at most, and a chunk of a prompt beside them.  Raises ConfigError, naming `source` and the key, where what is
-    given does not suit.
+    Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt.
+    Raises ConfigError, naming `source` and the key, for a value that does not fit the model.
     """
     kinds = {layer.is_sliding for layer in spec.layers}
     context_len = min(config.max_context_len, spec.max_context_len)
     config = replace(config, max_context_len=context_len)
     if True not in kinds:
         if config.swa_pages:
-            raise ConfigError(f"{source}: sliding_window: no layer has one; leave swa_pages and sliding_window out")
+            raise ConfigError(f"{source}: sliding_window: no layer has one; remove swa_pages and sliding_window")
         return config
     window = spec.sliding_window
     if config.sliding_window not in (None, window):
         raise ConfigError(
-            f"{source}: sliding_window: {window}, and the configuration has {config.sliding_window}; leave it out"
+            f"{source}: sliding_window: {window}, but the configuration has {config.sliding_window}; remove it"
         )
     if False in kinds and not config.full_pages:
-        raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; give full_pages")
-    assert window is not None, "a layer slides and the model has no window"
+        raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; set full_pages")
+    assert window is not None, "a layer is sliding, and the model has no window"
     chunk_len = min(config.chunk_len or context_len, context_len)
     least = least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
     most_swa_pages = least * config.max_running_requests + num_pages(chunk_len, config.page_size)
@@ -188,7 +187,7 @@ def _returns(entry: ForwardEntry) -> bool:
 
 
 def _sampled(entries: Sequence[ForwardEntry], rows: Sequence[tuple[int, int]], logits: torch.Tensor) -> torch.Tensor:
-    """The tokens behind the last `num_samples` positions of each entry, (samples,) int64."""
+    """The tokens after the last `num_samples` positions of each entry, (samples,) int64."""
     last_rows = [
         row for entry, (_, end) in zip(entries, rows, strict=True) for row in range(end - entry.num_samples, end)
     ]

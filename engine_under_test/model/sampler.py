@@ -1,7 +1,7 @@
-"""Choosing the next token from logits: the likeliest, or one drawn from those that are likely enough.
+"""Samples the next token from logits: the likeliest, or a random one of the likely ones.
 
-A draw depends on the request's seed and on the position alone: in another batch, after a retraction or on another
-day the same logits give the same token.
+The random number depends only on the seed of the request and the position, so the same logits give the same token in
+another batch and after a retraction.
 """
 
 import hashlib
@@ -10,20 +10,19 @@ import torch
 
 from engine_under_test.sampling import SamplingParams
 
-BITS = 53  # of a draw, as many as a float64 keeps
+BITS = 53  # of a random number: the precision of a float64
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that seed and position decide, the same on any machine."""
+    """A number in [0, 1) that depends only on the seed and the position, the same on any machine."""
     name = f"{seed}:{position}".encode()
     return (int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> (64 - BITS)) / (1 << BITS)
 
 
 def sample(logits: torch.Tensor, sampling: SamplingParams, *, draw: float) -> torch.Tensor:
-    """The next token, () int64, from logits (vocabulary,); `draw` in [0, 1) picks one where there is a choice.
+    """The next token, () int64, from logits (vocabulary,); `draw` in [0, 1) is the random number.
 
-    The likeliest come first, equals by their ids.  What is left by `top_k`, then by `top_p`, shares the whole
-    probability between them; at least the likeliest is left.
+    Tokens are ordered by likelihood, equal ones by id.  `top_k`, then `top_p` remove tokens, but never the likeliest.
     """
     if sampling.is_greedy:
         return logits.argmax()

@@ -1,4 +1,4 @@
-"""What a decoder is made of, as data: each family differs from the next in these fields and in nothing else."""
+"""A decoder as data.  Model families differ in these fields only."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class NormKind(StrEnum):
-    """How a vector is brought to unit size: by its root mean square, or by mean and variance (without a bias)."""
+    """RMS divides by the root mean square; LAYER normalizes by mean and variance, without a bias."""
 
     RMS = "rms"
     LAYER = "layer"
 
 
 class NormPlacement(StrEnum):
-    """Which of a sublayer's ends are normed: attention and MLP each add to the residual stream what they compute.
+    """Where the norms of a sublayer are: on its input, its output, or both.
 
     PARALLEL has one norm, whose output both attention and MLP read.
     """
@@ -25,7 +25,7 @@ class NormPlacement(StrEnum):
 
 
 class QKNorm(StrEnum):
-    """Over what q and k are normed before the rotation: not at all, each head, or all heads at once."""
+    """The norm of q and k before the rotation: none, over each head, or over all heads at once."""
 
     NONE = "none"
     HEAD = "head"
@@ -33,10 +33,10 @@ class QKNorm(StrEnum):
 
 
 class RopeSpec(NamedTuple):
-    """One rotary embedding.  What its type does not read keeps its default.
+    """One rotary embedding.  Fields that its type does not use keep their defaults.
 
-    `factor` stretches positions, `attention_factor` scales what was rotated.  `original_len` is the context length in
-    tokens that a stretched model was first trained on.
+    `factor` stretches positions, `attention_factor` scales the rotated vectors.  `original_len` is the context length
+    in tokens that a stretched model was first trained on.
     Source: arXiv 2104.09864 (default), 2306.15595 (linear), 2309.00071 (yarn); llama3 as Llama 3.1 published it.
     """
 
@@ -54,7 +54,7 @@ class RopeSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: whether it sees a window or the whole prefix, and how it rotates (None: not at all)."""
+    """One layer: whether it sees a window or the whole prefix, and its rotary embedding (None: none)."""
 
     index: int
     is_sliding: bool
@@ -62,9 +62,9 @@ class LayerSpec:
 
 
 class MlpSpec(NamedTuple):
-    """The gated MLP, or where `num_experts` is not 0 that many of them, of which a token takes some.
+    """One gated MLP, or `num_experts` of them, of which each token uses `experts_per_token`.
 
-    Experts clamp their gate and their linear half at `limit` and open the gate by sigmoid(`alpha` x).
+    Experts clamp both halves at `limit`, and their gate is sigmoid(`alpha` x).
     """
 
     activation: str
@@ -80,8 +80,8 @@ class ModelSpec:
     """A decoder's shape and semantics, read from a checkpoint's config.json.
 
     `sliding_window` counts the tokens that a position of a sliding layer sees, itself included (as in Hugging Face
-    configurations); None where no layer slides.  A softcap of None does not exist.  `one_plus_weight`: a norm
-    multiplies by 1 + its weight.  `rope_interleaved`: neighbours are rotated as a pair, not the two halves of a head.
+    configurations); None where no layer slides.  A softcap is None where there is none.  `one_plus_weight`: a norm
+    multiplies by 1 + its weight.  `rope_interleaved`: pairs of neighbours are rotated, not pairs across two halves.
     """
 
     architecture: str

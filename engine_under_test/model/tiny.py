@@ -1,6 +1,6 @@
-"""Models small enough for a test or for fuzzing, one of each family.
+"""One model of each family that is small enough for tests and fuzzing.
 
-Where the family has both, some layers slide and some do not.
+Where the family has both, some layers are sliding and some are full.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def by_type(*, sliding_theta: float, full_theta: float) -> dict[str, dict[str, A
     }
 
 
-# What the config.json of each family says beside or instead of COMMON.
+# The keys of each family that are added to COMMON, or replace it.
 TINY: dict[str, dict[str, Any]] = {
     "gemma2": {
         "architectures": ["Gemma2ForCausalLM"],
@@ -125,7 +125,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(family: str, **changes: Any) -> dict[str, Any]:
-    """A config.json of `family`, a key of TINY, as transformers would write it, with keys changed."""
+    """A config.json of `family`, a key of TINY, with `changes`."""
     if family not in TINY:
         raise CheckpointError(f"model: {family!r} is not known; want one of {', '.join(TINY)}")
     return COMMON | TINY[family] | changes

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by the checkpoint's own tokenizer."""
+"""Converts text to token ids and back, with the tokenizer of the checkpoint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +8,11 @@ import tokenizers
 from engine_under_test.errors import CheckpointError
 
 FILE = "tokenizer.json"
-UNFINISHED = "\ufffd"  # what stands where the bytes of a character are not all there yet
+UNFINISHED = "\ufffd"  # stands for a character whose bytes are incomplete
 
 
 class Tokenizer:
-    """The tokenizer of one checkpoint directory; raises CheckpointError where it cannot be read."""
+    """The tokenizer of one checkpoint directory; raises CheckpointError for one that cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / FILE
@@ -21,7 +21,7 @@ class Tokenizer:
         self._tokenizer = _read(path)
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text, with what the checkpoint puts in front."""
+        """The token ids of a text, after the special tokens of the checkpoint."""
         return list(self._tokenizer.encode(text).ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -29,25 +29,25 @@ class Tokenizer:
 
 
 class TextStream:
-    """The text of a growing list of token ids, in pieces that never cut a character."""
+    """Streams the text of a growing list of token ids, in pieces of whole characters."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._token_ids: list[int] = []
-        self._told = ""
+        self._sent = ""
 
     def add(self, token_ids: Sequence[int]) -> str:
-        """What can be told now that could not be before."""
+        """The next piece of text."""
         self._token_ids += token_ids
         text = self._tokenizer.decode(self._token_ids)
-        return "" if text.endswith(UNFINISHED) else self._tell(text)
+        return "" if text.endswith(UNFINISHED) else self._next_piece(text)
 
     def end(self) -> str:
-        """The rest, whole or not."""
-        return self._tell(self._tokenizer.decode(self._token_ids))
+        """The last piece, with any incomplete character."""
+        return self._next_piece(self._tokenizer.decode(self._token_ids))
 
-    def _tell(self, text: str) -> str:
-        piece, self._told = text[len(self._told) :], text
+    def _next_piece(self, text: str) -> str:
+        piece, self._sent = text[len(self._sent) :], text
         return piece
 
 
@@ -55,4 +55,4 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:
-        raise CheckpointError(f"{path}: not a tokenizer: {error}; copy it again from where it came") from error
+        raise CheckpointError(f"{path}: not a tokenizer: {error}; download it again") from error

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: which ones a model of a given spec has, by name, and their shapes."""
+"""The names and shapes of the tensors of a model."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ Shape = tuple[int, ...]
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
-# Large enough that tokens, positions and windows show in the logits of a model of few and narrow layers.
+# Large enough that tokens, positions and windows change the logits of a tiny model.
 RANDOM_DEVIATION = 0.3
 
 
 class LayerNorms(NamedTuple):
-    """What the norms of one layer are called, None where there is none."""
+    """The names of the norms of one layer; None where there is none."""
 
     before_attention: str | None
     after_attention: str | None
@@ -24,7 +24,7 @@ class LayerNorms(NamedTuple):
     after_mlp: str | None
 
 
-# One name means one thing in one family and another in the next.
+# The same name has another meaning in another family.
 LAYER_NORMS = {
     NormPlacement.BEFORE: LayerNorms("input_layernorm", None, "post_attention_layernorm", None),
     NormPlacement.AROUND: LayerNorms(
@@ -40,7 +40,7 @@ def layer_prefix(index: int) -> str:
 
 
 def tensor_shapes(spec: ModelSpec) -> dict[str, Shape]:
-    """Each tensor that a checkpoint of `spec` must have, by name."""
+    """The shape of each tensor that a checkpoint of `spec` must have, by name."""
     shapes: dict[str, Shape] = {EMBEDDING: (spec.vocab_size, spec.hidden_size), FINAL_NORM: (spec.hidden_size,)}
     if not spec.tied_embeddings:
         shapes[HEAD] = (spec.vocab_size, spec.hidden_size)
@@ -92,7 +92,7 @@ def _norm_shapes(spec: ModelSpec) -> dict[str, Shape]:
 
 
 def random_tensors(spec: ModelSpec, seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Tensors of `spec` drawn from a normal distribution, the same for the same seed; norms multiply by about 1."""
+    """Normally distributed tensors of `spec`, which the seed determines; norms multiply by about 1."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():

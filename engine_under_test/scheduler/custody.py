@@ -109,7 +109,7 @@ class Custody:
     def publish(self, request: Request, *, end: int) -> None:
         """Share the whole pages of [0, end) of what was computed."""
         record = self.record(request)
-        if self.other_side.withholds(record, end):
+        if self.other_side.is_withheld(record, end):
             return
         self._cache.publish(record, request.tokens, namespace=request.namespace, end=end)
         if self._host is not None:
@@ -135,7 +135,7 @@ class Custody:
         record = self._records.pop(request.id)
         if request.session and cause == FINISHED:
             self.sessions.keep(request, record)
-        elif cause != FINISHED or not self.other_side.inherits(request, record):
+        elif cause != FINISHED or not self.other_side.hold_finished(request, record):
             self.departures.release(record, cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:

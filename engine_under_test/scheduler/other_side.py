@@ -27,30 +27,30 @@ class OtherSide:
     def step(self, now_ms: int) -> None:
         """Take in what has come, and say what is due; before the scheduler's step."""
 
-    def check_room(self, room: int) -> None:
-        """Raises EngineError for a room that was used before, or is below one that was."""
+    def check_transfer_id(self, transfer_id: int) -> None:
+        """Raises EngineError for an id that is not above all ids before it."""
 
-    def take_in(self, request: Request) -> None:
-        """A new request comes to its room."""
-        raise AssertionError(f"{request.owner} has come to an engine without another side")
+    def add_request(self, request: Request) -> None:
+        """Accept a new request with a transfer."""
+        raise AssertionError(f"{request.owner} has a transfer in an engine without another side")
 
-    def withholds(self, record: KVRecord, end: int) -> bool:
-        """Is nobody else to share [0, end) of what a record has?"""
+    def is_withheld(self, record: KVRecord, end: int) -> bool:
+        """Must [0, end) of a record stay out of the tree?"""
         return False
 
     def published(self, request: Request, record: KVRecord) -> None:
         """More of a prompt has been computed."""
 
-    def inherits(self, request: Request, record: KVRecord) -> bool:
-        """Is the record of a finished request held for the other side?"""
+    def hold_finished(self, request: Request, record: KVRecord) -> bool:
+        """Take the record of a finished request for the other side; False where the record is to be released."""
         return False
 
-    def sets_aside(self, request: Request, record: KVRecord) -> bool:
-        """Is what is computed kept, while a request gives its record back?  Then it comes again by itself."""
+    def swap_out(self, request: Request, record: KVRecord) -> bool:
+        """Copy the KV of a retracted request, and restore it later; False where the request must be queued again."""
         return False
 
-    def gives_up(self, request: Request) -> bool:
-        """Let go of a request that ends here; False where it is the scheduler's."""
+    def has_request(self, request: Request) -> bool:
+        """Is a request here, and not in the scheduler?"""
         return False
 
     def ended(self, request: Request, reason: str) -> None:

@@ -86,7 +86,7 @@ class Scheduler:
         """Take a request out, wherever it is; what it computed and did not publish is given up."""
         if request in self.waiting:
             self.waiting.remove(request)
-        elif not self.custody.other_side.gives_up(request):
+        elif not self.custody.other_side.has_request(request):
             self._leave(request, cause=reason)
         self.note_end(request, reason)
 
@@ -328,9 +328,9 @@ class Scheduler:
         return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields), yields)
 
     def _put_back(self, request: Request, *, cause: str) -> None:
-        is_set_aside = self.custody.other_side.sets_aside(request, self.custody.record(request))
+        is_swapped_out = self.custody.other_side.swap_out(request, self.custody.record(request))
         self._leave(request, cause=cause)
-        if not is_set_aside:
+        if not is_swapped_out:
             self.waiting.add(request)
 
     def _leave(self, request: Request, *, cause: str) -> None:

@@ -20,7 +20,7 @@ class Submission(NamedTuple):
     priority: int
     namespace: int
     session: int = 0  # the session of a turn; 0: no turn
-    room: int = 0  # where another engine has its part in it; 0: nowhere
+    transfer_id: int = 0  # of the transfer between two linked engines; 0: none
 
 
 class Streamed(NamedTuple):

@@ -1,4 +1,4 @@
-"""Two engines in processes of their own: they answer as one does, and survive the death of either."""
+"""Two engines in child processes answer as one engine does, and survive the death of either process."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import CheckpointError, EngineError
 from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import SIDES, Asked, Built, Occupancy, ProcessPair
+from engine_under_test.processes import SIDES, EngineSpec, Occupancy, ProcessPair, Submit
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
 from harness.engines.own.adapter import ReferenceModel
@@ -31,10 +31,10 @@ CONFIG = EngineConfig(
     link_timeout_ms=60_000,
 )
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 120, 64, 16, 90, 33, 8))]
-ASKED = SamplingParams(12)
+SAMPLING = SamplingParams(12)
 DEADLY = 666
-MOST_S = 20.0  # until nothing is held: many times the time-out of the link
-GIVEN_UP = "the prefill process has died 2 times with it"
+TIMEOUT_S = 20.0  # many times the timeout of the link
+ENDED = "2 prefill processes died with it"
 
 
 def fake_ports() -> Ports:
@@ -42,7 +42,7 @@ def fake_ports() -> Ports:
 
 
 class DeadlyForward(FakeForward):
-    """One token kills the process that is to compute it."""
+    """A forward that kills its process when it computes one certain token."""
 
     def launch(self, batch: ForwardBatch) -> None:
         if any(DEADLY in entry.tokens for entry in batch.entries):
@@ -60,12 +60,12 @@ def failing_ports() -> Ports:
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    return [one.token_ids for one in create_engine(CONFIG, ports=fake_ports()).generate(PROMPTS, ASKED)]
+    return [one.token_ids for one in create_engine(CONFIG, ports=fake_ports()).generate(PROMPTS, SAMPLING)]
 
 
 @pytest.fixture(scope="module")
 def pair():
-    pair = ProcessPair(Built(CONFIG, ports=fake_ports))
+    pair = ProcessPair(EngineSpec(CONFIG, ports=fake_ports))
     yield pair
     pair.close()
 
@@ -75,55 +75,55 @@ def is_idle(pools: Mapping[str, Occupancy]) -> bool:
 
 
 def served(pair: ProcessPair) -> None:
-    """Step until every request has ended, or for so long that none will any more."""
-    until = monotonic() + 2 * MOST_S
+    """Step until every request has ended, or twice the timeout has passed."""
+    until = monotonic() + 2 * TIMEOUT_S
     while pair.has_work and monotonic() < until:
         pair.step()
 
 
 def answers(pair: ProcessPair) -> list[list[int]]:
-    return [one.token_ids for one in pair.generate(PROMPTS, ASKED)]
+    return [one.token_ids for one in pair.generate(PROMPTS, SAMPLING)]
 
 
-def test_they_answer_as_one_engine_does(pair, expected):
+def test_process_pair_outputs_equal_those_of_one_engine(pair, expected):
     assert answers(pair) == expected
 
 
-def test_what_the_prefill_process_had_not_handed_over_is_served_by_the_next_one(pair, expected):
-    rooms = [pair.submit(prompt, ASKED) for prompt in PROMPTS]
+def test_requests_without_output_survive_the_death_of_the_prefill_process(pair, expected):
+    transfer_ids = [pair.submit(prompt, SAMPLING) for prompt in PROMPTS]
     os.kill(pair.prefill.pid, signal.SIGKILL)
 
-    said: dict[int, list[int]] = {room: [] for room in rooms}
+    tokens: dict[int, list[int]] = {transfer_id: [] for transfer_id in transfer_ids}
     while pair.has_work:
         for output in pair.step():
-            said[output.request_id] += output.token_ids
+            tokens[output.request_id] += output.token_ids
 
-    assert list(said.values()) == expected
+    assert list(tokens.values()) == expected
     assert answers(pair) == expected
 
 
-def test_whom_the_decode_process_served_ends_with_the_reason_and_others_are_served_again(pair, expected):
-    rooms = [pair.submit(prompt, ASKED) for prompt in PROMPTS]
+def test_death_of_the_decode_process_ends_its_requests_with_that_reason(pair, expected):
+    transfer_ids = [pair.submit(prompt, SAMPLING) for prompt in PROMPTS]
     os.kill(pair.decode.pid, signal.SIGKILL)
 
     ends = Counter[str | None]()
     while pair.has_work:
         ends.update(output.finish_reason for output in pair.step() if output.finish_reason is not None)
 
-    assert ends.total() == len(rooms)
+    assert ends.total() == len(transfer_ids)
     assert ends.keys() <= {"the decode process has died", "length"}
     assert ends["the decode process has died"]
     assert answers(pair) == expected
 
 
-def test_who_has_ended_before_the_decode_process_dies_ends_once(pair, expected):
-    """Its end was heard with what is asked next, and the client has not been told of it."""
-    first = pair.submit(PROMPTS[1], ASKED)
-    while not any(output.finish_reason for output in pair._heard):
-        pair._listen()
-    second = pair.submit(PROMPTS[0], ASKED)
+def test_request_that_ended_before_the_decode_process_died_ends_once(pair, expected):
+    """Its end was received by a later `submit`, and not returned by `step` yet."""
+    first = pair.submit(PROMPTS[1], SAMPLING)
+    while not any(output.finish_reason for output in pair._outputs):
+        pair._receive()
+    second = pair.submit(PROMPTS[0], SAMPLING)
     os.kill(pair.decode.pid, signal.SIGKILL)
-    third = pair.submit(PROMPTS[3], ASKED)
+    third = pair.submit(PROMPTS[3], SAMPLING)
 
     ends = Counter[int]()
     while pair.has_work:
@@ -133,14 +133,14 @@ def test_who_has_ended_before_the_decode_process_dies_ends_once(pair, expected):
     assert answers(pair) == expected
 
 
-def test_what_is_no_number_reaches_neither_process(pair, expected):
+def test_argument_that_is_no_integer_raises_before_it_is_sent(pair, expected):
     with pytest.raises(TypeError):
-        pair.submit(PROMPTS[0], ASKED, priority="high")
+        pair.submit(PROMPTS[0], SAMPLING, priority="high")
 
     assert answers(pair) == expected
 
 
-def test_logits_are_refused_before_either_process_hears_of_it(pair, expected):
+def test_return_logits_raises_before_it_is_sent(pair, expected):
     with pytest.raises(EngineError, match=r"^return_logits: "):
         pair.submit(PROMPTS[0], SamplingParams(4, return_logits=True))
 
@@ -148,17 +148,17 @@ def test_logits_are_refused_before_either_process_hears_of_it(pair, expected):
 
 
 @pytest.mark.parametrize(("victim", "other"), [SIDES, SIDES[::-1]])
-def test_nothing_is_held_for_a_process_that_died_in_the_middle(victim, other):
-    """It died while the other one held something; whoever is silent is given up after a second."""
-    with closing(ProcessPair(Built(replace(CONFIG, link_timeout_ms=1000), ports=fake_ports))) as pair:
-        until = monotonic() + MOST_S
+def test_pages_held_for_a_dead_process_are_freed(victim, other):
+    """The peer timeout is one second."""
+    with closing(ProcessPair(EngineSpec(replace(CONFIG, link_timeout_ms=1000), ports=fake_ports))) as pair:
+        until = monotonic() + TIMEOUT_S
         while is_idle(pair.occupancy()[other]) and monotonic() < until:
             pair.submit(PROMPTS[2], SamplingParams(100))
         was_idle = is_idle(pair.occupancy()[other])
         os.kill({"prefill": pair.prefill, "decode": pair.decode}[victim].pid, signal.SIGKILL)
 
         served(pair)
-        until = monotonic() + MOST_S
+        until = monotonic() + TIMEOUT_S
         while not all(map(is_idle, pair.occupancy().values())) and monotonic() < until:
             pair.step()
 
@@ -166,14 +166,13 @@ def test_nothing_is_held_for_a_process_that_died_in_the_middle(victim, other):
     assert (was_idle, are_idle) == (False, dict.fromkeys(SIDES, True))
 
 
-def test_why_there_can_be_no_engine_is_said_to_whoever_asked_for_it(tmp_path):
+def test_error_of_the_engine_in_the_process_is_raised_in_the_client(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        ProcessPair(Built(CONFIG, str(tmp_path)))
+        ProcessPair(EngineSpec(CONFIG, str(tmp_path)))
 
 
-def test_an_abort_ends_a_request_on_both_sides(pair, expected):
-    room = pair.submit(PROMPTS[2], SamplingParams(100))
-    pair.abort(room)
+def test_aborted_request_ends_with_abort(pair, expected):
+    pair.abort(pair.submit(PROMPTS[2], SamplingParams(100)))
 
     ends = []
     while pair.has_work:
@@ -183,36 +182,36 @@ def test_an_abort_ends_a_request_on_both_sides(pair, expected):
     assert answers(pair) == expected
 
 
-def test_whoever_kills_one_process_after_another_is_given_up_and_others_are_served(expected):
-    """Four run at most: nobody behind the first four can have been there."""
-    pair = ProcessPair(Built(replace(CONFIG, max_forward_retries=1), ports=deadly_ports))
-    generations = pair.generate([[DEADLY] * 20, *PROMPTS], ASKED)
+def test_request_that_kills_two_prefill_processes_is_ended_and_others_are_served(expected):
+    """At most four requests run, so requests after the first four cannot be suspected."""
+    pair = ProcessPair(EngineSpec(replace(CONFIG, max_forward_retries=1), ports=deadly_ports))
+    generations = pair.generate([[DEADLY] * 20, *PROMPTS], SAMPLING)
     pair.close()
 
     reasons = [one.finish_reason for one in generations]
-    said = zip(generations[1:], expected, strict=True)
-    assert (reasons[0], {*reasons[1:4]} <= {reasons[0], "length"}) == (GIVEN_UP, True)
+    assert (reasons[0], {*reasons[1:4]} <= {reasons[0], "length"}) == (ENDED, True)
     assert reasons[4:] == ["length"] * 5
-    assert all(one.token_ids == wanted for one, wanted in said if one.finish_reason == "length")
+    served = zip(generations[1:], expected, strict=True)
+    assert all(one.token_ids == tokens for one, tokens in served if one.finish_reason == "length")
 
 
-def test_a_client_that_asks_and_does_not_listen_stops_nobody(expected):
-    """Of what is asked, and of the answers, there is more than a pipe holds."""
-    pair, many = ProcessPair(Built(CONFIG, ports=fake_ports)), 400
-    said: dict[int, list[int]] = {room: [] for room in range(1, many + 1)}
-    for room in said:
+def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected):
+    """Both the commands and the outputs are more than a pipe holds."""
+    pair, many = ProcessPair(EngineSpec(CONFIG, ports=fake_ports)), 400
+    tokens: dict[int, list[int]] = {transfer_id: [] for transfer_id in range(1, many + 1)}
+    for transfer_id in tokens:
         for side in (pair.prefill, pair.decode):
-            side.ask(Asked(room, PROMPTS[room % 8], ASKED, 0, 0))
+            side.send(Submit(transfer_id, PROMPTS[transfer_id % 8], SAMPLING, 0, 0))
     num_ended = 0
     while num_ended < many:
-        for output in pair.decode.heard() or ():
-            said[output.request_id] += output.token_ids
+        for output in pair.decode.receive() or ():
+            tokens[output.request_id] += output.token_ids
             num_ended += output.finish_reason is not None
     pair.close()
 
-    assert [said[room] for room in said] == [expected[room % 8] for room in said]
+    assert tokens == {transfer_id: expected[transfer_id % 8] for transfer_id in tokens}
 
 
-def test_a_process_that_does_not_come_up_is_told():
-    with pytest.raises(EngineError, match=r"^the prefill process has ended before it was there; see above why$"):
-        ProcessPair(Built(CONFIG, ports=failing_ports))
+def test_process_that_dies_during_its_start_raises():
+    with pytest.raises(EngineError, match=r"^the prefill process died during its start"):
+        ProcessPair(EngineSpec(CONFIG, ports=failing_ports))

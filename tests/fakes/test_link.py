@@ -3,12 +3,12 @@
 import pytest
 
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.messages import Alive, Message, Over
+from engine_under_test.messages import Close, KeepAlive, Message
 from fakes.link import UnsteadyLink
 from harness.core.faults import FaultPlan
 
-FIRST, SECOND, THIRD = Alive(1), Alive(2), Alive(3)
-TURNED = Over(9, "turned over")
+FIRST, SECOND, THIRD = KeepAlive(1), KeepAlive(2), KeepAlive(3)
+TURNED = Close(9, "turned over")
 
 
 def lost(_message: Message) -> None:
@@ -145,7 +145,7 @@ def test_nothing_that_has_come_is_lost_by_looking(fault):
 
     seen = [message for _ in range(4) for message in one.there.receive()]
 
-    assert sorted(message.room for message in seen) == [1, 2]
+    assert sorted(message.transfer_id for message in seen) == [1, 2]
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))

@@ -102,9 +102,9 @@ class SwardenEngine(EnginePort):
     def submit(self, submission: Submission) -> int:
         sampling = SamplingParams(submission.max_new_tokens, submission.stop)
         tokens, namespace, priority = submission.tokens, submission.namespace, submission.priority
-        if submission.room:
-            request_id = self._engine.submit_to_room(
-                submission.room, tokens, sampling, namespace=namespace, priority=priority
+        if submission.transfer_id:
+            request_id = self._engine.submit_transfer(
+                submission.transfer_id, tokens, sampling, namespace=namespace, priority=priority
             )
         else:
             request_id = self._engine.submit(

@@ -1,4 +1,4 @@
-"""Two engines that serve as one: what ops are done to, a system for each side."""
+"""A prefill engine and a decode engine as two linked systems."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from harness.engines.own.adapter import SwardenEngine
 
 
 class SideSystem(EngineSystem):
-    """One side; what is submitted to either comes to both, to the side that computes prompts first.
+    """One side of a pair; a submission to either side goes to both, to the prefill side first.
 
-    The clock goes on when a step begins, so that what got lost is said again.
+    Each step advances the clock, so that lost messages are retransmitted.
     """
 
     def __init__(self, port: SwardenEngine, sides: "list[SideSystem]", *, patience_ms: int) -> None:
@@ -21,11 +21,11 @@ class SideSystem(EngineSystem):
         self._patience_ms = patience_ms
         self._engine = port
         self._sides = sides
-        self._num_rooms = 0
+        self._num_transfers = 0
 
     @property
     def drain_bound(self) -> int:
-        """With the time in which what was lost is said again, or given up."""
+        """Includes the time to retransmit lost messages, or to time out."""
         return super().drain_bound + self._patience_ms // LINKED_MS_PER_STEP
 
     def take_events(self) -> list[NamedTuple]:
@@ -36,8 +36,8 @@ class SideSystem(EngineSystem):
 
     def _send(self, submission: Submission) -> int:
         first = self._sides[0]
-        first._num_rooms += 1
-        submission = submission._replace(room=first._num_rooms)
+        first._num_transfers += 1
+        submission = submission._replace(transfer_id=first._num_transfers)
         prompt_alone = submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
         sent = [EngineSystem._send(side, prompt_alone if side is first else submission) for side in self._sides]
         return sent[self._sides.index(self)]
@@ -48,7 +48,7 @@ class SideSystem(EngineSystem):
 
 
 def side_systems(configs: Sequence[EngineConfig]) -> list[SideSystem]:
-    """The two sides of a pair, linked; the first computes prompts, the second decodes."""
+    """The two linked sides of a pair: prefill, then decode."""
     sides: list[SideSystem] = []
     for config, link in zip(configs, InProcessLink.pair(), strict=True):
         patience_ms = config.link_timeout_ms + config.link_retry_ms

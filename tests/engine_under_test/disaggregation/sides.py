@@ -1,4 +1,4 @@
-"""A prefill engine and a decode engine under test, their link, and prompts for them."""
+"""A prefill engine and a decode engine under test, with a link that tests can tap."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.engine import Engine, create_engine
-from engine_under_test.messages import Message
+from engine_under_test.messages import Message, PageData
 from engine_under_test.ports import Link, Ports
 from engine_under_test.sampling import SamplingParams
 from fakes.backing import FakeBacking
@@ -38,19 +38,19 @@ ALL_POOLS = pytest.mark.parametrize(
 
 
 class Tap:
-    """One end of another link: it keeps what is sent, loses the next message of each kind in `losing`, or all."""
+    """One end of a link that records the messages sent, and drops the next one of each kind in `dropping`, or all."""
 
     def __init__(self, steady: Link) -> None:
         self.sent: list[Message] = []
-        self.losing: list[type[Message]] = []
+        self.dropping: list[type[Message]] = []
         self.is_cut = False
         self.receive = steady.receive
         self._steady = steady
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
-        if type(message) in self.losing:
-            self.losing.remove(type(message))
+        if type(message) in self.dropping:
+            self.dropping.remove(type(message))
         elif not self.is_cut:
             self._steady.send(message)
 
@@ -58,16 +58,19 @@ class Tap:
     def is_clear(self) -> bool:
         return self._steady.is_clear
 
-    def kinds(self, room: int = 1) -> list[str]:
-        """What was said of a room, in order."""
-        return [type(message).__name__ for message in self.sent if message.room == room]
+    def kinds(self, transfer_id: int = 1) -> list[type[Message]]:
+        """The types of the messages about a transfer, in order."""
+        return [type(message) for message in self.sent if message.transfer_id == transfer_id]
+
+    def pages(self, transfer_id: int = 1) -> list[PageData]:
+        """The page data of a transfer, in order."""
+        return [one for one in self.sent if isinstance(one, PageData) and one.transfer_id == transfer_id]
 
 
 class Sides:
-    """A prefill engine and a decode engine, linked, with stand-ins behind their ports; each has its own clients.
+    """A prefill engine and a decode engine with fakes behind their ports, one clock and one fault plan.
 
-    A request has the same number everywhere: it is its room, and its id on either side.  The sides share a plan of
-    faults.
+    The id of a request is the same on both sides, and is the id of its transfer.
     """
 
     def __init__(self, config: EngineConfig = HYBRID, *, decode_config: EngineConfig | None = None) -> None:
@@ -77,7 +80,7 @@ class Sides:
         self.taps = dict(zip(SIDES, map(Tap, InProcessLink.pair()), strict=True))
         self.heard = {side: Heard() for side in SIDES}
         self.received: dict[str, dict[int, Received]] = {side: {} for side in SIDES}
-        self._num_rooms = 0
+        self._num_transfers = 0
         configs = {"prefill": config, "decode": decode_config or config}
         self.engines: dict[str, Engine] = {
             side: create_engine(replace(configs[side], role=side), ports=self._ports(side)) for side in SIDES
@@ -93,16 +96,16 @@ class Sides:
         return self.prefill.has_work or self.decode.has_work
 
     def submit(self, prompt: Sequence[int], *, max_new_tokens: int = 4, to: Sequence[str] = SIDES, **how) -> int:
-        """A new request to both sides, or to one; `submit_late` is for the other."""
-        self._num_rooms += 1
+        """Submit a new request to both sides, or to one; `submit_late` submits it to the other."""
+        self._num_transfers += 1
         for side in to:
-            self.submit_late(self._num_rooms, prompt, SamplingParams(max_new_tokens), to=side, **how)
-        return self._num_rooms
+            self.submit_late(self._num_transfers, prompt, SamplingParams(max_new_tokens), to=side, **how)
+        return self._num_transfers
 
-    def submit_late(self, room: int, prompt: Sequence[int], sampling: SamplingParams, *, to: str, **how) -> None:
-        request_id = self.engines[to].submit_to_room(room, prompt, sampling, **how)
-        assert request_id == room, f"room {room} is request {request_id} on the {to} side"
-        self.received[to][room] = Received()
+    def submit_late(self, transfer_id: int, prompt: Sequence[int], sampling: SamplingParams, *, to: str, **how) -> None:
+        request_id = self.engines[to].submit_transfer(transfer_id, prompt, sampling, **how)
+        assert request_id == transfer_id, f"transfer {transfer_id} is request {request_id} on the {to} side"
+        self.received[to][transfer_id] = Received()
 
     def step(self, *sides: str) -> None:
         """A step of each of them, in order."""
@@ -120,7 +123,7 @@ class Sides:
             self.clock.advance(ms_per_step)
 
     def run(self, *, ms_per_step: int = 0) -> None:
-        """Step until nothing is left to do on either side."""
+        """Step until neither side has work."""
         for _ in range(MOST_STEPS):
             if not self.has_work:
                 return
@@ -128,19 +131,19 @@ class Sides:
         raise AssertionError(f"still at work after {MOST_STEPS} steps: {self.received}")
 
     def cut(self) -> None:
-        """From now on nothing gets through."""
+        """Drop every message from now on."""
         for tap in self.taps.values():
             tap.is_cut = True
 
-    def reasons(self, room: int = 1) -> dict[str, str | None]:
-        """Why a request ended, by side."""
-        return {side: self.received[side][room].reason for side in SIDES}
+    def reasons(self, transfer_id: int = 1) -> dict[str, str | None]:
+        """The finish reason of a request, by side."""
+        return {side: self.received[side][transfer_id].reason for side in SIDES}
 
     def outputs(self) -> list[list[int]]:
         return [received.tokens for received in self.received["decode"].values()]
 
     def expected(self, *prompts: Sequence[int], max_new_tokens: int = 4) -> list[list[int]]:
-        """The outputs of one engine that serves all of them alone."""
+        """The outputs of one engine that serves the prompts one after the other."""
         serving = Serving(self.config)
         return [serving.serve(prompt, max_new_tokens=max_new_tokens).tokens for prompt in prompts]
 
@@ -149,7 +152,7 @@ class Sides:
 
 
 def is_emptied(engine: Engine) -> bool:
-    """Flush; is every page of every pool and every row free then, and nothing behind a fence or a lock?"""
+    """Is every page and every row free after a flush, with no unit behind a fence?"""
     engine.flush()
     books = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
     return all(book.num_free == book.capacity for book in books) and not engine.scheduler.custody.departures.waiting

@@ -1,4 +1,4 @@
-"""How many bytes go over the link: hardly more than the pages that the other side needs, and each of them once."""
+"""A transfer sends each page that the decode side needs once, and few other bytes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ import torch
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.frames import encode
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.messages import Invite, Message, Parcel
+from engine_under_test.messages import Invitation, Message, PageData
 from engine_under_test.model.decoder import Decoder, random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
 from engine_under_test.model.tiny import tiny_spec
@@ -19,7 +19,7 @@ from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides
 
-MOST = 1.05
+MAX_OVERHEAD = 1.05
 PAGE = 128
 FULL_PAGE = PAGE * 1 * 2 * 2 * 16 * 8  # bytes: tokens, layers, keys and values, heads, their width, float64
 SWA_PAGE = PAGE * 2 * 2 * 2 * 16 * 8
@@ -28,7 +28,7 @@ PROMPT = [3 + number % 120 for number in range(700)]
 
 
 class Counting:
-    """One end of another link, which keeps what is sent."""
+    """One end of a link that records the messages sent."""
 
     def __init__(self, steady: InProcessLink) -> None:
         self.sent: list[Message] = []
@@ -44,20 +44,20 @@ class Counting:
         return self._steady.is_clear
 
     @property
-    def parcels(self) -> list[Parcel]:
-        return [message for message in self.sent if isinstance(message, Parcel)]
+    def page_data(self) -> list[PageData]:
+        return [message for message in self.sent if isinstance(message, PageData)]
 
-    def num_bytes(self, room: int) -> int:
-        return sum(len(encode(parcel)) for parcel in self.parcels if parcel.room == room)
+    def num_bytes(self, transfer_id: int) -> int:
+        return sum(len(encode(message)) for message in self.page_data if message.transfer_id == transfer_id)
 
 
 def decoder_of(window: int) -> Decoder:
-    """A layer that is full, and two that slide."""
+    """One full layer and two sliding layers."""
     return random_decoder(tiny_spec("gemma3", sliding_window=window), 1, torch.float64)
 
 
 def counted(window: int, **changes) -> tuple[Pair, Counting]:
-    """A pair, and its prefill side's end of the link."""
+    """A pair, and the prefill end of its link."""
     decoder = decoder_of(window)
     config = fitted(replace(CONFIG, **changes), decoder.spec, source="tiny")
     counting, other = (Counting(end) for end in InProcessLink.pair())
@@ -66,20 +66,11 @@ def counted(window: int, **changes) -> tuple[Pair, Counting]:
 
 
 def served(window: int, *prompts: Sequence[int], **changes) -> Counting:
-    """What was sent of prompts that were served one after the other."""
+    """The prefill end of the link after serving the prompts one after the other."""
     pair, counting = counted(window, **changes)
     for prompt in prompts:
         pair.generate([prompt], SamplingParams(2))
     return counting
-
-
-def test_pages_are_of_at_least_64_kib():
-    pair, _ = counted(window=8)
-    store = pair.prefill.memory.store
-    sizes = [store.kv(pool).select(store.page_dim(pool), 0).nbytes for pool in ("full", "swa")]
-
-    assert sizes == [FULL_PAGE, SWA_PAGE]
-    assert min(sizes) >= 64 << 10
 
 
 @pytest.mark.parametrize("chunk_len", [128, 256, None], ids=["page by page", "two pages", "all at once"])
@@ -93,31 +84,31 @@ def test_pages_are_of_at_least_64_kib():
         pytest.param(8, 130, 2, 2, id="window across two pages"),
     ],
 )
-def test_hardly_more_bytes_are_sent_than_pages_are_needed(window, length, full_pages, swa_pages, chunk_len):
+def test_sent_bytes_are_at_most_5_percent_above_the_needed_pages(window, length, full_pages, swa_pages, chunk_len):
     least = full_pages * FULL_PAGE + swa_pages * SWA_PAGE
 
     counting = served(window, PROMPT[:length], chunk_len=chunk_len)
 
-    assert least <= counting.num_bytes(room=1) <= MOST * least
+    assert least <= counting.num_bytes(transfer_id=1) <= MAX_OVERHEAD * least
 
 
-def test_each_page_is_sent_once():
+def test_each_needed_page_is_sent_once():
     counting = served(200, PROMPT)
     sent = [
-        (parcel.pool, index)
-        for parcel in counting.parcels
-        for index in range(parcel.first, parcel.first + parcel.num_pages)
+        (message.pool, index)
+        for message in counting.page_data
+        for index in range(message.first, message.first + message.num_pages)
     ]
 
     assert sorted(sent) == [("full", index) for index in range(6)] + [("swa", index) for index in (3, 4, 5)]
 
 
-def test_of_a_prompt_whose_beginning_is_there_only_the_rest_is_sent():
-    """Five whole pages were served before, with all that a window behind them reads."""
+def test_cached_prefix_is_not_sent_again():
+    """The decode side has five pages of the prompt, with the window of the last one."""
     counting = served(200, PROMPT, [*PROMPT[:650], *PROMPT[:50]])
     least = FULL_PAGE + SWA_PAGE
 
-    assert least <= counting.num_bytes(room=2) <= MOST * least
+    assert least <= counting.num_bytes(transfer_id=2) <= MAX_OVERHEAD * least
 
 
 @pytest.mark.parametrize(
@@ -128,8 +119,8 @@ def test_of_a_prompt_whose_beginning_is_there_only_the_rest_is_sent():
         pytest.param(SWA_ONLY, 11, id="swa only, the window begins there"),
     ],
 )
-def test_of_a_conversation_only_what_is_new_is_sent(config, first):
-    """The answer of four tokens, of which the last was not computed, ends the first ten pages."""
+def test_only_the_new_pages_of_a_conversation_are_sent(config, first):
+    """The first turn and its four output tokens, less the last, which was not computed, fill ten pages."""
     sides = Sides(config)
     sides.submit(LONG)
     sides.run()
@@ -138,8 +129,7 @@ def test_of_a_conversation_only_what_is_new_is_sent(config, first):
 
     sides.run()
 
-    invites = [message.prefix_len for message in sides.taps["decode"].sent if isinstance(message, Invite)]
-    sent = [one for one in sides.taps["prefill"].sent if isinstance(one, Parcel) and one.room == 2]
-    assert (invites, min(parcel.first for parcel in sent)) == ([0, 40], first)
+    prefix_lens = [message.prefix_len for message in sides.taps["decode"].sent if isinstance(message, Invitation)]
+    assert (prefix_lens, min(message.first for message in sides.taps["prefill"].pages(2))) == ([0, 40], first)
     assert [received.cached_tokens for received in sides.received["decode"].values()] == [0, 40]
     assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, longer), True)

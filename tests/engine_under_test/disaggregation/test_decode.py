@@ -1,4 +1,4 @@
-"""The decode side: it makes room in turn, takes in what comes, and goes on when everything is there."""
+"""The decode side reserves pages in order, receives the prompt, and runs the request when all of it has arrived."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,31 +7,31 @@ import pytest
 import torch
 
 from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
-from engine_under_test.messages import Ask, Finale, Over, Parcel
+from engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, let_go
 from tests.engine_under_test.disaggregation.sides import ALL_POOLS, LONG, OTHER, SHORT, SIDES, Sides
 from tests.engine_under_test.disaggregation.test_prefill import ABORTED_THERE, Stage
 
 TIMEOUT_MS = HYBRID.link_timeout_ms
-SILENT = {
-    "prefill": f"the decode side has not been heard of for {TIMEOUT_MS} ms",
-    "decode": f"the prefill side has not been heard of for {TIMEOUT_MS} ms",
+TIMED_OUT = {
+    "prefill": f"no message from the decode side for {TIMEOUT_MS} ms",
+    "decode": f"no message from the prefill side for {TIMEOUT_MS} ms",
 }
 
 
 def reserved(sides: Sides) -> list[int]:
-    """For whom room was made, in order."""
+    """The requests for which pages were reserved, in order."""
     return [event.request_id for event in sides.heard["decode"].of(Reserved)]
 
 
 def served(sides: Sides, prompt: Sequence[int]) -> list[int]:
-    """The output of a prompt that is served alone."""
-    room = sides.submit(prompt)
+    """The output of a prompt, which is served before this returns."""
+    request = sides.submit(prompt)
     sides.run()
-    return sides.received["decode"][room].tokens
+    return sides.received["decode"][request].tokens
 
 
-# --- room
+# --- reservations
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def served(sides: Sides, prompt: Sequence[int]) -> list[int]:
         pytest.param(replace(HYBRID, sliding_window=14), {"full": 10, "swa": 4}, id="a longer window"),
     ],
 )
-def test_of_windowed_pages_those_of_the_tail_alone_are_taken(config, pages):
-    """37 tokens, of which the window reads 5: they begin on the page [32, 36), or with a window of 14 at 24."""
+def test_only_the_tail_of_windowed_pages_is_reserved(config, pages):
+    """Of 37 tokens the window reads 5, from the page [32, 36) on; a window of 14 reads from 24 on."""
     sides = Sides(config)
     sides.submit(LONG)
 
@@ -56,7 +56,7 @@ def test_of_windowed_pages_those_of_the_tail_alone_are_taken(config, pages):
     assert taken == pages
 
 
-def test_no_windowed_page_is_needed_below_the_frontier():
+def test_no_windowed_page_is_reserved_below_the_frontier():
     """n = 1000, W = 127, P = 64: the frontier is 832 then."""
     config = replace(
         HYBRID, page_size=64, sliding_window=128, full_pages=20, swa_pages=4, max_context_len=1024, chunk_len=512
@@ -70,7 +70,7 @@ def test_no_windowed_page_is_needed_below_the_frontier():
     assert (record.frontier, free_pages(sides.decode.memory)) == (832, {"full": 4, "swa": 1})
 
 
-def test_room_is_made_first_come_first_served():
+def test_pages_are_reserved_in_order_of_arrival():
     sides = Sides(HYBRID, decode_config=replace(HYBRID, max_running_requests=1))
     for prompt in (OTHER, LONG, SHORT):
         sides.submit(prompt)
@@ -80,7 +80,7 @@ def test_room_is_made_first_come_first_served():
     assert (reserved(sides), sides.outputs()) == ([1, 2, 3], sides.expected(OTHER, LONG, SHORT))
 
 
-def test_nobody_overtakes_who_waits_for_room_however_long_that_takes():
+def test_small_request_does_not_overtake_one_that_waits_for_pages():
     sides = Sides()
     pages = hold(sides.decode.memory, "full", leaving=6)
     sides.submit(LONG)
@@ -94,20 +94,20 @@ def test_nobody_overtakes_who_waits_for_room_however_long_that_takes():
     assert (before, reserved(sides), sides.emptied()) == ([], [1, 2], True)
 
 
-def test_beside_others_each_keeps_what_it_may_grow_by():
-    """20 tokens each: 5 pages, and 4 more for each of two; the pool has 16 pages, then 18."""
-    sides = Sides(replace(HYBRID, full_pages=18), decode_config=HYBRID)
-    roomier = Sides(replace(HYBRID, full_pages=18))
-    for one in (sides, roomier):
-        one.submit(LONG[:20])
-        one.submit(LONG[::-1][:20])
-        one.step("decode")
+@pytest.mark.parametrize(("full_pages", "accepted"), [(17, [1]), (18, [1, 2])])
+def test_second_reservation_leaves_each_request_its_reserve(full_pages, accepted):
+    """20 tokens each: 5 pages, and a reserve of 4 for each of the two."""
+    sides = Sides(replace(HYBRID, full_pages=full_pages))
+    sides.submit(LONG[:20])
+    sides.submit(LONG[::-1][:20])
 
-    assert (reserved(sides), reserved(roomier)) == ([1], [1, 2])
+    sides.step("decode")
+
+    assert reserved(sides) == accepted
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_where_a_pool_refuses_in_spite_of_its_pages_room_is_made_later(skip):
+def test_refused_reservation_is_retried(skip):
     sides = Sides()
     longer = LONG + served(sides, LONG) + OTHER
     sides.submit(longer)
@@ -121,8 +121,8 @@ def test_where_a_pool_refuses_in_spite_of_its_pages_room_is_made_later(skip):
     assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, longer), True)
 
 
-def test_the_window_of_a_prefix_that_is_here_needs_no_room_where_a_later_one_is_read():
-    """Three pages end what is cached, and three the prompt: of five these alone are needed at once."""
+def test_window_of_a_cached_prefix_is_not_locked_when_a_later_one_is_read():
+    """The cached prefix and the prompt end with three windowed pages each, and the pool has five."""
     sides = Sides(replace(HYBRID, sliding_window=10, swa_pages=5))
     longer = [*LONG, *served(sides, LONG), *range(18)]
     before = free_pages(sides.decode.memory)["swa"]
@@ -132,8 +132,8 @@ def test_the_window_of_a_prefix_that_is_here_needs_no_room_where_a_later_one_is_
     assert (before, [output], reserved(sides)) == (2, sides.expected(longer), [1, 2])
 
 
-def test_what_came_without_a_window_before_its_last_page_is_not_kept():
-    """[0, 36) could be found again if [31, 36) were here, and [32, 37) is."""
+def test_prefix_without_its_whole_window_is_not_cached():
+    """A match of [0, 36) would read the window [31, 36), and only [32, 37) has arrived."""
     sides = Sides()
     sides.submit(LONG, max_new_tokens=1)
 
@@ -142,28 +142,27 @@ def test_what_came_without_a_window_before_its_last_page_is_not_kept():
     assert free_pages(sides.decode.memory) == {"full": 16, "swa": 12}
 
 
-# --- what comes
+# --- arriving pages
 
 
-def test_nobody_goes_on_before_everything_is_there():
+def test_request_with_missing_pages_does_not_run():
     sides = Sides()
-    sides.taps["prefill"].losing.append(Parcel)
+    sides.taps["prefill"].dropping.append(PageData)
     sides.submit(LONG)
 
     sides.steps(6)
 
     assert (sides.heard["decode"].of(TakenOver), sides.heard["decode"].of(Launched)) == ([], [])
-    assert [type(message) for message in sides.taps["prefill"].sent].count(Finale) == 1
+    assert sides.taps["prefill"].kinds().count(TransferEnd) == 1
 
 
 @pytest.mark.parametrize("num_steps", [2, 3, 4], ids=["while more comes", "with the last", "while it runs"])
-def test_what_comes_again_changes_nothing(num_steps):
-    """Though it is not the same this time: what has come stays as it is."""
+def test_retransmitted_pages_do_not_overwrite_earlier_ones(num_steps):
     sides = Sides()
     sides.submit(LONG)
     sides.steps(num_steps)
-    for parcel in [message for message in sides.taps["prefill"].sent if isinstance(message, Parcel)]:
-        sides.taps["prefill"].send(parcel._replace(pages=torch.zeros_like(parcel.pages)))
+    for message in sides.taps["prefill"].pages():
+        sides.taps["prefill"].send(message._replace(pages=torch.zeros_like(message.pages)))
 
     sides.run()
 
@@ -173,12 +172,12 @@ def test_what_comes_again_changes_nothing(num_steps):
 @pytest.mark.parametrize(
     ("message", "answers"),
     [
-        pytest.param(Ask(1, "whatever"), [Over(1)], id="a room that has been left"),
-        pytest.param(Finale(1, (4,)), [Over(1)], id="an end of a room that has been left"),
-        pytest.param(Ask(2, "whatever"), [], id="a room that was not entered yet"),
+        pytest.param(TransferRequest(1, "whatever"), [Close(1)], id="request of a closed transfer"),
+        pytest.param(TransferEnd(1, (4,)), [Close(1)], id="end of a closed transfer"),
+        pytest.param(TransferRequest(2, "whatever"), [], id="request of an unknown transfer"),
     ],
 )
-def test_of_a_room_that_has_been_left_the_other_side_hears_that_it_is_over(message, answers):
+def test_message_about_a_closed_transfer_is_answered_with_close(message, answers):
     sides = Sides()
     served(sides, LONG)
     sides.taps["decode"].sent.clear()
@@ -189,7 +188,7 @@ def test_of_a_room_that_has_been_left_the_other_side_hears_that_it_is_over(messa
     assert (sides.taps["decode"].sent, sides.decode.has_work) == (answers, False)
 
 
-# --- who gives its pages back
+# --- retraction and swap
 
 
 @pytest.mark.parametrize(
@@ -202,8 +201,8 @@ def test_of_a_room_that_has_been_left_the_other_side_hears_that_it_is_over(messa
         pytest.param(replace(UNSHARED, full_pages=12), id="no sharing"),
     ],
 )
-def test_who_is_retracted_comes_back_and_says_the_same(config):
-    """Three prompts of 9 tokens are let in, and grow to 21."""
+def test_retracted_request_is_restored_with_the_same_output(config):
+    """Three prompts of 9 tokens are admitted, and grow to 21."""
     prompts = [OTHER[:9], LONG[:9], LONG[::-1][:9]]
     sides = Sides(replace(config, reserved_decode_tokens=0))
     for prompt in prompts:
@@ -211,15 +210,15 @@ def test_who_is_retracted_comes_back_and_says_the_same(config):
 
     sides.run()
 
-    retracted, aside = sides.heard["decode"].of(Retracted), sides.heard["decode"].of(SetAside)
-    assert [event.request_id for event in aside] == [event.request_id for event in retracted] != []
+    retracted, swapped_out = sides.heard["decode"].of(Retracted), sides.heard["decode"].of(SetAside)
+    assert [event.request_id for event in swapped_out] == [event.request_id for event in retracted] != []
     assert sum(received.num_retractions for received in sides.received["decode"].values()) == len(retracted)
     assert (sides.outputs(), sides.emptied()) == (sides.expected(*prompts, max_new_tokens=12), True)
 
 
 @ALL_POOLS
 @pytest.mark.parametrize("num_steps", [4, 6, 9])
-def test_who_is_set_aside_comes_back_and_nothing_of_it_is_computed_again(config, num_steps):
+def test_swapped_out_request_is_restored_without_recomputation(config, num_steps):
     sides = Sides(config)
     sides.submit(LONG, max_new_tokens=12)
     sides.steps(num_steps)
@@ -236,7 +235,7 @@ def test_who_is_set_aside_comes_back_and_nothing_of_it_is_computed_again(config,
     assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, max_new_tokens=12), True)
 
 
-def test_who_is_set_aside_has_room_before_those_who_come():
+def test_swapped_out_request_is_restored_before_new_requests():
     sides = Sides(HYBRID, decode_config=replace(HYBRID, max_running_requests=1))
     sides.submit(LONG, max_new_tokens=12)
     sides.submit(OTHER)
@@ -247,7 +246,6 @@ def test_who_is_set_aside_has_room_before_those_who_come():
     sides.run()
 
     assert reserved(sides) == [1, 1, 2]
-    assert sides.heard["decode"].of(SetAside) == [SetAside(1, len(LONG) + 2)]
 
 
 # --- requests that end early
@@ -260,33 +258,33 @@ def test_who_is_set_aside_has_room_before_those_who_come():
         pytest.param({}, 28, "65 tokens are more than max_context_len 64", id="the answer"),
     ],
 )
-def test_what_can_never_fit_is_rejected_and_ends_on_the_other_side(changes, max_new_tokens, reason):
-    """The prefill side has room for it, since it computes one token of the answer."""
+def test_request_that_never_fits_is_rejected_on_both_sides(changes, max_new_tokens, reason):
+    """It would fit on the prefill side, which computes only one output token."""
     sides = Sides(HYBRID, decode_config=replace(HYBRID, **changes))
     sides.submit(LONG, max_new_tokens=max_new_tokens)
 
     sides.run()
 
     assert sides.reasons()["decode"] == f"rejected: {reason}"
-    assert str(sides.reasons()["prefill"]).startswith("the decode side has ended it")
+    assert str(sides.reasons()["prefill"]).startswith("ended by the decode side: ")
     assert (sides.heard["prefill"].of(Launched), sides.emptied()) == ([], True)
 
 
-def test_who_grows_beyond_an_otherwise_empty_pool_ends_with_the_reason():
+def test_request_that_outgrows_the_pool_alone_ends_out_of_memory():
     sides = Sides(HYBRID, decode_config=replace(HYBRID, full_pages=10))
     sides.submit(LONG, max_new_tokens=12)
 
     sides.run()
 
-    reason = "out of memory: the pools are too small for one more token"
-    assert (sides.reasons(), sides.emptied()) == ({"prefill": "length", "decode": reason}, True)
+    assert str(sides.reasons()["decode"]).startswith("out of memory: ")
+    assert (sides.reasons()["prefill"], sides.emptied()) == ("length", True)
     assert sides.outputs() == [sides.expected(LONG, max_new_tokens=12)[0][:4]]
 
 
-# --- silence
+# --- peer timeout
 
 
-def test_who_hears_nothing_of_the_other_side_gives_up_in_time():
+def test_request_ends_on_both_sides_when_the_peer_times_out():
     sides = Sides()
     sides.cut()
     sides.submit(LONG)
@@ -298,13 +296,13 @@ def test_who_hears_nothing_of_the_other_side_gives_up_in_time():
     sides.clock.advance(1)
     sides.steps(1)
 
-    assert (before, sides.reasons()) == (dict.fromkeys(SIDES), SILENT)
+    assert (before, sides.reasons()) == (dict.fromkeys(SIDES), TIMED_OUT)
     assert (sides.has_work, sides.emptied()) == (False, True)
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_silence_during_a_transfer_leaves_nothing_behind(num_steps):
-    """The prompt takes three steps; its record is held when it has been sent into the dark."""
+def test_peer_timeout_during_a_transfer_frees_every_page(num_steps):
+    """The prompt takes three steps, then the prefill side holds its record."""
     sides = Sides()
     sides.submit(LONG)
     sides.step("decode")
@@ -314,12 +312,12 @@ def test_silence_during_a_transfer_leaves_nothing_behind(num_steps):
 
     sides.run(ms_per_step=1000)
 
-    assert sides.reasons() == {"prefill": "length", "decode": SILENT["decode"]}
+    assert sides.reasons() == {"prefill": "length", "decode": TIMED_OUT["decode"]}
     assert sides.emptied()
 
 
-def test_who_speaks_of_a_request_now_and_then_is_waited_for():
-    """Each step takes longer than a third of the time after which a request is given up."""
+def test_slow_peer_that_still_sends_does_not_time_out():
+    """Each step takes more than a third of the timeout."""
     sides = Sides(replace(HYBRID, chunk_len=4))
     sides.submit(LONG)
 
@@ -328,21 +326,21 @@ def test_who_speaks_of_a_request_now_and_then_is_waited_for():
     assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
 
 
-# --- aborts, in each place where a request can be here
+# --- aborts, in each state of a request
 
 
-def in_its_room(sides: Sides) -> None:
+def reserved_only(sides: Sides) -> None:
     sides.submit(LONG)
     sides.step("decode")
 
 
-def while_it_comes(sides: Sides) -> None:
+def while_pages_arrive(sides: Sides) -> None:
     sides.submit(LONG)
     sides.steps(2)
 
 
-def whole_and_paused(sides: Sides) -> None:
-    while_it_comes(sides)
+def complete_and_paused(sides: Sides) -> None:
+    while_pages_arrive(sides)
     sides.decode.pause()
     sides.steps(3)
     sides.decode.resume()
@@ -353,15 +351,15 @@ def running(sides: Sides) -> None:
     sides.steps(6)
 
 
-def set_aside(sides: Sides) -> None:
+def swapped_out(sides: Sides) -> None:
     running(sides)
     sides.decode.pause()
     sides.decode.resume()
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("stage", [in_its_room, while_it_comes])
-def test_an_abort_before_everything_is_there_ends_it_on_both_sides(stage: Stage, side):
+@pytest.mark.parametrize("stage", [reserved_only, while_pages_arrive])
+def test_request_aborted_during_its_transfer_ends_on_both_sides(stage: Stage, side):
     sides = Sides()
     stage(sides)
 
@@ -373,7 +371,7 @@ def test_an_abort_before_everything_is_there_ends_it_on_both_sides(stage: Stage,
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_an_abort_of_who_waits_for_room_ends_it_on_both_sides(side):
+def test_request_aborted_while_it_waits_for_pages_ends_on_both_sides(side):
     sides = Sides()
     pages = hold(sides.decode.memory, "full", leaving=9)
     sides.submit(LONG)
@@ -387,8 +385,8 @@ def test_an_abort_of_who_waits_for_room_ends_it_on_both_sides(side):
 
 
 @pytest.mark.parametrize(("side", "reason"), [("prefill", "length"), ("decode", "abort")])
-@pytest.mark.parametrize("stage", [whole_and_paused, running, set_aside])
-def test_an_abort_of_an_answer_ends_it_and_comes_too_late_on_the_other_side(stage: Stage, side, reason):
+@pytest.mark.parametrize("stage", [complete_and_paused, running, swapped_out])
+def test_abort_after_the_transfer_ends_only_the_decode_side(stage: Stage, side, reason):
     sides = Sides()
     stage(sides)
 

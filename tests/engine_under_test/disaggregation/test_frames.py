@@ -1,5 +1,6 @@
-"""A message as bytes comes back as it was, and no damage to them goes unnoticed."""
+"""Every message survives encoding, and every damaged frame is rejected."""
 
+import json
 from collections.abc import Sequence
 from typing import get_args
 
@@ -11,25 +12,35 @@ from engine_under_test.disaggregation.frames import (
     MAGIC,
     MAX_HEADER,
     MAX_PAYLOAD,
-    Fixed,
     FrameDamaged,
+    FrameReader,
+    Preamble,
+    _checksum,
     decode,
     encode,
-    read_fixed,
-    read_rest,
+    read_preamble,
 )
-from engine_under_test.messages import Alive, Ask, Finale, Got, Invite, Message, Over, Parcel
+from engine_under_test.messages import (
+    Close,
+    Invitation,
+    KeepAlive,
+    Message,
+    PageAck,
+    PageData,
+    TransferEnd,
+    TransferRequest,
+)
 
 TERMS = "pages of 4 tokens, full of int64 [] a token"
-PARCEL = Parcel(4, "swa", 7, 2, torch.arange(8).view(2, 4))
+PAGE_DATA = PageData(4, "swa", 7, 2, torch.arange(8).view(2, 4))
 MESSAGES: Sequence[Message] = [
-    Ask(1, TERMS),
-    Invite(2, 8, TERMS),
-    Alive(3),
-    PARCEL,
-    Got(4, "swa", 7, 2),
-    Finale(5, (12,)),
-    Over(6, "the prompt needs 13 full pages of 8"),
+    TransferRequest(1, TERMS),
+    Invitation(2, 8, TERMS),
+    KeepAlive(3),
+    PAGE_DATA,
+    PageAck(4, "swa", 7, 2),
+    TransferEnd(5, (12,)),
+    Close(6, "the prompt needs 13 full pages of 8"),
 ]
 OF_EACH_KIND = pytest.mark.parametrize("message", MESSAGES, ids=[type(message).__name__ for message in MESSAGES])
 DTYPES = [torch.int64, torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8]
@@ -47,7 +58,7 @@ def in_comparable_parts(message: Message) -> tuple[object, ...]:
 
 
 def accepted(frames: Sequence[bytes]) -> list[bytes]:
-    """Those that are not refused as damaged."""
+    """The frames that are not rejected as damaged."""
     taken = []
     for frame in frames:
         try:
@@ -61,78 +72,78 @@ def accepted(frames: Sequence[bytes]) -> list[bytes]:
 # --- round trips
 
 
-def test_there_is_a_message_of_each_kind_here():
+def test_messages_cover_each_kind():
     assert [type(message) for message in MESSAGES] == list(get_args(Message))
 
 
 @OF_EACH_KIND
-def test_a_message_comes_back(message):
+def test_message_survives_encoding(message):
     assert in_comparable_parts(decode(encode(message))) == in_comparable_parts(message)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(Finale(1, ()), id="no tokens"),
-        pytest.param(Finale(1, (3, 0, 2**40)), id="several tokens"),
-        pytest.param(Over(1), id="no reason"),
-        pytest.param(Over(1, "a reason\n“in” Ω"), id="letters of all kinds"),
-        pytest.param(Ask(2**62, ""), id="a large room"),
+        pytest.param(TransferEnd(1, ()), id="no tokens"),
+        pytest.param(TransferEnd(1, (3, 0, 2**40)), id="several tokens"),
+        pytest.param(Close(1), id="no reason"),
+        pytest.param(Close(1, "a reason\n“in” Ω"), id="letters of all kinds"),
+        pytest.param(TransferRequest(2**62, ""), id="a large id"),
     ],
 )
-def test_unusual_contents_come_back(message):
+def test_unusual_fields_survive_encoding(message):
     assert decode(encode(message)) == message
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_pages_of_each_dtype_come_back_to_the_bit(dtype):
-    """Whatever the bits are: not a number, infinity, minus zero."""
+def test_pages_of_each_dtype_survive_encoding_bit_for_bit(dtype):
+    """Including NaN, infinity and minus zero."""
     bits = torch.randint(0, 256, (2, 3, 4 * dtype.itemsize), dtype=torch.uint8, generator=torch.Generator())
-    message = PARCEL._replace(pages=bits.view(dtype))
+    message = PAGE_DATA._replace(pages=bits.view(dtype))
 
     assert in_comparable_parts(decode(encode(message))) == in_comparable_parts(message)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0, 4, 3)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_an_empty_tensor_comes_back(dtype, shape):
-    came = decode(encode(PARCEL._replace(pages=torch.empty(shape, dtype=dtype))))
+def test_empty_tensor_survives_encoding(dtype, shape):
+    came = decode(encode(PAGE_DATA._replace(pages=torch.empty(shape, dtype=dtype))))
 
-    assert isinstance(came, Parcel)
+    assert isinstance(came, PageData)
     assert (came.pages.dtype, tuple(came.pages.shape)) == (dtype, shape)
 
 
-def test_pages_that_do_not_lie_one_behind_the_other_come_back():
-    message = PARCEL._replace(pages=torch.arange(24).view(2, 3, 4).permute(2, 0, 1)[::2])
+def test_non_contiguous_pages_survive_encoding():
+    message = PAGE_DATA._replace(pages=torch.arange(24).view(2, 3, 4).permute(2, 0, 1)[::2])
 
     assert in_comparable_parts(decode(encode(message))) == in_comparable_parts(message)
 
 
-def test_what_came_can_be_written():
-    """It has bytes of its own."""
-    frame = encode(PARCEL)
+def test_decoded_pages_own_their_memory():
+    frame = encode(PAGE_DATA)
     came = decode(frame)
-    assert isinstance(came, Parcel)
+    assert isinstance(came, PageData)
     came.pages.zero_()
 
-    assert in_comparable_parts(decode(frame)) == in_comparable_parts(PARCEL)
+    assert in_comparable_parts(decode(frame)) == in_comparable_parts(PAGE_DATA)
 
 
-def test_a_frame_is_read_in_two_parts_from_a_stream():
-    stream = encode(PARCEL) + encode(Alive(3))
+def test_reader_reassembles_messages_from_single_bytes():
+    reader, messages = FrameReader(), []
 
-    fixed = read_fixed(stream[: FIXED.size])
-    end = FIXED.size + fixed.rest_len
-    first, second = read_rest(fixed, stream[FIXED.size : end]), decode(stream[end:])
+    for byte in encode(PAGE_DATA) + encode(KeepAlive(3)):
+        reader.feed(bytes([byte]))
+        messages += [message for message in [reader.next()] if message is not None]
 
-    assert (in_comparable_parts(first), second) == (in_comparable_parts(PARCEL), Alive(3))
+    first, second = messages
+    assert (in_comparable_parts(first), second) == (in_comparable_parts(PAGE_DATA), KeepAlive(3))
 
 
 # --- damage
 
 
 @OF_EACH_KIND
-def test_no_byte_of_a_frame_can_be_flipped(message):
+def test_frame_with_a_changed_byte_is_rejected(message):
     frame = encode(message)
     flipped = [
         frame[:place] + bytes([frame[place] ^ way]) + frame[place + 1 :]
@@ -144,18 +155,18 @@ def test_no_byte_of_a_frame_can_be_flipped(message):
 
 
 @OF_EACH_KIND
-def test_a_frame_that_is_cut_off_anywhere_is_refused(message):
+def test_truncated_frame_is_rejected(message):
     frame = encode(message)
 
     assert accepted([frame[:end] for end in range(len(frame))]) == []
 
 
-def test_a_frame_with_bytes_behind_it_is_refused():
+def test_frame_with_trailing_bytes_is_rejected():
     assert accepted([encode(message) + b"\0" for message in MESSAGES]) == []
 
 
-def test_bytes_that_change_places_are_refused():
-    frame = encode(PARCEL)
+def test_frame_with_swapped_bytes_is_rejected():
+    frame = encode(PAGE_DATA)
     first, last = FIXED.size, len(frame)
     swapped = [
         frame[:place] + frame[place + 1 : place + 2] + frame[place : place + 1] + frame[place + 2 :]
@@ -166,11 +177,12 @@ def test_bytes_that_change_places_are_refused():
     assert (accepted(swapped), len(swapped) > 50) == ([], True)
 
 
-def test_a_byte_that_moves_from_the_header_to_the_payload_is_refused():
-    frame = encode(PARCEL)
-    fixed = read_fixed(frame[: FIXED.size])
+def test_frame_whose_header_is_shortened_is_rejected():
+    frame = encode(PAGE_DATA)
+    preamble = read_preamble(frame[: FIXED.size])
+    header_len, payload_len = preamble.header_len - 1, preamble.payload_len + 1
 
-    moved = FIXED.pack(MAGIC, fixed.header_len - 1, fixed.payload_len + 1, fixed.checksum) + frame[FIXED.size :]
+    moved = FIXED.pack(MAGIC, header_len, payload_len, preamble.checksum) + frame[FIXED.size :]
 
     assert accepted([moved]) == []
 
@@ -183,28 +195,44 @@ def test_a_byte_that_moves_from_the_header_to_the_payload_is_refused():
         pytest.param(MAGIC, 0, MAX_PAYLOAD + 1, id="a payload too long"),
     ],
 )
-def test_what_no_frame_begins_with_is_refused_before_the_rest_is_read(magic, header_len, payload_len):
-    with pytest.raises(FrameDamaged) as caught:
-        read_fixed(FIXED.pack(magic, header_len, payload_len, 0))
-
-    assert str(caught.value) == "a frame begins with what no frame begins with"
+def test_invalid_preamble_is_rejected(magic, header_len, payload_len):
+    with pytest.raises(FrameDamaged):
+        read_preamble(FIXED.pack(magic, header_len, payload_len, 0))
 
 
-def test_the_longest_frame_there_may_be_is_not_refused_at_its_beginning():
-    begun = read_fixed(FIXED.pack(MAGIC, MAX_HEADER, MAX_PAYLOAD, 9))
+def test_preamble_of_the_longest_frame_is_accepted():
+    preamble = read_preamble(FIXED.pack(MAGIC, MAX_HEADER, MAX_PAYLOAD, 9))
 
-    assert begun == Fixed(MAX_HEADER, MAX_PAYLOAD, 9)
+    assert preamble == Preamble(MAX_HEADER, MAX_PAYLOAD, 9)
 
 
 @pytest.mark.parametrize(
-    ("end", "complaint"),
+    "fields",
     [
-        pytest.param(FIXED.size - 1, "a frame is cut off in its beginning", id="in the beginning"),
-        pytest.param(FIXED.size, "the bytes of a frame do not add up to what it says", id="behind the beginning"),
+        {"kind": "Whisper", "transfer_id": 1},
+        {"kind": "KeepAlive"},
+        {"kind": "KeepAlive", "transfer_id": "one"},
+        {"kind": "Close", "transfer_id": 1, "reason": None},
+        {"kind": "PageAck", "transfer_id": 1, "pool": ["full"], "first": 0, "num_pages": 1},
+        {"kind": "TransferEnd", "transfer_id": 1, "tokens": ["a"]},
+        5,
+        "KeepAlive",
+        None,
+        {"kind": "KeepAlive", "transfer_id": 1, "more": 2},
+        {"transfer_id": 1},
+        {
+            "kind": "PageData",
+            "transfer_id": 1,
+            "pool": "full",
+            "first": 0,
+            "num_pages": 1,
+            "pages": {"dtype": "int3", "shape": []},
+        },
     ],
 )
-def test_what_is_wrong_with_a_frame_is_said(end, complaint):
-    with pytest.raises(FrameDamaged) as caught:
-        decode(encode(PARCEL)[:end])
+def test_intact_frame_with_an_invalid_message_is_rejected(fields):
+    header = json.dumps(fields).encode()
+    frame = FIXED.pack(MAGIC, len(header), 0, _checksum(header, b"")) + header
 
-    assert str(caught.value) == complaint
+    with pytest.raises(FrameDamaged):
+        decode(frame)

@@ -1,4 +1,4 @@
-"""Which pages go to the other side, stated per kind of pool, and that they arrive as they were read."""
+"""The pages of a prompt that a transfer sends, and how they are read and written."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import torch
 
 from engine_under_test.disaggregation.payload import (
     Pages,
-    disagreement,
     pages_due,
     read_pages,
     terms_of,
@@ -32,52 +31,29 @@ def due(pool: PoolSpec, length: int, *, page_size: int, prefix_len: int = 0) -> 
     return list(pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
 
 
-# --- which pages
+# --- pages due
 
 
-def test_the_worked_numbers_of_a_window():
-    """n = 1000, W = 127, P = 64: the window starts at 832, and the tail of 168 tokens lies on 3 pages."""
+def test_window_of_1000_tokens_starts_at_832_and_has_3_pages():
+    """n = 1000, W = 127, P = 64."""
     assert (window_start(1000, window=128, page_size=64), due(swa(128), 1000, page_size=64)) == (832, [13, 14, 15])
 
 
 @pytest.mark.parametrize(
     ("page_size", "length", "indices"),
     [
-        pytest.param(1, 3, [0, 1, 2], id="a page a token"),
+        pytest.param(1, 3, [0, 1, 2], id="pages of one token"),
         pytest.param(4, 12, [0, 1, 2], id="whole pages"),
         pytest.param(4, 13, [0, 1, 2, 3], id="one token on the last page"),
         pytest.param(16, 5, [0], id="less than a page"),
     ],
 )
-def test_of_a_pool_that_keeps_everything_all_pages_are_due(page_size, length, indices):
+def test_all_pages_of_a_full_pool_are_due(page_size, length, indices):
     assert due(FULL, length, page_size=page_size) == indices
 
 
-@pytest.mark.parametrize(
-    ("page_size", "window", "length", "indices"),
-    [
-        pytest.param(1, 2, 37, [36], id="page 1, the least window"),
-        pytest.param(1, 9, 37, list(range(29, 37)), id="page 1, window above"),
-        pytest.param(4, 3, 37, [8, 9], id="page 4, window below"),
-        pytest.param(4, 4, 37, [8, 9], id="page 4, window at"),
-        pytest.param(4, 6, 37, [8, 9], id="page 4, window above, the first position begins its page"),
-        pytest.param(4, 7, 37, [7, 8, 9], id="page 4, window above, one position more"),
-        pytest.param(4, 5, 36, [8], id="page 4, window above, whole pages"),
-        pytest.param(4, 6, 36, [7, 8], id="page 4, window above, whole pages, one position more"),
-        pytest.param(16, 4, 37, [2], id="page 16, window below, on one page"),
-        pytest.param(16, 7, 37, [1, 2], id="page 16, window below, on two pages"),
-        pytest.param(16, 16, 37, [1, 2], id="page 16, window at"),
-        pytest.param(16, 22, 37, [1, 2], id="page 16, window above"),
-        pytest.param(16, 23, 37, [0, 1, 2], id="page 16, window above, one position more"),
-        pytest.param(16, 40, 37, [0, 1, 2], id="page 16, window above the prompt"),
-    ],
-)
-def test_of_a_windowed_pool_the_pages_are_due_that_the_next_token_reads(page_size, window, length, indices):
-    assert due(swa(window), length, page_size=page_size) == indices
-
-
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_pages_due_are_those_on_which_a_position_lies_that_is_read(page_size):
+def test_windowed_pages_due_are_those_that_the_next_token_reads(page_size):
     for window in range(2, 40):
         for length in range(1, 70):
             read = {position // page_size for position in range(max(0, length - window + 1), length)}
@@ -87,29 +63,29 @@ def test_pages_due_are_those_on_which_a_position_lies_that_is_read(page_size):
 @pytest.mark.parametrize(
     ("prefix_len", "full", "windowed"),
     [
-        pytest.param(0, list(range(10)), [7, 8, 9], id="nothing is there"),
+        pytest.param(0, list(range(10)), [7, 8, 9], id="no prefix"),
         pytest.param(16, [4, 5, 6, 7, 8, 9], [7, 8, 9], id="a prefix below the window"),
         pytest.param(28, [7, 8, 9], [7, 8, 9], id="a prefix up to the window"),
         pytest.param(32, [8, 9], [8, 9], id="a prefix into the window"),
         pytest.param(36, [9], [9], id="all but the last page"),
     ],
 )
-def test_what_is_there_already_is_not_due(prefix_len, full, windowed):
+def test_pages_of_the_prefix_are_not_due(prefix_len, full, windowed):
     of_full = due(FULL, 37, page_size=4, prefix_len=prefix_len)
     of_swa = due(swa(9), 37, page_size=4, prefix_len=prefix_len)
 
     assert (of_full, of_swa) == (full, windowed)
 
 
-def test_of_what_is_there_whole_nothing_is_due():
+def test_no_page_of_a_whole_prefix_is_due():
     assert (due(FULL, 36, page_size=4, prefix_len=36), due(swa(9), 36, page_size=4, prefix_len=36)) == ([], [])
 
 
-# --- how they are read and written
+# --- reading and writing pages
 
 
 def numbered(config=HYBRID, layout: SlotLayout = LAYERED) -> KVMemory:
-    """Pools in which no two places hold the same."""
+    """Pools in which every value is different."""
     memory = KVMemory.for_config(config, None, layout=lambda _pool: layout)
     for pool in memory.pools:
         kv = memory.store.kv(pool.name)
@@ -121,7 +97,7 @@ def pages_in(memory: KVMemory, pool: str, pages: list[int]) -> torch.Tensor:
     return memory.store.kv(pool).index_select(memory.store.page_dim(pool), torch.tensor(pages))
 
 
-def test_pages_are_read_by_the_handles_of_the_anchor():
+def test_windowed_pages_are_read_by_their_anchor_handles():
     memory = numbered()
     memory.ledgers.anchor.take(5, owner=NEIGHBOUR)
     handles = memory.ledgers.take(3, owner=NEIGHBOUR)
@@ -132,8 +108,8 @@ def test_pages_are_read_by_the_handles_of_the_anchor():
     assert torch.equal(kv, pages_in(memory, "swa", pages))
 
 
-def test_what_was_read_stays_when_its_page_is_written():
-    """Who frees a page at once sends what it held all the same."""
+def test_read_pages_are_a_copy():
+    """A page that is freed and overwritten after the read is still sent as it was."""
     memory = numbered()
     [page], kv = read_pages(memory, "full", memory.ledgers.take(1, owner=NEIGHBOUR))
     before = pages_in(memory, "full", [page])
@@ -145,7 +121,7 @@ def test_what_was_read_stays_when_its_page_is_written():
 
 @pytest.mark.parametrize("config", [HYBRID, FULL_ONLY, SWA_ONLY], ids=["hybrid", "full only", "swa only"])
 @pytest.mark.parametrize("layout", [LAYERED, SlotLayout(torch.int64)], ids=["layers", "tags"])
-def test_what_is_read_on_one_side_is_written_on_the_other(config, layout):
+def test_pages_read_on_one_side_are_written_on_the_other(config, layout):
     here, there = numbered(config, layout), KVMemory.for_config(config, None, layout=lambda _pool: layout)
     there.ledgers.take(4, owner=NEIGHBOUR)
     sent, received = here.ledgers.take(3, owner=NEIGHBOUR), there.ledgers.take(5, owner=NEIGHBOUR)
@@ -159,7 +135,7 @@ def test_what_is_read_on_one_side_is_written_on_the_other(config, layout):
         assert torch.equal(pages_in(there, pool.name, list(written.values())), pages_in(here, pool.name, pages))
 
 
-def test_only_what_is_due_is_written():
+def test_only_pages_due_are_written():
     memory = numbered()
     handles = memory.ledgers.take(5, owner=NEIGHBOUR)
     kv = -1 - pages_in(memory, "full", handles[1:4])
@@ -172,61 +148,29 @@ def test_only_what_is_due_is_written():
     assert torch.equal(pages_in(memory, "full", [handles[3]]), kv[:, :, 2:])
 
 
-def test_where_nothing_is_due_nothing_is_written():
-    memory = numbered()
-    handles = memory.ledgers.take(2, owner=NEIGHBOUR)
-    before = memory.store.kv("full").clone()
-
-    written = list(write_pages(memory, Pages("full", 0, 2, torch.zeros(2, 2, 2, 4, 3)), handles, set()))
-
-    assert (written, torch.equal(memory.store.kv("full"), before)) == ([], True)
-
-
-# --- in what the sides must agree
+# --- terms
 
 
 @pytest.mark.parametrize(
-    ("config", "layout", "terms"),
+    ("config", "layout"),
     [
-        pytest.param(
-            HYBRID,
-            SlotLayout(torch.int64),
-            "pages of 4 tokens, full of int64 [] a token, swa with window 6 of int64 [] a token",
-            id="tags in both pools",
-        ),
-        pytest.param(
-            replace(FULL_ONLY, page_size=16),
-            LAYERED,
-            "pages of 16 tokens, full of float64 [2, 2, 3] a token",
-            id="layers, full only",
-        ),
-        pytest.param(
-            SWA_ONLY,
-            LAYERED._replace(dtype=torch.bfloat16),
-            "pages of 4 tokens, swa with window 6 of bfloat16 [2, 2, 3] a token",
-            id="layers, swa only",
-        ),
+        pytest.param(replace(HYBRID, page_size=16), LAYERED, id="page size"),
+        pytest.param(replace(HYBRID, sliding_window=7), LAYERED, id="window"),
+        pytest.param(FULL_ONLY, LAYERED, id="pools"),
+        pytest.param(HYBRID, LAYERED._replace(dtype=torch.bfloat16), id="dtype"),
+        pytest.param(HYBRID, LAYERED._replace(inner=(4,)), id="shape of a slot"),
     ],
 )
-def test_terms_say_what_pages_are_like(config, layout, terms):
-    assert terms_of(KVMemory.for_config(config, None, layout=lambda _pool: layout)) == terms
+def test_terms_of_different_layouts_differ(config, layout):
+    terms = [terms_of(numbered(*one)) for one in [(HYBRID, LAYERED), (config, layout)]]
+
+    assert terms[0] != terms[1]
 
 
-def test_how_many_pages_a_pool_has_is_not_among_the_terms():
+def test_terms_do_not_depend_on_the_pool_sizes():
     larger = replace(HYBRID, full_pages=99, swa_pages=50, max_running_requests=9)
 
     assert terms_of(KVMemory.for_config(larger, None)) == terms_of(KVMemory.for_config(HYBRID, None))
-
-
-def test_who_agrees_has_no_disagreement():
-    assert disagreement("pages of 4 tokens", "pages of 4 tokens") is None
-
-
-def test_a_disagreement_names_both_sides():
-    assert disagreement("pages of 4 tokens", "pages of 8 tokens") == (
-        "the sides differ: pages of 4 tokens here, pages of 8 tokens there; "
-        "give both one configuration and the same prompt"
-    )
 
 
 @pytest.mark.parametrize("first", SIDES)
@@ -240,8 +184,7 @@ def test_a_disagreement_names_both_sides():
         pytest.param({"full_pages": 0}, "pages of 4 tokens, swa with window 6", id="pools"),
     ],
 )
-def test_sides_that_differ_end_requests_with_a_reason_that_names_both(changes, terms, first):
-    """Whichever side hears of it first."""
+def test_request_on_sides_that_differ_ends_with_a_reason_that_names_both(changes, terms, first):
     sides = Sides(decode_config=replace(HYBRID, **changes))
     sides.submit(LONG, to=[first])
     sides.steps(1)

@@ -1,4 +1,4 @@
-"""Frames over TCP: what is sent comes, and the link comes up again when either end was away."""
+"""Frames over TCP arrive in order, and the link reconnects when either end was away."""
 
 import socket
 
@@ -7,9 +7,9 @@ import torch
 
 from engine_under_test.disaggregation.frames import encode
 from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink
-from engine_under_test.messages import Alive, Message, Over, Parcel
+from engine_under_test.messages import Close, KeepAlive, Message, PageData
 
-MOST_LOOKS = 10_000
+MAX_POLLS = 10_000
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def ends():
     listening.close()
 
 
-def come(link: TcpLink, other: TcpLink, count: int) -> list[Message]:
-    """What has come when so many messages have, while the other end goes on writing."""
+def received(link: TcpLink, other: TcpLink, count: int) -> list[Message]:
+    """Poll both ends until `count` messages have arrived at `link`."""
     found: list[Message] = []
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_POLLS):
         found += link.receive()
         other.receive()
         if len(found) >= count:
@@ -32,96 +32,96 @@ def come(link: TcpLink, other: TcpLink, count: int) -> list[Message]:
     return found
 
 
-def test_messages_come_in_order_and_to_the_bit(ends):
+def test_messages_arrive_in_order_and_unchanged(ends):
     listening, connecting = ends
     kv = torch.randn(3, 4, dtype=torch.float64)
 
-    connecting.send(Alive(1))
-    connecting.send(Parcel(1, "full", 2, 3, kv))
+    connecting.send(KeepAlive(1))
+    connecting.send(PageData(1, "full", 2, 3, kv))
 
-    first, second = come(listening, connecting, 2)
-    assert first == Alive(1)
-    assert isinstance(second, Parcel)
+    first, second = received(listening, connecting, 2)
+    assert first == KeepAlive(1)
+    assert isinstance(second, PageData)
     assert torch.equal(second.pages, kv)
 
 
-def test_more_than_the_system_takes_at_once_comes_whole(ends):
+def test_message_larger_than_the_socket_buffer_arrives_whole(ends):
     listening, connecting = ends
     kv = torch.arange(8_000_000, dtype=torch.int64)
 
-    connecting.send(Parcel(1, "full", 0, 1, kv))
+    connecting.send(PageData(1, "full", 0, 1, kv))
 
-    [parcel] = come(listening, connecting, 1)
-    assert isinstance(parcel, Parcel)
-    assert torch.equal(parcel.pages, kv)
+    [message] = received(listening, connecting, 1)
+    assert isinstance(message, PageData)
+    assert torch.equal(message.pages, kv)
 
 
-def test_both_ends_say_something(ends):
+def test_messages_go_both_ways(ends):
     listening, connecting = ends
-    connecting.send(Alive(1))
-    come(listening, connecting, 1)
+    connecting.send(KeepAlive(1))
+    received(listening, connecting, 1)
 
-    listening.send(Over(1, "so be it"))
+    listening.send(Close(1, "abort"))
 
-    assert come(connecting, listening, 1) == [Over(1, "so be it")]
+    assert received(connecting, listening, 1) == [Close(1, "abort")]
 
 
-def test_what_is_sent_to_nobody_is_lost_and_raises_nothing():
+def test_message_without_a_peer_is_dropped():
     listening = TcpLink(0, listens=True)
 
-    listening.send(Alive(1))
+    listening.send(KeepAlive(1))
     assert listening.receive() == []
     connecting = TcpLink(listening.port, listens=False)
-    connecting.send(Alive(2))
+    connecting.send(KeepAlive(2))
 
-    assert come(listening, connecting, 1) == [Alive(2)]
+    assert received(listening, connecting, 1) == [KeepAlive(2)]
     connecting.close()
     listening.close()
 
 
-def test_the_link_comes_up_again_when_the_end_that_connects_was_away(ends):
+def test_listening_end_accepts_a_new_connection(ends):
     listening, connecting = ends
-    connecting.send(Alive(1))
-    come(listening, connecting, 1)
+    connecting.send(KeepAlive(1))
+    received(listening, connecting, 1)
     connecting.close()
 
     again = TcpLink(listening.port, listens=False)
-    again.send(Alive(2))
+    again.send(KeepAlive(2))
 
-    assert come(listening, again, 1) == [Alive(2)]
+    assert received(listening, again, 1) == [KeepAlive(2)]
     again.close()
 
 
-def test_the_link_comes_up_again_when_the_end_that_listens_was_away(ends):
+def test_connecting_end_reconnects_to_a_new_listener(ends):
     listening, connecting = ends
-    connecting.send(Alive(1))
-    come(listening, connecting, 1)
+    connecting.send(KeepAlive(1))
+    received(listening, connecting, 1)
     listening.close()
-    assert come(connecting, connecting, 1) == []
+    assert received(connecting, connecting, 1) == []
 
     again = TcpLink(connecting.port, listens=True)
-    connecting.send(Alive(2))
+    connecting.send(KeepAlive(2))
 
-    assert come(again, connecting, 1) == [Alive(2)]
+    assert received(again, connecting, 1) == [KeepAlive(2)]
     again.close()
 
 
-def test_bytes_move_while_the_end_that_sends_is_asked_for_nothing(ends):
-    """More than the system holds on the way, as when the engine computes."""
+def test_bytes_are_sent_while_the_engine_does_not_poll(ends):
+    """More bytes than the socket buffers hold."""
     listening, _ = ends
-    parcel = Parcel(1, "full", 0, 1, torch.zeros(8_000_000, dtype=torch.int64))
+    message = PageData(1, "full", 0, 1, torch.zeros(8_000_000, dtype=torch.int64))
     with socket.create_connection((LOOPBACK, listening.port), timeout=10) as reader:
-        listening.send(parcel)
+        listening.send(message)
 
-        num_bytes = len(encode(parcel))
+        num_bytes = len(encode(message))
         while num_bytes > 0:
             num_bytes -= len(reader.recv(1 << 20))
 
     assert num_bytes == 0
 
 
-def test_an_end_that_the_system_connects_with_itself_is_not_linked(monkeypatch):
-    """As it may where nobody listens, and the port is one that it gives to those who connect."""
+def test_self_connection_is_closed(monkeypatch):
+    """TCP connects a socket with itself where no end listens and the system chooses the same port."""
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
     mirrors = []
@@ -134,20 +134,20 @@ def test_an_end_that_the_system_connects_with_itself_is_not_linked(monkeypatch):
 
     monkeypatch.setattr(socket, "create_connection", mirror)
     connecting = TcpLink(port, listens=False)
-    connecting.send(Alive(1))
+    connecting.send(KeepAlive(1))
 
     assert ([one.fileno() for one in mirrors], connecting.is_clear) == ([-1], True)
     connecting.close()
 
 
-def test_damage_ends_the_connection_and_the_next_one_begins_anew(ends):
+def test_damaged_frame_ends_the_connection_and_the_next_one_works(ends):
     listening, connecting = ends
-    frame = bytearray(encode(Alive(1)))
+    frame = bytearray(encode(KeepAlive(1)))
     frame[-1] ^= 1
     with socket.create_connection((LOOPBACK, listening.port)) as stranger:
-        stranger.sendall(bytes(frame) + encode(Alive(2)))
-        assert come(listening, listening, 1) == []
+        stranger.sendall(bytes(frame) + encode(KeepAlive(2)))
+        assert received(listening, listening, 1) == []
 
-        connecting.send(Alive(3))
+        connecting.send(KeepAlive(3))
 
-        assert come(listening, connecting, 1) == [Alive(3)]
+        assert received(listening, connecting, 1) == [KeepAlive(3)]

@@ -1,4 +1,4 @@
-"""Checkpoints with random weights that transformers itself writes, and what it makes of them."""
+"""Checkpoints with random weights, written by transformers, and their logits in transformers."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from engine_under_test.model.tiny import tiny_config
 logging.disable_progress_bar()
 
 CPU = torch.device("cpu")
-DEVIATION = 0.15  # transformers' own 0.02 hardly lets tokens that are far away show in the logits
+DEVIATION = 0.15  # with the 0.02 of transformers distant tokens hardly change the logits
 
 
 def oracle(family: str, **changes: Any) -> Any:
-    """transformers' model of a tiny config, its weights random and the same each time."""
+    """The model of a tiny config in transformers, with deterministic random weights."""
     values = tiny_config(family, **changes)
     return _random_model(AutoConfig.for_model(values.pop("model_type"), **values))
 
@@ -34,18 +34,18 @@ def _random_model(config: Any) -> Any:
 
 
 def write_checkpoint(directory: Path, family: str, **changes: Any) -> Any:
-    """Write the oracle's checkpoint, and return the oracle."""
+    """Write the checkpoint of the oracle; returns the oracle."""
     model = oracle(family, **changes)
     model.save_pretrained(directory)
     return model
 
 
 def write_checkpoint_as_is(directory: Path, values: dict[str, Any]) -> Any:
-    """Write a config.json of exactly these values, and weights for the model of transformers, which is returned."""
+    """Write a config.json of exactly these values, and random weights; returns the model of transformers."""
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
     model = _random_model(AutoConfig.from_pretrained(directory))
-    # Parameters are listed once where they are tied.
+    # Tied parameters are listed once.
     save_file(
         {name: parameter.detach() for name, parameter in model.named_parameters()}, directory / "model.safetensors"
     )
@@ -53,7 +53,7 @@ def write_checkpoint_as_is(directory: Path, values: dict[str, Any]) -> Any:
 
 
 def some_tokens(count: int, seed: int = 0, vocab_size: int = 128) -> torch.Tensor:
-    """(count,) int64, none of them a special token of the tiny configs."""
+    """(count,) int64, without the special tokens of the tiny configs."""
     return torch.randint(3, vocab_size, (count,), generator=torch.Generator().manual_seed(seed))
 
 

@@ -1,4 +1,4 @@
-"""Attention: who sees whom, and what comes out, against its definition token by token."""
+"""Attention and its mask against their definitions, token by token."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def some_mask(*, batch=2, heads=1, queries=5, keys=9):
 
 
 def by_definition(q, k, v, mask, scoring):
-    """One query of one head at a time."""
+    """Attention computed for one query of one head at a time."""
     sinks = torch.full((q.shape[1],), -torch.inf) if scoring.sinks is None else scoring.sinks
     softcap = scoring.softcap or 1e9
     mask = mask.expand(-1, q.shape[1], -1, -1)
@@ -48,8 +48,7 @@ def by_definition(q, k, v, mask, scoring):
         pytest.param(Scoring(0.3, softcap=1.5, sinks=torch.tensor([0.5, -1.0, 2.0, 0.0])), id="both"),
     ],
 )
-def test_explicit_attention_is_its_definition(scoring):
-    """Scaled, capped, masked, with one more score in the sum, and then the average of what is seen."""
+def test_explicit_attention_equals_its_definition(scoring):
     q, k, v = some_qkv()
 
     out = explicit_attention(q, k, v, mask=some_mask(), scoring=scoring)
@@ -60,8 +59,7 @@ def test_explicit_attention_is_its_definition(scoring):
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("queries", [1, 5])
-def test_the_fast_ways_equal_the_explicit_one(queries, kv_heads, heads):
-    """One query or many, heads that share a kv head or not, one mask for all heads or one each."""
+def test_attention_equals_explicit_attention(queries, kv_heads, heads):
     q, k, v = some_qkv(queries=queries, kv_heads=kv_heads)
     mask = some_mask(queries=queries, heads=heads)
 
@@ -72,8 +70,8 @@ def test_the_fast_ways_equal_the_explicit_one(queries, kv_heads, heads):
 
 @pytest.mark.parametrize("queries", [1, 5])
 @pytest.mark.parametrize("scoring", [PLAIN, Scoring(0.3, softcap=2.0), Scoring(0.3, sinks=torch.zeros(4))])
-def test_tensors_that_are_laid_out_by_token_are_read_as_well(scoring, queries):
-    """Heads and tokens may be swapped in memory, as they are where tokens come one after another."""
+def test_attention_of_strided_tensors_is_the_same(scoring, queries):
+    """In a paged pool heads and tokens are swapped in memory."""
     strided = [part.transpose(1, 2).contiguous().transpose(1, 2) for part in some_qkv(queries=queries)]
 
     out = attention(*strided, mask=some_mask(queries=queries), scoring=scoring)
@@ -84,8 +82,7 @@ def test_tensors_that_are_laid_out_by_token_are_read_as_well(scoring, queries):
 
 @pytest.mark.parametrize("queries", [1, 5])
 @pytest.mark.parametrize("scoring", [PLAIN, Scoring(0.3, softcap=2.0), Scoring(0.3, sinks=torch.zeros(4))])
-def test_what_is_not_seen_does_not_count(scoring, queries):
-    """Any finite key and value may stand where nobody looks."""
+def test_masked_keys_and_values_do_not_change_the_output(scoring, queries):
     q, k, v = some_qkv(queries=queries)
     mask = some_mask(queries=queries)
     mask[..., 4] = False
@@ -98,15 +95,14 @@ def test_what_is_not_seen_does_not_count(scoring, queries):
 
 @pytest.mark.parametrize("scoring", [PLAIN, Scoring(0.3, softcap=2.0), Scoring(0.3, sinks=torch.zeros(4))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_attention_keeps_its_dtype(dtype, scoring):
+def test_output_dtype_is_the_input_dtype(dtype, scoring):
     q, k, v = (part.to(dtype) for part in some_qkv())
 
     assert attention(q, k, v, mask=some_mask(), scoring=scoring).dtype is dtype
 
 
 @pytest.mark.parametrize("window", [1, 3, 8])
-def test_a_window_counts_the_position_itself(window):
-    """Position p sees (p - window, p], and near the beginning all there is."""
+def test_window_includes_the_position_itself(window):
     positions = torch.arange(12)
 
     seen = visible(positions, positions, window)
@@ -115,15 +111,13 @@ def test_a_window_counts_the_position_itself(window):
     assert seen.tolist() == expected
 
 
-def test_without_a_window_all_that_came_before_is_seen():
-    """Queries may stand anywhere among the keys."""
+def test_position_without_a_window_sees_the_whole_prefix():
     seen = visible(torch.tensor([2, 5]), torch.arange(7), None)
 
     assert seen.tolist() == [[True] * 3 + [False] * 4, [True] * 6 + [False]]
 
 
-def test_who_sees_whom_is_found_for_a_batch_at_once():
-    """Each sequence of a batch has positions of its own."""
+def test_mask_of_a_batch_uses_the_positions_of_each_sequence():
     seen = visible(torch.tensor([[3], [5]]), torch.tensor([[2, 3, 4], [3, 4, 5]]), 2)
 
     assert seen.tolist() == [[[True, True, False]], [[False, True, True]]]

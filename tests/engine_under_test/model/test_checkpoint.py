@@ -1,4 +1,4 @@
-"""Checkpoint directories: what is read from them, and what is said of one that cannot be."""
+"""Checkpoint directories are read, and an unreadable one raises an error that names the file."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def written_in_shards(tmp_path_factory):
 
 @pytest.fixture
 def checkpoint(written, tmp_path):
-    """One that a test may break."""
+    """A copy that the test may break."""
     return shutil.copytree(written, tmp_path / "checkpoint")
 
 
@@ -46,8 +46,8 @@ def load(directory):
     return load_decoder(directory, dtype=FLOAT, device=CPU)
 
 
-def said_of(directory):
-    """What is said when a checkpoint cannot be loaded: one line."""
+def error_of(directory):
+    """The one line of the error when a checkpoint cannot be loaded."""
     with pytest.raises(CheckpointError) as refused:
         load(directory)
     [line] = str(refused.value).splitlines()
@@ -55,15 +55,14 @@ def said_of(directory):
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_the_spec_of_a_written_checkpoint_is_that_of_its_config(tmp_path, family):
-    """What transformers writes says what went in."""
+def test_spec_of_a_written_checkpoint_equals_that_of_its_config(tmp_path, family):
     write_checkpoint(tmp_path, family)
 
     assert read_spec(tmp_path) == tiny_spec(family)
 
 
 @torch.inference_mode()
-def test_a_checkpoint_in_shards_is_the_same_checkpoint(written, shards):
+def test_sharded_checkpoint_gives_the_same_logits(written, shards):
     assert len(list(shards.glob("*.safetensors"))) > 2
 
     whole, in_shards = (dense_logits(load(directory), some_tokens(20)) for directory in (written, shards))
@@ -72,29 +71,28 @@ def test_a_checkpoint_in_shards_is_the_same_checkpoint(written, shards):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_weights_are_converted_to_the_dtype_that_was_asked_for(written, dtype):
+def test_weights_are_converted_to_the_requested_dtype(written, dtype):
     decoder = load_decoder(written, dtype=dtype, device=CPU)
 
     assert (decoder.dtype, decoder.device) == (dtype, CPU)
     assert decoder.logits(torch.zeros(1, 64, dtype=dtype)).dtype is dtype
 
 
-def test_copies_and_tables_in_the_file_are_passed_over(checkpoint):
-    """A head that is tied anyway, and rotations that are computed anyway."""
+def test_tied_head_and_rotary_tables_in_the_file_are_ignored(checkpoint):
     embedding = load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"]
     rewrite(checkpoint, {"lm_head.weight": embedding.clone(), "model.rotary_emb.inv_freq": torch.ones(8)})
 
     load(checkpoint)
 
 
-def test_tied_head_that_differs_from_the_embedding_is_refused(checkpoint):
-    """transformers computes logits with such a head, whatever config.json says."""
+def test_tied_head_that_differs_from_the_embedding_raises(checkpoint):
+    """transformers would compute logits with this head."""
     rewrite(checkpoint, {"lm_head.weight": torch.ones(128, 64)})
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/config.json: tie_word_embeddings is true, and lm_head.weight")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: tie_word_embeddings is true, and lm_head.weight")
 
 
-# --- files that cannot be read
+# --- unreadable files
 
 
 def rewrite(directory, changes, *, without=()):
@@ -103,110 +101,107 @@ def rewrite(directory, changes, *, without=()):
     save_file(tensors | changes, path)
 
 
-def test_a_checkpoint_error_is_an_operating_error(tmp_path):
+def test_checkpoint_error_is_an_engine_error(tmp_path):
     with pytest.raises(EngineError):
         read_spec(tmp_path)
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path):
-    assert said_of(tmp_path / "gone").startswith(f"{tmp_path}/gone: no such directory; want one with config.json")
+def test_missing_directory_is_named(tmp_path):
+    assert error_of(tmp_path / "gone").startswith(f"{tmp_path}/gone: no such directory")
 
 
-def test_a_directory_without_a_config_is_named(checkpoint):
+def test_missing_config_is_named(checkpoint):
     (checkpoint / "config.json").unlink()
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/config.json: no such file")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: no such file")
 
 
 @pytest.mark.parametrize("text", [b'{"hidden_size": 6', b"\xff\xfe", b""])
-def test_a_torn_config_is_named(checkpoint, text):
+def test_config_that_is_not_json_is_named(checkpoint, text):
     (checkpoint / "config.json").write_bytes(text)
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/config.json: not JSON: ")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: not JSON: ")
 
 
-def test_a_config_that_is_no_object_is_named(checkpoint):
+def test_config_that_is_no_object_is_named(checkpoint):
     (checkpoint / "config.json").write_text("[]")
 
-    assert said_of(checkpoint) == f"{checkpoint}/config.json: holds a list; want a JSON object"
+    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: holds a list; ")
 
 
-def test_a_directory_without_weights_is_named(checkpoint):
+def test_missing_weights_are_named(checkpoint):
     (checkpoint / "model.safetensors").unlink()
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: no such file")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: no such file")
 
 
-def test_a_missing_tensor_is_named(checkpoint):
+def test_missing_tensor_is_named(checkpoint):
     rewrite(checkpoint, {}, without=[Q_WEIGHT])
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is missing, one of 1 tensors")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is missing, one of 1 tensors")
 
 
-def test_a_tensor_of_another_shape_is_named(checkpoint):
-    """With the file that says otherwise."""
+def test_tensor_of_another_shape_is_named_with_both_shapes(checkpoint):
     rewrite(checkpoint, {Q_WEIGHT: torch.zeros(64, 65)})
 
-    said = f"{checkpoint}/model.safetensors: {Q_WEIGHT} has shape (64, 65); want (64, 64), by {checkpoint}/config.json"
-    assert said_of(checkpoint) == said
+    found = f"{checkpoint}/model.safetensors: {Q_WEIGHT} has shape (64, 65); want (64, 64)"
+    assert error_of(checkpoint).startswith(found)
 
 
 @pytest.mark.parametrize("name", ["model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"])
-def test_a_tensor_that_the_model_has_no_place_for_is_named(checkpoint, name):
-    """Left out, it would change what the model says."""
+def test_unexpected_tensor_is_named(checkpoint, name):
     rewrite(checkpoint, {name: torch.zeros(64)})
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {name} is not expected of Gemma3For")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {name} is unexpected ")
 
 
-def test_quantized_weights_are_named(checkpoint):
+def test_quantized_tensor_is_named(checkpoint):
     rewrite(checkpoint, {Q_WEIGHT: torch.zeros(64, 64, dtype=torch.int8)})
 
-    assert said_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is torch.int8; want weights")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is torch.int8; want weights")
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_a_truncated_file_is_named(checkpoint, kept):
-    """Whether the header or the tensors end too early."""
+def test_truncated_file_is_named(checkpoint, kept):
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
 
-    assert said_of(checkpoint).startswith(f"{path}: truncated or no safetensors file: ")
+    assert error_of(checkpoint).startswith(f"{path}: truncated or no safetensors file: ")
 
 
-def test_a_missing_shard_is_named(shards):
+def test_missing_shard_is_named(shards):
     lost = sorted(shards.glob("*.safetensors"))[1]
     lost.unlink()
 
-    assert said_of(shards).startswith(f"{lost}: no such file")
+    assert error_of(shards).startswith(f"{lost}: no such file")
 
 
-def test_a_tensor_that_is_not_in_the_shard_that_the_index_names_is_named(shards):
+def test_tensor_that_its_shard_lacks_is_named(shards):
     path = shards / "model.safetensors.index.json"
     index = json.loads(path.read_text())
     shard = index["weight_map"]["model.norm.weight"]
     index["weight_map"]["lm_head.weight"] = shard
     path.write_text(json.dumps(index))
 
-    assert said_of(shards).startswith(f"{shards / shard}: lm_head.weight is missing, though model.safetensors.index")
+    assert error_of(shards).startswith(f"{shards / shard}: lm_head.weight is missing")
 
 
-def test_a_tensor_that_no_shard_has_is_named_by_the_index(shards):
+def test_tensor_that_the_index_lacks_is_named(shards):
     path = shards / "model.safetensors.index.json"
     index = json.loads(path.read_text())
     del index["weight_map"]["model.norm.weight"]
     path.write_text(json.dumps(index))
 
-    assert said_of(shards).startswith(f"{path}: model.norm.weight is missing, one of 1 tensors")
+    assert error_of(shards).startswith(f"{path}: model.norm.weight is missing, one of 1 tensors")
 
 
 @pytest.mark.parametrize("text", ["{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
-def test_an_index_without_a_map_is_named(shards, text):
+def test_index_without_a_weight_map_is_named(shards, text):
     (shards / "model.safetensors.index.json").write_text(text)
 
-    assert said_of(shards).startswith(f"{shards}/model.safetensors.index.json: weight_map is missing or torn")
+    assert error_of(shards).startswith(f"{shards}/model.safetensors.index.json: weight_map is ")
 
 
-def test_a_dtype_that_is_not_supported_is_named(written):
-    with pytest.raises(CheckpointError, match=r"dtype torch.float16 is not supported; want one of torch.float32"):
+def test_unsupported_dtype_is_named(written):
+    with pytest.raises(CheckpointError, match=r"dtype torch.float16 is not supported"):
         load_decoder(written, dtype=torch.float16, device=CPU)

@@ -1,4 +1,4 @@
-"""A model that two engines serve says the same as on one, and its KV goes from one to the other to the bit."""
+"""A model on a pair of engines gives the outputs of one engine, and its KV is transferred bit for bit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ def checkpoint(request, tmp_path_factory) -> Path:
 
 
 class Framed:
-    """One end of another link, over which each message goes as bytes."""
+    """One end of a link that encodes and decodes each message."""
 
     def __init__(self, steady: InProcessLink) -> None:
         self.receive = steady.receive
@@ -73,19 +73,19 @@ class Framed:
 
 
 def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, heard: Heard | None = None) -> Pair:
-    """A pair whose decode side is heard; its messages are bytes on their way."""
+    """A pair with an observer on the decode side, over a link that encodes each message."""
     here, there = map(Framed, InProcessLink.pair())
     ports = (Ports(link=here), Ports(link=there, observer=heard))
     return create_pair(config, checkpoint=checkpoint, dtype="float64", ports=ports)
 
 
 def expected(checkpoint: Path, sampling: SamplingParams) -> list[Generation]:
-    """What one engine says."""
+    """The outputs of one engine."""
     return create_engine(CONFIG, checkpoint=checkpoint, dtype="float64").generate(PROMPTS, sampling)
 
 
 def expect_same(answers: Sequence[Generation], wanted: Sequence[Generation]) -> None:
-    """The same tokens, and the same logits wherever both computed them: at the outputs at least."""
+    """The same tokens, and the same logits at each position that both computed, which include all outputs."""
     for answer, one, prompt in zip(answers, wanted, PROMPTS, strict=True):
         assert (answer.token_ids, answer.finish_reason) == (one.token_ids, "length")
         both = answer.logits.keys() & one.logits.keys()
@@ -102,7 +102,7 @@ def expect_empty(pair: Pair) -> None:
 
 
 def bits_of(engine: Engine, record: KVRecord, pool: str, *, start: int, end: int) -> torch.Tensor:
-    """What the slots of positions [start, end) hold in one pool, (positions, ...) int64."""
+    """The KV of positions [start, end) in one pool, (positions, ...) int64."""
     memory = engine.memory
     first, page_dim, page_size = start // memory.page_size, memory.store.page_dim(pool), memory.page_size
     pages = memory.ledgers.pages_of(pool, record.handles[first : num_pages(end, page_size)])
@@ -113,17 +113,17 @@ def bits_of(engine: Engine, record: KVRecord, pool: str, *, start: int, end: int
 
 
 def until_taken_over(pair: Pair, heard: Heard) -> None:
-    """Step until the decode side has all of a prompt, and the prefill side still holds it."""
+    """Step until the decode side has the whole prompt, while the prefill side still holds it."""
     for _ in range(MOST_STEPS):
         if heard.of(TakenOver):
             return
         pair.step()
-    raise AssertionError(f"nothing was taken over in {MOST_STEPS} steps")
+    raise AssertionError(f"no transfer was complete in {MOST_STEPS} steps")
 
 
 @pytest.mark.parametrize("length", [3, 24, 33], ids=["less than a window", "whole pages", "part of a page"])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_kv_is_the_same_to_the_bit_on_both_sides(checkpoint, page_size, length):
+def test_kv_is_equal_bit_for_bit_on_both_sides(checkpoint, page_size, length):
     heard = Heard()
     pair = pair_of(checkpoint, replace(CONFIG, page_size=page_size), heard=heard)
     pair.generate([SHARED[::-1]], GREEDY)
@@ -142,7 +142,7 @@ def test_kv_is_the_same_to_the_bit_on_both_sides(checkpoint, page_size, length):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_a_model_says_the_same_on_two_engines(checkpoint, sampling):
+def test_pair_outputs_equal_those_of_one_engine(checkpoint, sampling):
     pair = pair_of(checkpoint)
 
     answers = pair.generate(PROMPTS, sampling)
@@ -151,7 +151,7 @@ def test_a_model_says_the_same_on_two_engines(checkpoint, sampling):
     expect_empty(pair)
 
 
-def test_a_model_says_the_same_after_what_it_computed_was_set_aside(checkpoint):
+def test_swapped_out_requests_give_the_same_outputs(checkpoint):
     heard = Heard()
     pair = pair_of(checkpoint, heard=heard)
     answers = {pair.submit(prompt, GREEDY): Generation() for prompt in PROMPTS}

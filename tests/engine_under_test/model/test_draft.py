@@ -7,7 +7,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.model import draft
 from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
-from engine_under_test.model.draft import LEAST_ROOM, DraftModel, draft_model
+from engine_under_test.model.draft import MIN_CAPACITY, DraftModel, draft_model
 from engine_under_test.model.runner import ModelForward, fitted
 from engine_under_test.model.tiny import tiny_spec
 from engine_under_test.ports import Ports, Proposer, Wanted
@@ -51,7 +51,7 @@ def test_it_reads_on_from_what_it_has_read():
     model = decoder()
     proposer = DraftModel(model)
     tokens = list(PROMPTS[1])
-    for step in range(LEAST_ROOM):
+    for step in range(MIN_CAPACITY):
         drafts = guess(proposer, tokens, most=2)
         assert drafts == said_alone(model, tokens, 2)
         tokens += [drafts[0], (drafts[1] + step) % 100 + 3]  # the second is right or wrong
@@ -59,7 +59,7 @@ def test_it_reads_on_from_what_it_has_read():
 
 def test_a_long_prompt_is_read_piece_by_piece(monkeypatch):
     """And no context is too long for its rotations, however much room was made for it."""
-    monkeypatch.setattr(draft, "MOST_AT_ONCE", 100)
+    monkeypatch.setattr(draft, "CHUNK_LEN", 100)
     model = decoder(max_position_embeddings=2048)
     tokens = some_tokens(1018).tolist()
     proposer = DraftModel(model)

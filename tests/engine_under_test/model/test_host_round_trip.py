@@ -1,4 +1,4 @@
-"""KV that has been on the host and back is the same to the bit, and so is what a model says of it."""
+"""KV that was offloaded and restored is unchanged bit for bit, and gives the same outputs."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def engine_of(decoder: Decoder, config: EngineConfig, ports: Ports | None = None
 def engine_with_host(
     decoder: Decoder, policy: str = "write_through", *, heard: Heard | None = None, store: HostStore | None = None
 ) -> Engine:
-    """Where a policy asks for it, each prefix is found twice before it is evicted."""
+    """An engine with twice as many pages on the host as on the device."""
     device = fitted(WITHOUT_HOST, decoder.spec, source="tiny")
     config = replace(
         device,
@@ -65,7 +65,7 @@ def engine_with_host(
 
 
 def serve(engine: Engine) -> list[Generation]:
-    """One prompt after the other, each after the engine has come to rest."""
+    """Serve the prompts one after the other, each after the copies of the one before."""
     generations = []
     for prompt in PROMPTS:
         generations += engine.generate([prompt], SAMPLING)
@@ -79,13 +79,13 @@ def rest(engine: Engine) -> None:
 
 
 def demote(engine: Engine) -> None:
-    """Evict all of it; what the host has a copy of, or can get one of, goes on there."""
+    """Evict everything from the device, with copies on the host where there is space."""
     assert engine.host is not None, "no pools on the host"
     engine.host.make_room({pool.name: pool.num_pages for pool in engine.config.pools})
 
 
 def kv_of(engine: Engine, tokens: list[int]) -> dict[str, torch.Tensor]:
-    """By pool, the bits of the pages that a reader of the cached prefix of `tokens` reads."""
+    """By pool, the bits of the pages that a match of `tokens` reads."""
     match, memory = engine.cache.match(tokens, 0), engine.memory
     bits = {}
     for pool, length in zip(memory.pools, engine.cache.tree.covered_lens(match.length), strict=True):
@@ -96,7 +96,7 @@ def kv_of(engine: Engine, tokens: list[int]) -> dict[str, torch.Tensor]:
 
 
 def expect_same(answers: list[Generation], expected: list[Generation]) -> None:
-    """The same tokens, and the same logits wherever both computed them: at the outputs at least."""
+    """The same tokens, and the same logits at each position that both computed, which include all outputs."""
     for answer, wanted, prompt in zip(answers, expected, PROMPTS, strict=True):
         assert answer.token_ids == wanted.token_ids
         both = answer.logits.keys() & wanted.logits.keys()
@@ -105,7 +105,7 @@ def expect_same(answers: list[Generation], expected: list[Generation]) -> None:
             torch.testing.assert_close(answer.logits[position], wanted.logits[position], atol=CLOSE, rtol=0)
 
 
-def test_kv_comes_back_to_the_bit(decoder):
+def test_restored_kv_is_equal_bit_for_bit(decoder):
     engine = engine_with_host(decoder)
     serve(engine)
     before = kv_of(engine, PROMPT)
@@ -121,7 +121,7 @@ def test_kv_comes_back_to_the_bit(decoder):
     }
 
 
-def test_what_was_demoted_is_nowhere_on_the_device(decoder):
+def test_offloaded_kv_is_not_on_the_device(decoder):
     engine = engine_with_host(decoder)
     serve(engine)
 
@@ -134,7 +134,7 @@ def test_what_was_demoted_is_nowhere_on_the_device(decoder):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_model_says_the_same_of_what_was_loaded(decoder, policy):
+def test_outputs_after_a_restore_are_the_same(decoder, policy):
     heard = Heard()
     engine = engine_with_host(decoder, policy, heard=heard)
     expected = serve(engine_of(decoder, WITHOUT_HOST))
@@ -150,7 +150,7 @@ def test_a_model_says_the_same_of_what_was_loaded(decoder, policy):
 
 
 @pytest.mark.parametrize("fault", ["host.fails", "host.torn", "host.slow", "host.silent"])
-def test_a_model_says_the_same_whatever_goes_wrong_at_the_host(decoder, fault):
+def test_host_fault_does_not_change_the_outputs(decoder, fault):
     plan = FaultPlan(FAULTS)
     engine = engine_with_host(decoder, store=UnsteadyHostStore(HostCopier(), plan))
     expected = serve(engine_of(decoder, WITHOUT_HOST))
@@ -164,7 +164,7 @@ def test_a_model_says_the_same_whatever_goes_wrong_at_the_host(decoder, fault):
     expect_same(answers, expected)
 
 
-def test_who_runs_beside_a_load_gets_the_same(decoder):
+def test_outputs_during_a_load_are_the_same(decoder):
     engine = engine_with_host(decoder)
     expected = serve(engine_of(decoder, WITHOUT_HOST))
     serve(engine)

@@ -1,4 +1,4 @@
-"""Norms, rotations and MLPs, each against its definition, and rope scalings against transformers' formulas."""
+"""Norms, rotations and MLPs against their definitions, and rope scalings against transformers."""
 
 import pytest
 import torch
@@ -29,8 +29,7 @@ def drawn(*shape, dtype=DOUBLE, seed=0):
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
-def test_rms_norm_is_exact_in_float64(size):
-    """Also where eps is most of what is divided by."""
+def test_rms_norm_equals_its_definition(size):
     x, weight = drawn(7, 24) * size, drawn(24, seed=1)
 
     normed = RmsNorm(weight, 1e-6)(x)
@@ -39,8 +38,7 @@ def test_rms_norm_is_exact_in_float64(size):
     torch.testing.assert_close(normed, expected, rtol=1e-13, atol=0)
 
 
-def test_rms_norm_of_heads_has_a_weight_for_each():
-    """A weight of (heads, head_dim) norms each head by itself."""
+def test_rms_norm_of_heads_normalizes_each_head():
     x, weight = drawn(5, 3, 8), drawn(3, 8, seed=1)
 
     normed = RmsNorm(weight, 1e-6)(x)
@@ -49,7 +47,7 @@ def test_rms_norm_of_heads_has_a_weight_for_each():
     torch.testing.assert_close(normed, torch.stack(heads, dim=1), rtol=1e-14, atol=0)
 
 
-def test_layer_norm_is_exact_in_float64():
+def test_layer_norm_equals_its_definition():
     x, weight = drawn(7, 24) * 3 + 2, drawn(24, seed=1)
 
     normed = LayerNorm(weight, 1e-5)(x)
@@ -60,8 +58,7 @@ def test_layer_norm_is_exact_in_float64():
 
 
 @pytest.mark.parametrize("norm", [RmsNorm, LayerNorm])
-def test_a_norm_of_bfloat16_computes_in_float32(norm):
-    """Rounded once, at the end."""
+def test_norm_of_bfloat16_is_computed_in_float32(norm):
     x, weight = drawn(7, 24, dtype=torch.bfloat16), drawn(24, dtype=torch.float32, seed=1)
 
     normed = norm(weight, 1e-6)(x)
@@ -72,8 +69,7 @@ def test_a_norm_of_bfloat16_computes_in_float32(norm):
 # --- rotary embeddings
 
 
-def test_scores_go_by_distance_alone():
-    """Turning q and k by their positions leaves in their product only the difference of the positions."""
+def test_scores_of_rotated_vectors_depend_on_the_distance_only():
     q, k = drawn(1, 2, 16).expand(50, -1, -1), drawn(1, 2, 16, seed=1).expand(50, -1, -1)
     table = rotation_table(RopeSpec(10_000.0), 16, 90, DOUBLE).unsqueeze(1)
 
@@ -83,8 +79,7 @@ def test_scores_go_by_distance_alone():
     torch.testing.assert_close(near[0], near[-1], rtol=0, atol=1e-12)
 
 
-def test_reordered_rows_rotate_as_halves_do():
-    """What the first and second half of a head are to one layout, neighbours are to the other."""
+def test_reordered_rows_give_the_scores_of_rotated_halves():
     q, k = drawn(6, 3, 16), drawn(6, 3, 16, seed=1)
     table = rotation_table(RopeSpec(10_000.0), 16, 6, DOUBLE).unsqueeze(1)
 
@@ -137,7 +132,7 @@ def test_scaled_frequencies_equal_those_of_transformers(rope):
 
 
 @pytest.mark.parametrize(("activation", "function"), [("silu", silu), ("gelu", gelu)])
-def test_a_gated_mlp_is_its_definition(activation, function):
+def test_gated_mlp_equals_its_definition(activation, function):
     x, gate, up, down = drawn(5, 8), drawn(12, 8, seed=1), drawn(12, 8, seed=2), drawn(8, 12, seed=3)
 
     out = GatedMlp(MlpSpec(activation, 12), torch.cat((gate, up)), down)(x)
@@ -169,11 +164,10 @@ def one_token_by_definition(x, weights, spec):
     return out
 
 
-@pytest.mark.parametrize("work_of_a_call", [pytest.param(0, id="one by one"), pytest.param(1 << 40, id="all at once")])
+@pytest.mark.parametrize("work_per_call", [pytest.param(0, id="one by one"), pytest.param(1 << 40, id="all at once")])
 @pytest.mark.parametrize("num_tokens", [1, 20])
-def test_a_token_goes_to_its_best_experts(monkeypatch, num_tokens, work_of_a_call):
-    """Whichever way experts are computed, a token's share of each comes out."""
-    monkeypatch.setattr(layers, "WORK_OF_A_CALL", work_of_a_call)
+def test_mixture_of_experts_equals_its_definition(monkeypatch, num_tokens, work_per_call):
+    monkeypatch.setattr(layers, "WORK_PER_CALL", work_per_call)
     x, weights, spec = drawn(num_tokens, 8, seed=7), some_experts(), MlpSpec("silu", 12, 6, 2)
 
     out = MixtureOfExperts(spec, weights)(x)

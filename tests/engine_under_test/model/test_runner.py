@@ -1,4 +1,4 @@
-"""A checkpoint in the engine: what is fitted into the configuration, what is refused, and what outputs carry."""
+"""An engine with a checkpoint: its fitted configuration, its errors, and its outputs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,67 +38,65 @@ def checkpoint(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("family", "given", "pools"),
     [
-        pytest.param("gemma3", {}, [("full", 40, None), ("swa", 44, 8)], id="window and pages are chosen"),
+        pytest.param("gemma3", {}, [("full", 40, None), ("swa", 44, 8)], id="defaults"),
         pytest.param(
             "gemma3",
             {"swa_pages": 7, "sliding_window": 8},
             [("full", 40, None), ("swa", 7, 8)],
-            id="what is given stays",
+            id="explicit values",
         ),
-        pytest.param("mistral", {}, [("swa", 44, 8)], id="no layer reads the whole prefix"),
+        pytest.param("mistral", {}, [("swa", 44, 8)], id="no full layer"),
     ],
 )
-def test_a_configuration_gets_the_pools_that_the_layers_need(family, given, pools):
+def test_fitted_configuration_has_the_pools_of_the_layers(family, given, pools):
     config = fitted(replace(BARE, **given), tiny_spec(family), source="config.json")
 
     assert [tuple(pool) for pool in config.pools] == pools
 
 
-def test_where_no_layer_slides_there_is_one_pool():
+def test_model_without_sliding_layers_has_one_pool():
     spec = tiny_spec("qwen3", layer_types=["full_attention"] * 3)
 
     assert fitted(BARE, spec, source="config.json").pools == BARE.pools
 
 
-def test_no_context_is_longer_than_the_model_has_positions():
+def test_context_is_at_most_that_of_the_model():
     spec = tiny_spec("gemma3", max_position_embeddings=96)
 
     assert fitted(BARE, spec, source="config.json").max_context_len == 96
 
 
 @pytest.mark.parametrize(
-    ("family", "given", "line"),
+    ("family", "given", "problem"),
     [
         pytest.param(
             "gemma3",
             {"swa_pages": 9, "sliding_window": 9},
-            "there/config.json: sliding_window: 8, and the configuration has 9; leave it out",
+            "sliding_window: 8",
             id="another window",
         ),
         pytest.param(
             "gemma3",
             {"full_pages": 0, "swa_pages": 9, "sliding_window": 8},
-            "there/config.json: layer_types: some layers read the whole prefix; give full_pages",
+            "layer_types: ",
             id="no pages for full attention",
         ),
         pytest.param(
             "qwen3",
             {"swa_pages": 9, "sliding_window": 8},
-            "there/config.json: sliding_window: no layer has one; leave swa_pages and sliding_window out",
+            "sliding_window: no layer has one",
             id="a window that no layer has",
         ),
     ],
 )
-def test_what_does_not_go_together_names_the_key(family, given, line):
+def test_configuration_that_does_not_fit_the_model_raises_with_the_key(family, given, problem):
     types = {"qwen3": {"layer_types": ["full_attention"] * 3}}.get(family, {})
 
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=f"^there/config.json: {problem}"):
         fitted(replace(BARE, **given), tiny_spec(family, **types), source="there/config.json")
 
-    assert str(raised.value) == line
 
-
-def test_an_engine_is_made_from_a_checkpoint_in_a_line(checkpoint):
+def test_engine_from_a_checkpoint_generates(checkpoint):
     engine = create_engine(BARE, checkpoint=str(checkpoint))
 
     answers = engine.generate([PROMPT, PROMPT[:5]], SamplingParams(max_new_tokens=6))
@@ -108,7 +106,7 @@ def test_an_engine_is_made_from_a_checkpoint_in_a_line(checkpoint):
 
 
 @pytest.mark.parametrize("chunk_len", [None, 5])
-def test_outputs_carry_the_logits_of_every_computed_position(checkpoint, chunk_len):
+def test_outputs_have_the_logits_of_every_computed_position(checkpoint, chunk_len):
     engine = create_engine(replace(BARE, chunk_len=chunk_len), checkpoint=checkpoint)
 
     [answer, plain] = engine.generate([PROMPT], SamplingParams(4, return_logits=True)) + engine.generate(
@@ -121,7 +119,7 @@ def test_outputs_carry_the_logits_of_every_computed_position(checkpoint, chunk_l
     assert (plain.logits, plain.token_ids) == ({}, answer.token_ids)
 
 
-def test_a_stop_token_ends_a_request(checkpoint):
+def test_stop_token_ends_a_request(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint)
     drawn = SamplingParams(8, temperature=3.0, seed=1)
     [answer] = engine.generate([PROMPT], drawn)
@@ -131,7 +129,7 @@ def test_a_stop_token_ends_a_request(checkpoint):
     assert (stopped.finish_reason, stopped.token_ids) == ("stop", answer.token_ids[:3])
 
 
-def test_without_a_seed_each_request_draws_for_itself(checkpoint):
+def test_requests_without_a_seed_get_different_tokens(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint)
 
     drawn = engine.generate([PROMPT] * 3, SamplingParams(12, temperature=3.0))
@@ -141,7 +139,7 @@ def test_without_a_seed_each_request_draws_for_itself(checkpoint):
     assert len({tuple(answer.token_ids) for answer in seeded}) == 1
 
 
-def test_at_level_census_freed_pages_are_poisoned(checkpoint, monkeypatch):
+def test_level_census_poisons_freed_pages(checkpoint, monkeypatch):
     monkeypatch.setenv(VARIABLE, "census")
     engine = create_engine(BARE, checkpoint=checkpoint)
 
@@ -159,14 +157,14 @@ def test_at_level_census_freed_pages_are_poisoned(checkpoint, monkeypatch):
         pytest.param({"device": "abacus"}, "device: 'abacus' cannot be used", id="device"),
     ],
 )
-def test_what_cannot_be_made_names_the_argument(checkpoint, given, line):
+def test_unusable_argument_raises_with_its_name(checkpoint, given, line):
     arguments = given and {"checkpoint": checkpoint, **given}
 
     with pytest.raises(ConfigError, match=line):
         create_engine(BARE, **arguments)
 
 
-def test_bfloat16_runs_where_the_device_has_it(checkpoint):
+def test_bfloat16_checkpoint_generates(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint, dtype="bfloat16")
 
     [answer] = engine.generate([PROMPT], SamplingParams(4, return_logits=True))
@@ -175,17 +173,16 @@ def test_bfloat16_runs_where_the_device_has_it(checkpoint):
 
 
 @pytest.mark.parametrize("token", [128, -1])
-def test_a_token_that_the_vocabulary_does_not_have_is_rejected(checkpoint, token):
+def test_prompt_with_an_unknown_token_is_rejected(checkpoint, token):
     engine = create_engine(BARE, checkpoint=checkpoint)
 
     rejected, served = engine.generate([[5, token], PROMPT], SamplingParams(2))
 
-    assert rejected.finish_reason == f"rejected: token {token} at position 1; the vocabulary has 128"
+    assert str(rejected.finish_reason).startswith(f"rejected: token {token} at position 1; ")
     assert served.finish_reason == "length"
 
 
-def test_a_page_of_nan_that_was_freed_reaches_nobody():
-    """Whoever takes it next fills a part of it only."""
+def test_nan_in_the_unwritten_slots_of_a_page_does_not_reach_the_output():
     decoder = random_decoder(tiny_spec("gemma3"), 1, torch.float64)
     config = fitted(replace(BARE, page_size=16, full_pages=4, max_context_len=40), decoder.spec, source="tiny")
     expected = Engine(config, Ports(ModelForward(decoder))).generate([PROMPT], SamplingParams(4))[0].token_ids
@@ -199,7 +196,7 @@ def test_a_page_of_nan_that_was_freed_reaches_nobody():
 
 
 @pytest.mark.parametrize("chunk_len", [8, 32])
-def test_with_the_pool_that_is_chosen_a_chunk_is_as_long_as_it_may_be(checkpoint, chunk_len):
+def test_default_windowed_pool_allows_full_chunks(checkpoint, chunk_len):
     heard = Heard()
     config = replace(BARE, max_running_requests=1, chunk_len=chunk_len)
     engine = create_engine(config, checkpoint=checkpoint, ports=Ports(observer=heard))
@@ -211,7 +208,7 @@ def test_with_the_pool_that_is_chosen_a_chunk_is_as_long_as_it_may_be(checkpoint
     )
 
 
-def test_what_others_get_while_prompts_are_served_comes_with_the_next_step(checkpoint):
+def test_outputs_of_other_requests_during_generate_come_with_the_next_step(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint)
     other = engine.submit(PROMPT, SamplingParams(3))
 
@@ -223,15 +220,15 @@ def test_what_others_get_while_prompts_are_served_comes_with_the_next_step(check
     assert not engine.has_work
 
 
-def test_a_paused_engine_generates_nothing_and_says_so(checkpoint):
+def test_generate_on_a_paused_engine_raises(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint)
     engine.pause()
 
-    with pytest.raises(EngineError, match="paused: nothing would ever be generated; call resume first"):
+    with pytest.raises(EngineError, match="paused: "):
         engine.generate([PROMPT], SamplingParams(1))
 
 
-def test_logits_hold_nothing_but_what_was_asked_for(checkpoint):
+def test_logits_do_not_keep_the_logits_of_the_pass(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint)
 
     [answer] = engine.generate([PROMPT], SamplingParams(2, return_logits=True))
@@ -240,7 +237,7 @@ def test_logits_hold_nothing_but_what_was_asked_for(checkpoint):
 
 
 class Breaking(Decoder):
-    """A decoder on a device whose memory is short in its second pass."""
+    """A decoder that runs out of memory in its second pass."""
 
     passes = 0
 
@@ -252,7 +249,7 @@ class Breaking(Decoder):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_pass_without_memory_fails_and_is_retried(overlap):
+def test_pass_that_runs_out_of_memory_is_retried(overlap):
     spec = tiny_spec("gemma3")
     config = replace(BARE, overlap=overlap)
 
@@ -264,7 +261,7 @@ def test_a_pass_without_memory_fails_and_is_retried(overlap):
     assert [answer.token_ids for answer in answers(Breaking)] == [answer.token_ids for answer in answers(Decoder)]
 
 
-def test_a_checkpoint_and_a_forward_are_one_too_many(checkpoint):
+def test_checkpoint_and_forward_together_raise(checkpoint):
     decoder = random_decoder(tiny_spec("gemma3"), 1, torch.float64)
 
     with pytest.raises(ConfigError, match="and a forward are given; give one of them"):
@@ -279,7 +276,7 @@ def test_a_checkpoint_and_a_forward_are_one_too_many(checkpoint):
         pytest.param({}, (2,), 2, id="no such file"),
     ],
 )
-def test_end_tokens_are_those_of_the_generation_config_where_there_is_one(tmp_path, files, ends, ends_of_transformers):
+def test_end_tokens_of_the_generation_config_take_precedence(tmp_path, files, ends, ends_of_transformers):
     write_checkpoint(tmp_path, "gemma3")
     (tmp_path / "generation_config.json").unlink()
     for name, text in files.items():

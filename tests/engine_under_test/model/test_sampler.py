@@ -1,4 +1,4 @@
-"""The sampler: the likeliest token, or a draw that only seed and position decide, in the right proportions."""
+"""The sampler takes the likeliest token, or a random one with the right probability."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ DRAWS = [index / 1000 for index in range(1000)]
 
 
 def shares(sampling: SamplingParams, logits: torch.Tensor = LOGITS) -> dict[int, float]:
-    """How often each token comes when draws are spread evenly."""
+    """The frequency of each token over evenly spread random numbers."""
     tokens = [int(sample(logits, sampling, draw=draw)) for draw in DRAWS]
     return {token: tokens.count(token) / len(DRAWS) for token in sorted(set(tokens))}
 
@@ -21,18 +21,18 @@ def shares(sampling: SamplingParams, logits: torch.Tensor = LOGITS) -> dict[int,
 @pytest.mark.parametrize(
     ("sampling", "expected"),
     [
-        pytest.param(SamplingParams(temperature=1), {0: 0.1, 1: 0.4, 2: 0.2, 3: 0.3}, id="as likely as they are"),
-        pytest.param(SamplingParams(temperature=1, top_k=2), {1: 0.571, 3: 0.429}, id="the two likeliest"),
-        pytest.param(SamplingParams(temperature=1, top_p=0.5), {1: 0.571, 3: 0.429}, id="up to half"),
-        pytest.param(SamplingParams(temperature=1, top_p=0.39), {1: 1.0}, id="the likeliest has the share alone"),
-        pytest.param(SamplingParams(temperature=1, top_p=0.01), {1: 1.0}, id="one at least"),
-        pytest.param(SamplingParams(temperature=0.5), {0: 0.033, 1: 0.533, 2: 0.134, 3: 0.3}, id="colder"),
-        pytest.param(SamplingParams(temperature=1, top_k=3, top_p=0.6), {1: 0.571, 3: 0.429}, id="both"),
+        pytest.param(SamplingParams(temperature=1), {0: 0.1, 1: 0.4, 2: 0.2, 3: 0.3}, id="temperature 1"),
+        pytest.param(SamplingParams(temperature=1, top_k=2), {1: 0.571, 3: 0.429}, id="top_k 2"),
+        pytest.param(SamplingParams(temperature=1, top_p=0.5), {1: 0.571, 3: 0.429}, id="top_p of a half"),
+        pytest.param(SamplingParams(temperature=1, top_p=0.39), {1: 1.0}, id="top_p below the likeliest"),
+        pytest.param(SamplingParams(temperature=1, top_p=0.01), {1: 1.0}, id="top_p near 0"),
+        pytest.param(SamplingParams(temperature=0.5), {0: 0.033, 1: 0.533, 2: 0.134, 3: 0.3}, id="temperature 0.5"),
+        pytest.param(SamplingParams(temperature=1, top_k=3, top_p=0.6), {1: 0.571, 3: 0.429}, id="top_k and top_p"),
         pytest.param(SamplingParams(), {1: 1.0}, id="greedy"),
-        pytest.param(SamplingParams(temperature=1, top_k=1), {1: 1.0}, id="the likeliest alone"),
+        pytest.param(SamplingParams(temperature=1, top_k=1), {1: 1.0}, id="top_k 1"),
     ],
 )
-def test_tokens_come_in_their_proportions(sampling, expected):
+def test_tokens_are_sampled_with_their_probabilities(sampling, expected):
     assert shares(sampling) == pytest.approx(expected, abs=0.002)
 
 
@@ -43,7 +43,7 @@ def test_tokens_come_in_their_proportions(sampling, expected):
     st.floats(0.001, 1),
     st.none() | st.integers(1, 30),
 )
-def test_whatever_is_drawn_is_among_the_likeliest(logits, draw, temperature, top_p, top_k):
+def test_sampled_token_is_among_the_top_k(logits, draw, temperature, top_p, top_k):
     sampling = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k)
 
     token = int(sample(torch.tensor(logits, dtype=torch.float64), sampling, draw=draw))
@@ -51,11 +51,11 @@ def test_whatever_is_drawn_is_among_the_likeliest(logits, draw, temperature, top
     assert sum(other > logits[token] for other in logits) < (top_k or len(logits))
 
 
-def test_equals_come_by_their_ids():
+def test_equally_likely_tokens_are_ordered_by_id():
     assert shares(SamplingParams(temperature=1, top_k=2), torch.zeros(4)) == {0: 0.5, 1: 0.5}
 
 
-def test_a_draw_is_the_same_anywhere():
+def test_random_number_is_the_same_on_any_machine():
     assert [round(uniform(7, position), 12) for position in (1, 2, 11)] == [
         0.301061758154,
         0.06543647347,
@@ -63,7 +63,7 @@ def test_a_draw_is_the_same_anywhere():
     ]
 
 
-def test_draws_are_spread_evenly_over_positions_and_seeds():
+def test_random_numbers_are_spread_evenly():
     draws = [uniform(seed, position) for seed in range(40) for position in range(100)]
 
     counts = [sum(low / 10 <= draw < (low + 1) / 10 for draw in draws) for low in range(10)]

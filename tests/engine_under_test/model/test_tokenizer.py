@@ -1,4 +1,4 @@
-"""Text goes to ids and back, and a stream never cuts a character."""
+"""Text is encoded and decoded, and a stream sends whole characters."""
 
 import pytest
 
@@ -14,11 +14,11 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer(directory)
 
 
-def test_a_text_comes_back(tokenizer):
+def test_encoded_text_is_decoded_unchanged(tokenizer):
     assert tokenizer.decode(tokenizer.encode("two pools, é and 漢")) == "two pools, é and 漢"
 
 
-def test_a_stream_tells_whole_characters(tokenizer):
+def test_stream_sends_whole_characters(tokenizer):
     stream = TextStream(tokenizer)
 
     pieces = [stream.add([token]) for token in tokenizer.encode("aé漢b")]
@@ -27,7 +27,7 @@ def test_a_stream_tells_whole_characters(tokenizer):
     assert stream.end() == ""
 
 
-def test_a_stream_that_ends_inside_a_character_tells_what_there_is(tokenizer):
+def test_stream_that_ends_inside_a_character_sends_the_replacement(tokenizer):
     stream = TextStream(tokenizer)
     cut = tokenizer.encode("a漢")[:-1]
 
@@ -35,17 +35,17 @@ def test_a_stream_that_ends_inside_a_character_tells_what_there_is(tokenizer):
     assert stream.end() == "a�"
 
 
-def test_a_directory_without_a_tokenizer_is_told_so(tmp_path):
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file; prompts that are text need"):
+def test_directory_without_a_tokenizer_raises(tmp_path):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file"):
         Tokenizer(tmp_path)
 
 
-def test_a_torn_tokenizer_is_one_line(tmp_path):
+def test_truncated_tokenizer_raises_one_line(tmp_path):
     write_tokenizer(tmp_path)
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text()[:100])
 
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: not a tokenizer: .*; copy it again") as raised:
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: not a tokenizer: ") as raised:
         Tokenizer(tmp_path)
 
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""A tokenizer for checkpoints of tests: one token a byte, so that most characters outside ASCII take several."""
+"""A tokenizer for test checkpoints: one token a byte, so that characters outside ASCII need several tokens."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-FIRST_BYTE = 3  # behind the special tokens of the tiny configs
+FIRST_BYTE = 3  # after the special tokens of the tiny configs
 
 
 def write_tokenizer(directory: Path) -> int:
-    """Write tokenizer.json; the size of its vocabulary."""
+    """Write tokenizer.json; returns the size of its vocabulary."""
     specials = {"<pad>": 0, "<bos>": 1, "<eos>": 2}
     alphabet = sorted(ByteLevel.alphabet())
     vocabulary = specials | {letter: FIRST_BYTE + number for number, letter in enumerate(alphabet)}

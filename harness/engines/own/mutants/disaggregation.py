@@ -1,4 +1,4 @@
-"""Bugs of prefill and decode on engines of their own."""
+"""Bugs of transfers between a prefill engine and a decode engine."""
 
 from functools import partial
 
@@ -22,15 +22,15 @@ WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
 TAIL_WITHOUT_ITS_FLAG = in_a_pair(
     id="B75",
     source="sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages",
-    hunks=(Hunk(f"{DECODE}._reserve", healthy="one.length, frontier)", broken="one.length, 0)"),),
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="prefix_len, length, frontier)", broken="prefix_len, length, 0)"),),
     caught_by=("private_pages_match_frontier", "AccountingError"),
 )
-WHOLE_PROMPT_PRICED = in_a_pair(
+WHOLE_PROMPT_COUNTED = in_a_pair(
     id="B78",
-    source="sglang pull 37506: a preallocation priced the whole prompt in every pool, and what fitted was refused",
+    source="sglang pull 37506: a preallocation counted the whole prompt in every pool, and refused prompts that fit",
     hunks=(
         Hunk(
-            f"{DECODE}._make_room_for",
+            f"{DECODE}._begin_transfer",
             healthy="self._fits(need,",
             broken="self._fits(dict.fromkeys(need, max(need.values())),",
         ),
@@ -39,109 +39,109 @@ WHOLE_PROMPT_PRICED = in_a_pair(
 )
 WINDOW_IS_NOT_SENT = in_a_pair(
     id="B80",
-    source="sglang pull 30461: the window of one kind of layers was not transferred, and readers found what was there",
+    source="sglang pull 30461: windowed pages were not transferred, and the decode side read stale ones",
     hunks=(
         Hunk(
-            f"{DECODE}._make_room_for",
-            healthy="one.missing[pool.name] = set(due)",
-            broken="one.missing[pool.name] = set(due) if pool.window is None else set()",
+            f"{DECODE}._begin_transfer",
+            healthy="incoming.missing[pool.name] = set(due)",
+            broken="incoming.missing[pool.name] = set(due) if pool.window is None else set()",
         ),
     ),
     caught_by=("slots_hold_their_prefix", "outputs_match_reference"),
 )
 PREFIX_WINDOW_CHARGED_WHOLE = in_a_pair(
     id="S163",
-    source="found here by random traffic: the window of a cached prefix was locked though its prompt reads a later one",
-    hunks=(Hunk(f"{DECODE}._make_room_for", healthy="frontier=frontier", broken="frontier=0"),),
+    source="found here by random traffic: the window of a cached prefix was locked, but the prompt reads a later one",
+    hunks=(Hunk(f"{DECODE}._begin_transfer", healthy="frontier=frontier", broken="frontier=0"),),
     caught_by=("empty_decode_engine_reserves_at_once",),
 )
-LET_GO_BEFORE_IT_HAS_COME = in_a_pair(
+RELEASED_BEFORE_ACKNOWLEDGED = in_a_pair(
     id="S164",
-    source="a prefill side that gives its pages back when all is sent, not when it has come",
+    source="the prefill side releases its pages when all are sent, not when the decode side has them",
     hunks=(
         Hunk(
-            f"{PREFILL}.inherits",
-            healthy="self._link.send(one.finale)",
-            broken="self._link.send(one.finale)\n    self._scheduler.custody.departures.release(record, cause='sent')",
+            f"{PREFILL}.hold_finished",
+            healthy="_link.send(outgoing.end)",
+            broken="_link.send(outgoing.end)\n    self._scheduler.custody.departures.release(record, cause='sent')",
         ),
     ),
     caught_by=("transfers_keep_pages_until_released", "unit_has_one_owner", "rows_match_their_records"),
 )
 ABORTED_IN_TRANSFER_STAYS = in_a_pair(
     id="S165",
-    source="sglang issue 9817: an abort while a prompt was on its way left what was reserved for it behind",
+    source="sglang issue 9817: an abort during a transfer leaked the pages that were reserved for it",
     hunks=(
         Hunk(
             f"{DECODE}.ended",
-            healthy="self._scheduler.custody.departures.release(one.record, cause=reason)",
+            healthy="self._scheduler.custody.departures.release(incoming.record, cause=reason)",
             broken="pass",
         ),
     ),
     caught_by=("unit_has_one_owner", "transfers_keep_pages_until_released", "pools_conserve_units"),
 )
-REFUSED_ROOM_KEEPS_ITS_LOCK = in_a_pair(
+REFUSED_RESERVATION_KEEPS_ITS_LOCK = in_a_pair(
     id="S166",
-    source="sglang pull 26218: the lock on a matched prefix was not given back where no room could be had behind it",
+    source="sglang pull 26218: the lock on a matched prefix was not released when no pages could be reserved after it",
     hunks=(Hunk(f"{DECODE}._reserve", healthy="self._cache.unlock(receipt)", broken="pass"),),
     caught_by=("node_locks_match_receipts", "receipts_match_records", "drained_engine_is_empty"),
 )
-TAKEN_OVER_WITH_PAGES_MISSING = in_a_pair(
+STARTED_WITH_PAGES_MISSING = in_a_pair(
     id="S167",
-    source="a decode that begins when the last message has come, though some before it have not",
-    hunks=(Hunk(f"{INCOMING}.is_whole", healthy="not any(self.missing.values()) and", broken="True and"),),
+    source="a decode starts when the last message of the transfer arrives, though earlier pages are missing",
+    hunks=(Hunk(f"{INCOMING}.is_complete", healthy="not any(self.missing.values()) and", broken="True and"),),
     caught_by=("slots_hold_their_prefix", "outputs_match_reference"),
 )
 SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
     id="S168",
-    source="found here by random traffic: what came of a window was published up to where more of it would be read",
+    source="found here by random traffic: a prefix was published whose match reads windowed pages that never arrived",
     hunks=(
         Hunk(
-            f"{DECODE}.withholds",
+            f"{DECODE}.is_withheld",
             healthy="return window is not None and",
             broken="return False and window is not None and",
         ),
     ),
     caught_by=("published_prefixes_match", "locked_nodes_stay_live", "locked_windows_are_live"),
 )
-SENT_FROM_WHERE_IT_WAS_BEFORE = in_a_pair(
+SENT_FROM_THE_PAGE_BEFORE = in_a_pair(
     id="S169",
-    source="pages that are read for the other side one place too early, from the second chunk on",
+    source="from the second chunk on the pages that are sent are read one index too early",
     hunks=(
         Hunk(
-            f"{PREFILL}._ship",
+            f"{PREFILL}._send_pages",
             healthy="record.handles[first : first + count]",
             broken="record.handles[max(0, first - 1) : first + count - (first > 0)]",
         ),
     ),
     caught_by=("sent_pages_are_held", "slots_hold_their_prefix"),
 )
-LATE_COMERS_FIRST = in_a_pair(
+NEWEST_TRANSFER_FIRST = in_a_pair(
     id="S170",
-    source="a queue for room that is served from its end",
+    source="the queue of requests that wait for pages is served from its end",
     hunks=(
         Hunk(
-            f"{DECODE}.take_in",
-            healthy="self._queue[request.room] = one",
-            broken="self._queue = {request.room: one, **self._queue}",
+            f"{DECODE}.add_request",
+            healthy="self._queue[request.transfer_id] = incoming",
+            broken="self._queue = {request.transfer_id: incoming, **self._queue}",
         ),
     ),
     caught_by=("reservations_follow_arrival_order",),
 )
-COMES_BACK_AT_ITS_PROMPT = in_a_pair(
+RESTORED_WITHOUT_OUTPUT = in_a_pair(
     id="S171",
-    source="a decode that comes back from where it was set aside as if it had said nothing yet",
+    source="a swapped-out request is restored as if it had no output tokens",
     hunks=(
         Hunk(
             f"{INCOMING}.length",
-            healthy="self.request.prompt_len if self.aside is None else len(self.request.tokens) - 1",
+            healthy="self.request.prompt_len if self.swapped_out is None else len(self.request.tokens) - 1",
             broken="self.request.prompt_len",
         ),
     ),
     caught_by=("taken_over_len_was_computed", "requests_resume_where_they_stopped", "launches_match_reservations"),
 )
-FILLED_ONE_PLACE_OFF = in_a_pair(
+FILLED_ONE_PAGE_OFF = in_a_pair(
     id="S172",
-    source="what comes of the second page and on is written one page before its own",
+    source="from the second page on arriving pages are written one page too early",
     hunks=(
         Hunk(
             "engine_under_test.disaggregation.payload:write_pages",
@@ -151,17 +151,21 @@ FILLED_ONE_PLACE_OFF = in_a_pair(
     ),
     caught_by=("filled_pages_were_reserved", "slots_hold_their_prefix"),
 )
-SET_ASIDE_AND_FORGOTTEN = in_a_pair(
+SWAPPED_OUT_AND_LOST = in_a_pair(
     id="S173",
-    source="a decode that gave its pages back and stands in no queue",
+    source="a request was swapped out, and is in no queue",
     hunks=(
-        Hunk(f"{DECODE}.sets_aside", healthy="self._aside[request.room] = Incoming(request, aside)", broken="pass"),
+        Hunk(
+            f"{DECODE}.swap_out",
+            healthy="self._swapped_out[request.transfer_id] = Incoming(request, swapped_out)",
+            broken="pass",
+        ),
     ),
     caught_by=("set_aside_requests_are_kept",),
 )
-GIVEN_BACK_WITHOUT_A_WORD = in_a_pair(
+RELEASED_WITHOUT_AN_EVENT = in_a_pair(
     id="S174",
-    source="what was reserved for a request that ended is given back, and whoever watches is not told",
+    source="the pages reserved for an ended request are released without an event",
     hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, reason))", broken="pass"),),
     caught_by=("transfers_keep_pages_until_released",),
 )
