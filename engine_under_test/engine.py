@@ -25,6 +25,7 @@ from engine_under_test.host.tier import HostTier
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Ports
+from engine_under_test.reasons import Ending, FinishReason
 from engine_under_test.request import Belonging, Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.scheduler import Scheduler
@@ -88,7 +89,7 @@ class Engine:
         if reason is None and session and (reason := sessions.why_not(session)) is not None:
             self._notice(TurnRefused(session, request.id))
         if reason is not None:
-            self.scheduler.note_end(request, f"rejected: {reason}")
+            self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
         else:
             if session:
                 sessions.begin_turn(request)
@@ -119,7 +120,7 @@ class Engine:
             sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
         request = self._new_request(token_ids, sampling, Belonging(transfer_id=transfer_id), namespace, priority)
         if (reason := self._refuse(request)) is not None:
-            self.scheduler.note_end(request, f"rejected: {reason}")
+            self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
         else:
             self.scheduler.custody.other_side.add_request(request)
         return request.id
@@ -143,7 +144,7 @@ class Engine:
         self._notice(AbortAsked(request_id))
         request = self._requests.get(request_id)
         if request is not None and request.finish_reason is None:
-            self.scheduler.end(request, "abort")
+            self.scheduler.end(request, Ending(FinishReason.ABORT))
 
     def step(self) -> list[Output]:
         """One step; new tokens and ends, by request.  A shortage never raises."""

@@ -234,6 +234,7 @@ class GaveWay(NamedTuple):
 class Finished(NamedTuple):
     request_id: int
     reason: str
+    detail: str = ""
 
 
 class Launched(NamedTuple):

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from engine_under_test.ports import Computed, LogitsSpan
+from engine_under_test.reasons import FinishReason
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import Owner, request_owner
 
@@ -128,9 +129,9 @@ class Request:
             self.tokens.append(token)
             self.unsent.token_ids.append(token)
             if token in self.sampling.stop_token_ids:
-                self.finish_reason = "stop"
+                self.finish_reason = FinishReason.STOP
             elif not self.tokens_left:
-                self.finish_reason = "length"
+                self.finish_reason = FinishReason.LENGTH
             if self.finish_reason is not None:
                 break
         if (logits := computed.logits) is not None:

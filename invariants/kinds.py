@@ -25,6 +25,7 @@ class FinishReason(StrEnum):
     OUT_OF_MEMORY = "out of memory"
     FORWARD_FAILED = "forward failed"
     TRANSFER_FAILED = "transfer failed"
+    PEER_TIMEOUT = "peer timeout"
 
 
 class FreeCause(StrEnum):

@@ -59,6 +59,7 @@ LAYERS = (
         "kv_events",
         "messages",
         "ports",
+        "reasons",
         "request",
         "sampling",
         "strict",

@@ -12,6 +12,7 @@ from engine_under_test.events import Evicted, Inserted, Loaded
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import NO_PAGE
 from engine_under_test.ports import Observer
+from engine_under_test.reasons import FreeCause
 from engine_under_test.units import TREE, align_down
 
 
@@ -142,9 +143,9 @@ class PrefixCache:
             return []
         eviction = evict(self.tree, wanted, spares)
         for node in eviction.tombstoned:
-            node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause="evicted")
-        self._ledgers.free(_handles_of(eviction.whole), owner=TREE, cause="evicted")
-        self._ledgers.free_rest(_handles_of(eviction.dead), owner=TREE, cause="evicted")
+            node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause=FreeCause.EVICTED)
+        self._ledgers.free(_handles_of(eviction.whole), owner=TREE, cause=FreeCause.EVICTED)
+        self._ledgers.free_rest(_handles_of(eviction.dead), owner=TREE, cause=FreeCause.EVICTED)
         for node in (*eviction.whole, *eviction.dead):
             node.handles = [NO_PAGE] * node.num_pages
         if self._observer:
@@ -172,11 +173,11 @@ class PrefixCache:
         """
         owner, ledgers = record.owner, self._ledgers
         ledgers.take_over(insertion.kept, insertion.replacing, from_owner=owner, to_owner=TREE)
-        ledgers.free_rest(insertion.replacing, owner=owner, cause="peers taken over", after=record.last_launch)
-        ledgers.free_rest(insertion.displaced, owner=TREE, cause="recovered")
+        ledgers.free_rest(insertion.replacing, owner=owner, cause=FreeCause.PEERS_TAKEN_OVER, after=record.last_launch)
+        ledgers.free_rest(insertion.displaced, owner=TREE, cause=FreeCause.RECOVERED)
         ledgers.give(insertion.adopted, from_owner=owner, to_owner=TREE)
-        ledgers.free(insertion.duplicates, owner=owner, cause="duplicate", after=record.last_launch)
-        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause="duplicate", after=record.last_launch)
+        ledgers.free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)
+        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)
         record.write(self._table, 0, self._under_lock(insertion.handles))
 
     def _handles(self, node: Node, length: int) -> list[int]:

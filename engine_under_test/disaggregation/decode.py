@@ -31,6 +31,7 @@ from engine_under_test.messages import (
 )
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
+from engine_under_test.reasons import Ending, FinishReason
 from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner, num_pages
@@ -135,7 +136,7 @@ class DecodeSide(Side):
     def has_request(self, request: Request) -> bool:
         return any(request.transfer_id in among for among in (self._swapped_out, self._queue, self._transfers))
 
-    def ended(self, request: Request, reason: str) -> None:
+    def ended(self, request: Request, ending: Ending) -> None:
         """Close a transfer that ends before it is complete."""
         transfer_id = request.transfer_id
         is_rejected = transfer_id > self._last_transfer_id  # it was never added
@@ -143,10 +144,10 @@ class DecodeSide(Side):
         self._swapped_out.pop(transfer_id, None)
         self._last_transfer_id = max(self._last_transfer_id, transfer_id)
         if incoming is not None and incoming.record is not None:
-            self._scheduler.custody.departures.release(incoming.record, cause=reason)
-            self._notice(LetGo(request.id, reason))
+            self._scheduler.custody.departures.release(incoming.record, cause=ending.reason)
+            self._notice(LetGo(request.id, ending.reason))
         if is_rejected or incoming or queued:
-            self._close(transfer_id, reason)
+            self._close(transfer_id, str(ending))
 
     def _receive(self, message: Message) -> None:
         incoming = self._transfers.get(message.transfer_id)
@@ -180,7 +181,7 @@ class DecodeSide(Side):
             if isinstance(message, Close):
                 self._end_closed(queued, message.reason)
             elif reason is not None:
-                self._scheduler.end(queued.request, reason)
+                self._scheduler.end(queued.request, Ending(FinishReason.TRANSFER_FAILED, reason))
             else:
                 self._link.send(KeepAlive(message.transfer_id))
         elif is_accepted and isinstance(message, (TransferRequest, PageData, TransferEnd)):
@@ -316,7 +317,9 @@ class DecodeSide(Side):
     def _time_out(self, incoming: Incoming) -> None:
         absent = "message" if incoming.end is None else "missing page"
         idle_ms = incoming.timer.idle_ms(self._now_ms)
-        self._scheduler.end(incoming.request, f"no {absent} from the prefill side for {idle_ms} ms")
+        detail = f"no {absent} from the prefill side for {idle_ms} ms"
+        self._scheduler.end(incoming.request, Ending(FinishReason.PEER_TIMEOUT, detail))
 
     def _end_closed(self, incoming: Incoming, reason: str) -> None:
-        self._scheduler.end(incoming.request, f"ended by the prefill side: {reason}")
+        detail = f"ended by the prefill side: {reason}"
+        self._scheduler.end(incoming.request, Ending(FinishReason.TRANSFER_FAILED, detail))

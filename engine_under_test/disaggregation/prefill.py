@@ -20,6 +20,7 @@ from engine_under_test.messages import (
     TransferRequest,
 )
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.reasons import Ending, FinishReason, FreeCause
 from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
@@ -95,7 +96,8 @@ class PrefillSide(Side):
                 continue
             if outgoing.timer.is_expired(now_ms, timeout_ms=self._config.link_timeout_ms):
                 idle_ms = outgoing.timer.idle_ms(now_ms)
-                self._end(transfer_id, f"no message from the decode side for {idle_ms} ms")
+                detail = f"no message from the decode side for {idle_ms} ms"
+                self._end(transfer_id, Ending(FinishReason.PEER_TIMEOUT, detail))
             elif now_ms - outgoing.timer.last_sent_ms >= self._retry_ms(outgoing):
                 self._retransmit(transfer_id, outgoing)
 
@@ -134,13 +136,13 @@ class PrefillSide(Side):
         outgoing = self._transfers.get(request.transfer_id)
         return outgoing is not None and outgoing.prefix_len is None
 
-    def ended(self, request: Request, reason: str) -> None:
+    def ended(self, request: Request, ending: Ending) -> None:
         """Close a transfer whose request ends before its prompt is done."""
         outgoing = self._transfers.get(request.transfer_id)
         if outgoing is None or outgoing.record is None:
             self._transfers.pop(request.transfer_id, None)
             self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
-            self._close(request.transfer_id, reason)
+            self._close(request.transfer_id, str(ending))
 
     def _receive(self, message: Message) -> None:
         outgoing = self._transfers.get(message.transfer_id)
@@ -162,32 +164,34 @@ class PrefillSide(Side):
         if outgoing is None:
             if transfer_id <= self._last_transfer_id:
                 self._retransmit_close(transfer_id)
-        elif reason := disagreement(outgoing.terms, invitation.terms):
-            self._end(transfer_id, reason)
+        elif detail := disagreement(outgoing.terms, invitation.terms):
+            self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         elif outgoing.prefix_len is None:
             outgoing.prefix_len = outgoing.sent_len = invitation.prefix_len
             self._notice(Invited(outgoing.request.id, invitation.prefix_len))
             self._scheduler.waiting.add(outgoing.request)
             self._link.send(KeepAlive(transfer_id))
         elif outgoing.prefix_len != invitation.prefix_len:
-            self._end(transfer_id, f"the decode side was restarted, with {invitation.prefix_len} tokens of the prompt")
+            detail = f"the decode side was restarted, with {invitation.prefix_len} tokens of the prompt"
+            self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         else:
             self._link.send(KeepAlive(transfer_id))
 
     def _receive_close(self, close: Close, outgoing: Outgoing) -> None:
         if outgoing.record is None:
-            self._end(close.transfer_id, f"ended by the decode side: {close.reason or ALREADY_COMPLETE}")
+            detail = f"ended by the decode side: {close.reason or ALREADY_COMPLETE}"
+            self._end(close.transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         else:
-            self._release(close.transfer_id, close.reason or "handed over")
+            self._release(close.transfer_id, close.reason or FreeCause.HANDED_OVER)
 
-    def _end(self, transfer_id: int, reason: str) -> None:
+    def _end(self, transfer_id: int, ending: Ending) -> None:
         """End the request, or release the record that is held for it."""
         outgoing = self._transfers[transfer_id]
         if outgoing.record is None:
-            self._scheduler.end(outgoing.request, reason)
+            self._scheduler.end(outgoing.request, ending)
         else:
-            self._close(transfer_id, reason)
-            self._release(transfer_id, reason)
+            self._close(transfer_id, str(ending))
+            self._release(transfer_id, ending.reason)
 
     def _release(self, transfer_id: int, cause: str) -> None:
         outgoing = self._transfers.pop(transfer_id)

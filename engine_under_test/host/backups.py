@@ -7,6 +7,7 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.events import CopyDropped
 from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
 from engine_under_test.pools.memory import HostMemory, KVMemory
+from engine_under_test.reasons import FreeCause
 from engine_under_test.units import TREE
 
 
@@ -65,7 +66,7 @@ class Backups:
                 self.num_copied[component] += len(part.on_host)
                 ledger.give(part.on_host, from_owner=transfer.owner, to_owner=TREE)
             else:
-                cause = "backed up in vain" if succeeded else "backup failed"
+                cause = FreeCause.BACKUP_UNUSED if succeeded else FreeCause.BACKUP_FAILED
                 ledger.free(part.on_host, owner=transfer.owner, cause=cause)
             self._cache.tree.candidates.offer(node)
         self._cache.unlock(transfer.receipt)
@@ -127,7 +128,7 @@ class Backups:
     def _drop(self, node: Node, component: int) -> None:
         dropped = self._cache.tree.drop_copy(node, component)
         for component, (ledger, pages) in enumerate(zip(self._host.ledgers, dropped, strict=True)):
-            ledger.free(pages, owner=TREE, cause="dropped")
+            ledger.free(pages, owner=TREE, cause=FreeCause.DROPPED)
             self.num_copied[component] -= len(pages)
         if self._cache.tree.observer:
             pools = tuple(pool.name for pool, pages in zip(self._memory.pools, dropped, strict=True) if pages)

@@ -11,6 +11,7 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
+from engine_under_test.reasons import FreeCause
 from engine_under_test.units import TREE
 
 
@@ -86,7 +87,7 @@ class Loads:
                 ledgers.join(pool, node.handles, part.on_device, from_owner=owner, to_owner=TREE)
                 tree.set_live(node, component, live=True)
             else:
-                cause = "loaded in vain" if succeeded else "load failed"
+                cause = FreeCause.LOAD_UNUSED if succeeded else FreeCause.LOAD_FAILED
                 ledgers.ledgers[component].free(part.on_device, owner=owner, cause=cause)
             tree.candidates.offer(node)
         self._cache.unlock(transfer.receipt)

@@ -13,12 +13,11 @@ from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
+from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import pages_between
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.sessions.controller import Sessions
-
-FINISHED = "finished"
 
 
 class Custody:
@@ -133,9 +132,9 @@ class Custody:
         What a turn has that is finished stays with its session, and what another engine wants is held for it.
         """
         record = self._records.pop(request.id)
-        if request.session and cause == FINISHED:
+        if request.session and cause == FreeCause.FINISHED:
             self.sessions.keep(request, record)
-        elif cause != FINISHED or not self.other_side.hold_finished(request, record):
+        elif cause != FreeCause.FINISHED or not self.other_side.hold_finished(request, record):
             self.departures.release(record, cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
@@ -145,7 +144,7 @@ class Custody:
         border = min(max(first, record.protected_len // page_size), end)
         record.receipt = self._cache.slide(record.receipt, frontier)
         shared = ledgers.without_windowed(record.handles[first:border])
-        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
+        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause=FreeCause.SLID)
         record.write(self._memory.table, first, shared + private)
         if self._observer:
             self._observer.notice(Slid(request.id, record.frontier, frontier))

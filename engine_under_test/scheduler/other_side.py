@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from engine_under_test.cache.record import KVRecord
+from engine_under_test.reasons import Ending
 from engine_under_test.request import Request
 
 
@@ -53,5 +54,5 @@ class OtherSide:
         """Is a request here, and not in the scheduler?"""
         return False
 
-    def ended(self, request: Request, reason: str) -> None:
+    def ended(self, request: Request, ending: Ending) -> None:
         """A request has ended, wherever it was."""

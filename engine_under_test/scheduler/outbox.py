@@ -1,12 +1,13 @@
-"""What clients are to hear of with the next step."""
+"""The outputs that clients get with the next step."""
 
 from engine_under_test.events import Finished
 from engine_under_test.ports import Observer
+from engine_under_test.reasons import Ending
 from engine_under_test.request import Output, Request
 
 
 class Outbox:
-    """Who got something new, and who has ended; each is sent once a step, the ended last."""
+    """The requests with new tokens, and those that have ended; each is sent once a step, the ended ones last."""
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -14,18 +15,18 @@ class Outbox:
         self._ended: list[Request] = []
 
     def __bool__(self) -> bool:
-        """Has somebody ended whose client has not heard of it?"""
+        """Whether the end of a request is not sent yet."""
         return bool(self._ended)
 
     def note_news(self, request: Request) -> None:
         self._advanced.append(request)
 
-    def note_end(self, request: Request, reason: str) -> None:
+    def note_end(self, request: Request, ending: Ending) -> None:
         """A request that holds nothing has ended."""
-        request.finish_reason = reason
+        request.finish_reason = str(ending)
         self._ended.append(request)
         if self._observer:
-            self._observer.notice(Finished(request.id, reason))
+            self._observer.notice(Finished(request.id, ending.reason, ending.detail))
 
     def send(self) -> list[Output]:
         ended, self._ended = self._ended, []

@@ -16,10 +16,11 @@ from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import ROWS, KVMemory
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Computed, Ports
+from engine_under_test.reasons import Ending, FinishReason, FreeCause
 from engine_under_test.request import Output, Request
 from engine_under_test.scheduler.admission import Admission, Sources
 from engine_under_test.scheduler.batch import Entry, Loading, Running
-from engine_under_test.scheduler.custody import FINISHED, Custody
+from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.outbox import Outbox
@@ -82,20 +83,20 @@ class Scheduler:
         self.loading.back_up()
         return self._outbox.send()
 
-    def end(self, request: Request, reason: str) -> None:
+    def end(self, request: Request, ending: Ending) -> None:
         """Take a request out, wherever it is; what it computed and did not publish is given up."""
         if request in self.waiting:
             self.waiting.remove(request)
         elif not self.custody.other_side.has_request(request):
-            self._leave(request, cause=reason)
-        self.note_end(request, reason)
+            self._leave(request, cause=ending.reason)
+        self.note_end(request, ending)
 
-    def note_end(self, request: Request, reason: str) -> None:
+    def note_end(self, request: Request, ending: Ending) -> None:
         """A request that holds nothing has ended; its client hears of it with the next step."""
-        self._outbox.note_end(request, reason)
+        self._outbox.note_end(request, ending)
         self.pipeline.speculation.forget(request)
         self.custody.sessions.end_turn(request)
-        self.custody.other_side.ended(request, reason)
+        self.custody.other_side.ended(request, ending)
 
     def join(self, request: Request, record: KVRecord, tokens: Sequence[int]) -> None:
         """A request runs whose record came from elsewhere, with output `tokens` that the client has not seen."""
@@ -111,7 +112,7 @@ class Scheduler:
             self.is_paused = True
             self._notice(Paused())
             for request in self.active:
-                self._put_back(request, cause="paused")
+                self._put_back(request, cause=FreeCause.PAUSED)
 
     def resume(self) -> None:
         """Go on after a pause."""
@@ -132,7 +133,7 @@ class Scheduler:
         if limit is not None:
             for request in [*self.waiting, *self.active, *self.custody.other_side.requests]:
                 if now_ms - request.arrival_ms >= limit:
-                    self.end(request, "timeout")
+                    self.end(request, Ending(FinishReason.TIMEOUT))
 
     def _plan(self) -> list[Entry]:
         """The next batch, with its pages: a prefill, and who runs beside it where batches are mixed; else a decode."""
@@ -194,12 +195,12 @@ class Scheduler:
         while planned is None and book.budget > 0 and self.custody.sessions.make_room():
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
-            self._give_way(others[-1], GaveWay(others[-1].id, request.id), cause="gave way")
+            self._give_way(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         if planned is None:
             self._notice(Parked(request.id, record.committed_len))
             if alone:
-                self.end(request, "out of memory: not one page can be had for the rest of the prompt")
+                self.end(request, Ending(FinishReason.OUT_OF_MEMORY, "no free page for the rest of the prompt"))
         return planned
 
     def _plan_waiting(self, book: Book, *, alone: bool) -> list[Entry]:
@@ -244,7 +245,7 @@ class Scheduler:
         except PoolExhausted as exhausted:
             request = entry.request
             self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
-            self._put_back(request, cause="ran out")
+            self._put_back(request, cause=FreeCause.RAN_OUT)
             return False
         return True
 
@@ -277,11 +278,13 @@ class Scheduler:
                 if len(self.active) <= 1 and not self.custody.other_side.records:
                     break
                 last = retraction_order(self.active)[0]
-                self._give_way(last, Retracted(last.id, last.num_outputs, tuple(short.items())), cause="retracted")
+                self._give_way(
+                    last, Retracted(last.id, last.num_outputs, tuple(short.items())), cause=FreeCause.RETRACTED
+                )
         if len(self.active) < num_active:
             self.ratio.learn(self.active)
         if short and self.running and not self.loading.under_way:
-            self.end(self.running[0], "out of memory: the pools are too small for one more token")
+            self.end(self.running[0], Ending(FinishReason.OUT_OF_MEMORY, "no free page for the next token"))
         return not short
 
     def _evict_for_decode(self) -> Need:
@@ -309,7 +312,9 @@ class Scheduler:
             return
         if rivalry := self._rivalry():
             for request in victims(rivalry.lacking, rivalry.yields):
-                self._give_way(request, Preempted(request.id, request.num_outputs, rivalry.first.id), cause="preempted")
+                self._give_way(
+                    request, Preempted(request.id, request.num_outputs, rivalry.first.id), cause=FreeCause.PREEMPTED
+                )
 
     def _rivalry(self) -> Rivalry | None:
         """The first who waits, and who runs and must yield to it; None where there is no such pair."""
@@ -367,13 +372,14 @@ class Scheduler:
                 self._retry(entry.request, landed.failure)
         return True
 
-    def _retry(self, request: Request, reason: str) -> None:
-        """Put back who was in a pass that failed; whose passes failed too often ends with the reason."""
+    def _retry(self, request: Request, error: str) -> None:
+        """Put back a request of a failed pass; after too many failures it ends."""
         request.setbacks.failures += 1
         if request.setbacks.failures > self._config.max_forward_retries:
-            self.end(request, f"forward failed {request.setbacks.failures} times: {reason}")
+            detail = f"{request.setbacks.failures} times: {error}"
+            self.end(request, Ending(FinishReason.FORWARD_FAILED, detail))
         else:
-            self._put_back(request, cause="forward failed")
+            self._put_back(request, cause=FreeCause.FORWARD_FAILED)
 
     def _process(self, entry: Entry, computed: Computed) -> None:
         """Commit what counts, and what the client wants, publish what others may share, and end who is done."""
@@ -387,8 +393,8 @@ class Scheduler:
         if is_done or not entry.decodes:
             self.custody.publish(request, end=record.committed_len)
         if is_done:
-            self._leave(request, cause=FINISHED)
-            self.note_end(request, request.finish_reason or "length")
+            self._leave(request, cause=FreeCause.FINISHED)
+            self.note_end(request, Ending(FinishReason(request.finish_reason or FinishReason.LENGTH)))
 
     def _notice(self, event: Event) -> None:
         if self._observer:

@@ -9,13 +9,10 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.events import Event, GivenUp, Kept, Lent, SessionClosed, SessionOpened
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Observer
+from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.sessions.session import Session
 from engine_under_test.units import num_pages
-
-CLOSED = "closed"
-ROOM = "others need the room"
-ANOTHER_WAY = "a turn goes another way"
 
 
 class Sessions:
@@ -93,19 +90,19 @@ class Sessions:
         session = self.by_id[request.session]
         self._cut(record, record.committed_len)
         rows, row, record.row = self._memory.table.rows, record.row, 0
-        rows.free([row], owner=record.owner, cause="turn ended", after=record.last_launch)
+        rows.free([row], owner=record.owner, cause=FreeCause.TURN_ENDED, after=record.last_launch)
         self._departures.give(record, session.owner)
         session.record, session.tokens = record, request.tokens[: record.committed_len]
         self._notice(Kept(session.id, request.id, record.committed_len))
         if self._exceeds_share([record]):
-            self._release(session, ROOM)
+            self._release(session, FreeCause.PAGES_NEEDED)
         while not session.is_closing and self._exceeds_share(self.records):
             self.make_room()
 
     def give_up(self, request: Request) -> None:
         """A turn does not go on from what its session keeps."""
         if (session := self.by_id.get(request.session)) is not None:
-            self._release(session, ANOTHER_WAY)
+            self._release(session, FreeCause.DIVERGED)
 
     def make_room(self, request: Request | None = None, *, even_its_own: bool = True) -> bool:
         """The session that was used longest ago keeps nothing any more; False where there is none.
@@ -116,7 +113,7 @@ class Sessions:
         others = [session for session in keeping if request is None or session.turn != request.id]
         first = next(iter(others or (keeping if even_its_own else ())), None)
         if first is not None:
-            self._release(first, ROOM)
+            self._release(first, FreeCause.PAGES_NEEDED)
         return first is not None
 
     def close(self, session_id: int) -> None:
@@ -137,7 +134,7 @@ class Sessions:
                 self._close(session)
 
     def _close(self, session: Session) -> None:
-        self._release(session, CLOSED)
+        self._release(session, FreeCause.CLOSED)
         del self.by_id[session.id]
         self._notice(SessionClosed(session.id))
 
@@ -155,7 +152,7 @@ class Sessions:
         """
         border = num_pages(length, self._memory.page_size)
         freed, record.handles = record.handles[border:], record.handles[:border]
-        self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)
+        self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch)
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:

@@ -188,7 +188,7 @@ def test_a_request_that_outgrows_the_pools_ends_with_the_reason():
 
     assert (received.tokens, received.reason) == (
         serving.expected(PROMPT[:8], max_new_tokens=9),
-        "out of memory: the pools are too small for one more token",
+        "out of memory: no free page for the next token",
     )
 
 

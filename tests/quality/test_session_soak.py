@@ -100,5 +100,5 @@ def test_a_thousand_turns_leave_nothing_behind(config, monkeypatch):
     assert max(soak.held[-third:]) <= max(soak.held[third // 2 : third + third // 2])
     assert len(serving.heard.of(Lent)) > TURNS / 10
     assert len(serving.heard.of(Kept)) == soak.num_turns
-    assert {event.cause for event in serving.heard.of(GivenUp)} >= {"others need the room", "a turn goes another way"}
+    assert {event.cause for event in serving.heard.of(GivenUp)} >= {"pages needed", "diverged"}
     assert serving.emptied()

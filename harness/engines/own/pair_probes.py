@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from invariants import events as seen
+from invariants.kinds import FinishReason, Place
 from invariants.limits import BOTH, DECODE, PREFILL
 from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND
@@ -21,7 +22,6 @@ PAIR_PROBES = {
     "longer_than_the_windowed_pool": "a prompt was transferred that is longer than a windowed pool of the decode side",
     "complete_at_transfer_end": "a transferred request had all its output tokens already",
 }
-TIMED_OUT = "no message from the"
 
 
 class PairWatch:
@@ -72,14 +72,18 @@ class PairWatch:
             record.owner.kind == HANDOVER_KIND and record.owner.id == event.request_id
             for record in change.before.records or ()
         )
-        if TIMED_OUT in event.reason:
+        if event.reason == FinishReason.PEER_TIMEOUT:
             yield "peer_timed_out"
-        if event.reason == "abort" and has_transfer:
+        if event.reason == FinishReason.ABORT and has_transfer:
             yield "aborted_in_a_transfer"
-        elif event.reason == "abort" and request.place == "linked":
+        elif event.reason == FinishReason.ABORT and request.place == Place.LINKED:
             is_decode = change.after.limits.role == DECODE
             yield "aborted_before_a_reservation" if is_decode else "aborted_before_an_invitation"
-        if has_transfer and event.request_id in self._with_pages and event.reason not in ("stop", "length"):
+        if (
+            has_transfer
+            and event.request_id in self._with_pages
+            and event.reason not in (FinishReason.STOP, FinishReason.LENGTH)
+        ):
             yield "ended_with_pages_missing"
 
     def _on_reserved(self, change: Transition, event: seen.Reserved) -> Iterator[str]:

@@ -10,11 +10,12 @@ from engine_under_test.units import align_up
 from harness.engines.own.pair_probes import PairWatch
 from harness.engines.own.talk_probes import TALK_PROBES, TalkWatch
 from invariants import events as seen
+from invariants.kinds import FinishReason, Place
 from invariants.transition import Transition
 from invariants.view import Snapshot
 
 SOON = 2  # steps within which a page that was freed is taken again
-BY_ITSELF = ("stop", "length")  # how a request ends that nobody ended
+BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)  # how a request ends that nobody ended
 
 Stretch = tuple[int, int, int]  # a request and the positions [start, end) of it that a pass computes
 
@@ -57,7 +58,7 @@ class ProbeWatch:
 
     def _on_retracted(self, change: Transition, event: seen.Retracted) -> None:
         self.seen.add("retracted")
-        if any(request.place == "chunked" for request in change.before.requests or ()):
+        if any(request.place == Place.CHUNKED for request in change.before.requests or ()):
             self.seen.add("retracted_with_an_unfinished_chunk")
         self._put_back.add(event.request_id)
 
@@ -77,7 +78,7 @@ class ProbeWatch:
             self.seen.add("match_cut_short_by_a_tombstone")
 
     def _on_evicted(self, change: Transition, event: seen.Evicted) -> None:
-        if any(request.place == "chunked" for request in change.before.requests or ()):
+        if any(request.place == Place.CHUNKED for request in change.before.requests or ()):
             self.seen.add("evicted_inside_a_running_prefill")
 
     def _on_split(self, change: Transition, event: seen.Split) -> None:
@@ -118,14 +119,14 @@ class ProbeWatch:
             self.seen.add("put_back_and_loaded_again")
 
     def _on_finished(self, change: Transition, event: seen.Finished) -> None:
-        if event.reason in ("abort", "timeout"):
+        if event.reason in (FinishReason.ABORT, FinishReason.TIMEOUT):
             place = next((r.place for r in change.before.requests or () if r.id == event.request_id), "unknown")
             self.seen.add(f"{event.reason}_while_{place}")
-            if event.reason == "abort" and event.request_id in self._computing():
+            if event.reason == FinishReason.ABORT and event.request_id in self._computing():
                 self.seen.add("aborted_with_a_pass_in_flight")
-        elif event.reason.startswith("out of memory"):
+        elif event.reason == FinishReason.OUT_OF_MEMORY:
             self.seen.add("ended_out_of_memory")
-        elif event.reason.startswith("forward failed"):
+        elif event.reason == FinishReason.FORWARD_FAILED:
             self.seen.add("request_ended_by_failures")
         elif event.reason in BY_ITSELF:
             self._done.add(event.request_id)
@@ -166,7 +167,9 @@ class ProbeWatch:
     def _on_paused(self, change: Transition, event: seen.Paused) -> None:
         if self._in_flight:
             self.seen.add("paused_with_a_pass_in_flight")
-        if any(request.place == "chunked" and request.id in self._parked for request in change.before.requests or ()):
+        if any(
+            request.place == Place.CHUNKED and request.id in self._parked for request in change.before.requests or ()
+        ):
             self.seen.add("paused_with_a_parked_chunk")
 
     def _on_refused(self, change: Transition, event: seen.Refused) -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from engine_under_test.sessions.controller import ANOTHER_WAY
+from engine_under_test.reasons import FreeCause
 from engine_under_test.units import common_len
 from invariants import events as seen
+from invariants.kinds import FinishReason
 from invariants.transition import Transition
 from invariants.view import SESSION_KIND, RequestView
 
@@ -40,7 +41,7 @@ class TalkWatch:
             yield from self._verified(change, verified)
         for finished in change.events_of(seen.Finished):
             session = self._session_of(change, finished.request_id)
-            if session and finished.reason == "abort" and session not in self._last_turns:
+            if session and finished.reason == FinishReason.ABORT and session not in self._last_turns:
                 yield "first_turn_aborted"
         for kept in change.events_of(seen.Kept):
             self._last_turns[kept.session] = kept.request_id
@@ -52,7 +53,7 @@ class TalkWatch:
     def _given_up(self, change: Transition, event: seen.GivenUp) -> Iterator[str]:
         kept = [one for one in change.before.records or () if one.owner == (SESSION_KIND, event.session)]
         session = change.before.session_by_id.get(event.session)
-        if session is not None and kept and event.cause == ANOTHER_WAY:
+        if session is not None and kept and event.cause == FreeCause.DIVERGED:
             said = change.reference.tokens_of(self._last_turns.get(event.session, 0))[: kept[0].committed_len]
             length = common_len(change.reference.tokens_of(session.turn)[:-1], said)
             if length < kept[0].frontier:

@@ -252,7 +252,7 @@ def test_prompt_that_fails_too_often_ends_on_both_sides():
     sides.run()
 
     reason = str(sides.reasons()["prefill"])
-    assert reason.startswith("forward failed 3 times")
+    assert reason.startswith("forward failed: 3 times")
     assert (reason in str(sides.reasons()["decode"]), sides.emptied()) == (True, True)
 
 

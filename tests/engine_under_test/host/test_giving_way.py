@@ -207,7 +207,7 @@ def test_what_is_given_up_at_once_says_why():
     bench.settle()
 
     owner = transfer_owner(2, to_host=True)
-    assert [freed.cause for freed in bench.heard.of(Freed) if freed.owner == owner] == ["backed up in vain"] * 2
+    assert [freed.cause for freed in bench.heard.of(Freed) if freed.owner == owner] == ["backup unused"] * 2
 
 
 def test_a_flush_gives_up_every_copy_and_what_only_they_kept():

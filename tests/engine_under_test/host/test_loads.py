@@ -261,7 +261,7 @@ def test_what_was_computed_meanwhile_is_not_replaced():
     bench.settle()
 
     assert (causes(bench, transfer), bench.device.free, bench.content([*LONG[:8], 1])) == (
-        [("full", "loaded in vain"), ("swa", "loaded in vain")],
+        [("full", "load unused"), ("swa", "load unused")],
         {"full": 14, "swa": 10},
         {"full": LONG[:8], "swa": LONG[:8]},
     )
@@ -276,7 +276,7 @@ def test_what_was_computed_meanwhile_gets_the_window_that_it_has_lost():
     bench.settle()
 
     assert (causes(bench, transfer), bench.content([*LONG[:8], 1])) == (
-        [("full", "loaded in vain")],
+        [("full", "load unused")],
         {"full": LONG[:8], "swa": LONG[:8]},
     )
 

@@ -8,7 +8,7 @@ from engine_under_test.events import Admitted, Parked, RanOut, Retracted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, UNSHARED, Serving, hold, let_go
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
-OUT_OF_PAGES = "out of memory: not one page can be had for the rest of the prompt"
+OUT_OF_PAGES = "out of memory: no free page for the rest of the prompt"
 
 
 def test_prompts_share_the_chunk_of_a_step():

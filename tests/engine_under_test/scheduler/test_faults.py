@@ -123,7 +123,7 @@ def test_a_request_whose_passes_fail_too_often_ends_with_the_reason(overlap):
     received = serving.serve(SHORT)
 
     assert (str(received.reason).partition(" launch")[0], received.tokens, serving.emptied()) == (
-        "forward failed 3 times:",
+        "forward failed: 3 times:",
         [],
         True,
     )
@@ -147,7 +147,7 @@ def test_the_client_keeps_what_it_had_before_the_failure():
 
     assert (received.tokens, received.reason) == (
         serving.expected(SHORT, max_new_tokens=3),
-        "forward failed 1 times: launch 4: the device gave up",
+        "forward failed: 1 times: launch 4: the device gave up",
     )
 
 
@@ -183,7 +183,7 @@ def test_others_in_the_pass_behind_a_failed_one_go_on():
     serving.run()
 
     assert (serving.reason(first), serving.tokens(second)) == (
-        "forward failed 1 times: launch 1: the device gave up",
+        "forward failed: 1 times: launch 1: the device gave up",
         serving.expected(OTHER[:9], max_new_tokens=4),
     )
 

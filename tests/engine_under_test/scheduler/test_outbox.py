@@ -2,6 +2,7 @@
 
 from engine_under_test.events import Finished
 from engine_under_test.ports import Computed
+from engine_under_test.reasons import Ending, FinishReason
 from engine_under_test.request import Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.outbox import Outbox
@@ -40,7 +41,7 @@ def test_what_is_new_in_many_ways_is_sent_together():
 def test_who_has_ended_is_sent_its_news_with_the_reason_and_last():
     first, second = request_with_news(1), request_with_news(2)
     outbox = outbox_of(first, second)
-    outbox.note_end(first, "stop")
+    outbox.note_end(first, Ending(FinishReason.STOP))
 
     sent = outbox.send()
 
@@ -49,7 +50,7 @@ def test_who_has_ended_is_sent_its_news_with_the_reason_and_last():
 
 def test_who_had_nothing_to_hear_hears_of_its_end():
     outbox = Outbox(None)
-    outbox.note_end(Request(3, 1, [5], SamplingParams(4)), "abort")
+    outbox.note_end(Request(3, 1, [5], SamplingParams(4)), Ending(FinishReason.ABORT))
 
     assert outbox.send() == [Output(3, (), "abort", 0, 0)]
 
@@ -57,7 +58,7 @@ def test_who_had_nothing_to_hear_hears_of_its_end():
 def test_while_somebody_has_not_heard_of_its_end_there_is_something_to_send():
     outbox = outbox_of(request_with_news(1))
     states = [bool(outbox)]
-    outbox.note_end(request_with_news(2), "abort")
+    outbox.note_end(request_with_news(2), Ending(FinishReason.ABORT))
     states.append(bool(outbox))
 
     outbox.send()
@@ -68,6 +69,6 @@ def test_while_somebody_has_not_heard_of_its_end_there_is_something_to_send():
 def test_an_end_is_told_at_once():
     heard = Heard()
 
-    outbox_of(heard=heard).note_end(request_with_news(4), "length")
+    outbox_of(heard=heard).note_end(request_with_news(4), Ending(FinishReason.LENGTH))
 
     assert heard.events == [Finished(4, "length")]

@@ -81,7 +81,7 @@ def test_a_rewind_below_the_frontier_does_not_read_the_window_that_is_gone():
     second = serving.answer(session, prompt)
 
     assert (second.cached_tokens, second.tokens) == (0, serving.expected(prompt, max_new_tokens=4))
-    assert serving.heard.of(GivenUp) == [GivenUp(session, "a turn goes another way")]
+    assert serving.heard.of(GivenUp) == [GivenUp(session, "diverged")]
 
 
 def test_an_idle_session_holds_no_row_and_no_page_that_nothing_is_in():
@@ -215,7 +215,7 @@ def test_idle_sessions_keep_at_most_their_share():
 
     kept = serving.engine.scheduler.custody.sessions.records
     assert [record.owner.id for record in kept] == sessions[1:]
-    assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "others need the room")]
+    assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "pages needed")]
 
 
 def test_the_session_that_was_used_longest_ago_gives_way_to_who_needs_the_room():
@@ -326,7 +326,7 @@ def test_a_turn_that_is_too_long_to_be_kept_costs_nobody_else_anything():
 
     serving.answer(second, list(range(200, 240)))
 
-    assert serving.heard.of(GivenUp) == [GivenUp(second, "others need the room")]
+    assert serving.heard.of(GivenUp) == [GivenUp(second, "pages needed")]
 
 
 def test_a_session_that_is_to_be_closed_with_its_turn_costs_nobody_else_anything():

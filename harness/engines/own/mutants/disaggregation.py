@@ -73,7 +73,7 @@ ABORTED_IN_TRANSFER_STAYS = in_a_pair(
     hunks=(
         Hunk(
             f"{DECODE}.ended",
-            healthy="self._scheduler.custody.departures.release(incoming.record, cause=reason)",
+            healthy="self._scheduler.custody.departures.release(incoming.record, cause=ending.reason)",
             broken="pass",
         ),
     ),
@@ -166,6 +166,6 @@ SWAPPED_OUT_AND_LOST = in_a_pair(
 RELEASED_WITHOUT_AN_EVENT = in_a_pair(
     id="S174",
     source="the pages reserved for an ended request are released without an event",
-    hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, reason))", broken="pass"),),
+    hunks=(Hunk(f"{DECODE}.ended", healthy="self._notice(LetGo(request.id, ending.reason))", broken="pass"),),
     caught_by=("transfers_keep_pages_until_released",),
 )

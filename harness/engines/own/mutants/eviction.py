@@ -99,7 +99,7 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.evict",
-            healthy='node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause="evicted")',
+            healthy="node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause=FreeCause.EVICTED)",
             broken="pass",
         ),
     ),

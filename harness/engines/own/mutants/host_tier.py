@@ -187,8 +187,8 @@ DROPPED_WINDOWS_ARE_LOST = Mutant(
     hunks=(
         Hunk(
             f"{BACKUPS}._drop",
-            healthy='ledger.free(pages, owner=TREE, cause="dropped")',
-            broken='ledger.free(pages if ledger is self._host.ledgers[0] else [], owner=TREE, cause="dropped")',
+            healthy="ledger.free(pages, owner=TREE, cause=FreeCause.DROPPED)",
+            broken="ledger.free(pages if ledger is self._host.ledgers[0] else [], owner=TREE, cause=FreeCause.DROPPED)",
         ),
     ),
     caught_by=("unit_has_one_owner",),

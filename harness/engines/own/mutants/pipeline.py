@@ -109,8 +109,8 @@ DUPLICATES_ARE_NOT_FENCED = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache._execute",
-            healthy='ledgers.free(insertion.duplicates, owner=owner, cause="duplicate", after=record.last_launch)',
-            broken='ledgers.free(insertion.duplicates, owner=owner, cause="duplicate")',
+            healthy="free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)",
+            broken="free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE)",
         ),
     ),
     caught_by=("units_in_flight_are_pinned", "slots_hold_their_prefix"),

@@ -13,7 +13,8 @@ TAIL_IS_OVERWRITTEN = Mutant(
     hunks=(
         Hunk(
             f"{SESSIONS}._cut",
-            healthy='self._memory.ledgers.free(freed, owner=record.owner, cause="cut", after=record.last_launch)',
+            healthy="self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, "
+            "after=record.last_launch)",
             broken="pass",
         ),
     ),
@@ -45,7 +46,7 @@ ABORTED_TURN_DESTROYS_ITS_SESSION = Mutant(
             f"{SESSIONS}.end_turn",
             healthy="session.turn = 0",
             broken="session.turn = 0\n        if request.finish_reason == 'abort':\n"
-            "            self._release(session, CLOSED)",
+            "            self._release(session, FreeCause.CLOSED)",
         ),
         Hunk(f"{SESSIONS}._release", healthy="self._notice(GivenUp(session.id, cause))", broken="pass"),
     ),

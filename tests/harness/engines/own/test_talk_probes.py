@@ -28,7 +28,7 @@ def landing(*events, outputs: int, most: int) -> Transition:
     return replace(HEALTHY, before=before, events=events, after=replace(AFTER, requests=()), reference=reference(22))
 
 
-def rewinding(*, to: int, frontier: int, cause: str = "a turn goes another way") -> tuple[Transition, Transition]:
+def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Transition, Transition]:
     """Session 4 keeps the eight tokens of r1; then r2 has its turn, and `to` tokens of them in its prompt."""
     known = Reference()
     known.submitted(1, namespace=0, prompt=PROMPT)

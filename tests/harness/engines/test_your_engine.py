@@ -1,0 +1,97 @@
+"""An engine of a package of its own is fuzzed through its entry point, in an environment without torch."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.metadata import distribution, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[3]
+YOUR_ENGINE = ROOT / "tests/your_engine"
+PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
+BUG = "request.blocks[:num_full]  # the bug: blocks that are not filled are lost"
+MENDED = "request.blocks"
+
+
+def distributions_for(*names: str) -> set[str]:
+    """These distributions and all that they need, without torch and what else the engine of swarden needs."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            needs = [Requirement(one) for one in requires(name) or ()]
+            waiting += [one.name for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """A virtual environment with swarden's core, blockserve and pytest, each as its own installation leaves it."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, with_pip=False)
+    site = next(place.glob("lib/python*/site-packages"))
+    for name in distributions_for("hypothesis", "msgspec", "rich", "typer", "pytest"):
+        for file in distribution(name).files or ():
+            source = Path(str(distribution(name).locate_file(file)))
+            if ".." not in file.parts and source.suffix != ".pyc" and source.is_file():
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, site / file)
+    for source, packages in ((ROOT, PACKAGES), (YOUR_ENGINE, ("blockserve",))):
+        copy = tmp_path_factory.mktemp("source")
+        for name in ("pyproject.toml", "README.md", "LICENSE", *packages):
+            if (source / name).is_dir():
+                shutil.copytree(source / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif (source / name).exists():
+                shutil.copy(source / name, copy / name)
+        install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
+        subprocess.run([*install, "--no-build-isolation", "--target", site, copy], check=True, timeout=300)
+    return place
+
+
+def run(environment: Path, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    program = [str(environment / "bin/python"), "-m", *command]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "PYTEST"))}
+    return subprocess.run(program, cwd=cwd, env=clean, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_engine_of_its_own_package_is_fuzzed_and_its_finding_replayed(environment, tmp_path):
+    swarden = ("harness.cli",)
+    told = run(environment, *swarden, "engines", cwd=tmp_path)
+    assert "blockserve 1.2.0" in told.stdout
+
+    fuzzed = run(
+        environment, *swarden, "fuzz", "--engine", "blockserve", "--profile", "smoke", "--runs", "60", "--workers", "1",
+        "--seed", "7", "--out", "found", cwd=tmp_path,
+    )  # fmt: skip
+    assert fuzzed.returncode == 1, fuzzed.stderr
+    assert "no owner" in fuzzed.stdout
+    [log] = tmp_path.glob("found/*.oplog")
+    assert len(log.read_text().splitlines()) <= 6
+
+    replayed = run(environment, *swarden, "replay", str(log), cwd=tmp_path)
+    assert (replayed.returncode, "FAILED" in replayed.stdout) == (1, True)
+    tested = run(environment, "pytest", "-q", "found", cwd=tmp_path)
+    assert tested.returncode == 1, tested.stdout
+    assert "no owner" in tested.stdout
+    assert run(environment, "torch", cwd=tmp_path).stderr.endswith("No module named torch\n")
+
+    mend(environment)
+    replayed = run(environment, *swarden, "replay", str(log), cwd=tmp_path)
+    assert (replayed.returncode, "FIXED" in replayed.stdout) == (0, True), replayed.stdout
+    tested = run(environment, "pytest", "-q", "found", cwd=tmp_path)
+    assert tested.returncode == 0, tested.stdout
+
+
+def mend(environment: Path) -> None:
+    """The maintainer of the engine corrects the bug."""
+    [source] = environment.glob("lib/python*/site-packages/blockserve/engine.py")
+    text = source.read_text()
+    assert BUG in text
+    source.write_text(text.replace(BUG, MENDED))
