@@ -87,18 +87,20 @@ class Crew:
     def settle(self, out: Path, budget: Budget) -> Iterator[Settled | NotSettled]:
         """Every finding of the result, as it is settled; one that takes its worker down is kept as it was met."""
         waiting = deque(Settling(finding, out, budget) for finding in self.result.findings.values())
+        settled: set[int] = set()  # the workers whose task is settled, but not done
         for worker in self.workers[: len(waiting)]:
             worker.give(waiting.popleft())
         for index, message in self._messages():
             task = self.workers[index].task
             if isinstance(message, Settled | NotSettled):
-                self.workers[index].task = None
+                settled.add(index)
                 yield message
             elif isinstance(message, Died):
-                if isinstance(task, Settling):
+                if isinstance(task, Settling) and index not in settled:
                     yield as_met(task.finding, out, f"when the run is repeated, the process {message.how}")
                 self._replace(index)
             if isinstance(message, Done | Died):
+                settled.discard(index)
                 if self._is_late:
                     yield from (as_met(left.finding, out, "interrupted before it was repeated") for left in waiting)
                     waiting.clear()

@@ -116,6 +116,17 @@ def test_finding_of_a_dead_worker_that_ends_when_run_again_is_kept_as_it_was_met
     assert list(tmp_path.iterdir()) == [settled.path]
 
 
+def test_one_worker_settles_all_findings(tmp_path):
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(), Drain()])
+    findings = [Finding(f"crash/SIGKILL/{name}", log, 1.0, died="worker 0 was killed") for name in ("a", "b", "c")]
+
+    with Crew(1, tmp_path, hang_seconds=60, tell=lambda _: None) as crew:
+        crew.result.findings.update({finding.fingerprint: finding for finding in findings})
+        settled = settled_by(crew, tmp_path)
+
+    assert [one.fingerprint for one in settled] == [finding.fingerprint for finding in findings]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_workers_end_with_their_parent(tmp_path, number):
     """Whatever ends the parent: no worker goes on, none prints a traceback, none leaves its running log."""

@@ -1,5 +1,6 @@
 """A paged engine without a prefix cache: requests run in the order of their arrival, a token a step each."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ class Request:
     id: int
     prompt: list[int]
     max_new_tokens: int
+    stop: Collection[int] = ()
     computed_len: int = 0
     blocks: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -36,9 +38,9 @@ class Engine:
         self.outputs: list[Output] = []  # since the last step
         self.num_requests = 0
 
-    def add(self, prompt: list[int], max_new_tokens: int) -> int:
+    def add(self, prompt: list[int], max_new_tokens: int, stop: Collection[int] = ()) -> int:
         self.num_requests += 1
-        request = Request(self.num_requests, prompt, max_new_tokens)
+        request = Request(self.num_requests, prompt, max_new_tokens, stop)
         if self._num_blocks_of(request) > self.num_blocks:
             self.outputs.append(Output(request, None, "rejected"))
         else:
@@ -65,11 +67,13 @@ class Engine:
             request.computed_len = min(length, request.computed_len + self.chunk_len)
             if request.computed_len == length:
                 request.outputs.append(length)
-                is_done = len(request.outputs) >= request.max_new_tokens
-                if is_done:
+                reason = "stop" if length in request.stop else None
+                if reason is None and len(request.outputs) >= request.max_new_tokens:
+                    reason = "length"
+                if reason is not None:
                     self.running.remove(request)
                     self.free_blocks += request.blocks
-                self.outputs.append(Output(request, length, "length" if is_done else None))
+                self.outputs.append(Output(request, length, reason))
         outputs, self.outputs = self.outputs, []
         return outputs
 

@@ -28,7 +28,7 @@ class BlockservePort(EnginePort):
         self._steps = 0
 
     def submit(self, submission: Submission) -> int:
-        return self._engine.add(list(submission.tokens), max(1, submission.max_new_tokens))
+        return self._engine.add(list(submission.tokens), max(1, submission.max_new_tokens), submission.stop)
 
     def abort(self, request_id: int) -> None:
         self._engine.abort(request_id)
