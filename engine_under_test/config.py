@@ -46,7 +46,7 @@ class EngineConfig:
     An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
     "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
     ends after `link_timeout_ms` without a message, or after twice that while its request waits for pages.  So a pass
-    must take less.  On the decode side each running request keeps a reserve of `reserved_decode_tokens` from new transfers.
+    must take less.  On the decode side new transfers leave `reserved_decode_tokens` free for each running request.
 
     Raises ConfigError with the field, the value and what would be right.
     """
