@@ -43,10 +43,10 @@ class EngineConfig:
     Sessions without a turn keep at most `idle_session_share` of each pool, and are closed when nobody has used them for
     `session_timeout_ms` (None: never).
 
-    With the `role` "prefill" an engine computes prompts, and hands what it computed over a link to one with the role
-    "decode", which has no pools on the host.  What is not answered for `link_retry_ms` is said again, and after
-    `link_timeout_ms` without a word of a request, or twice that while it waits for room, it is given up: so no pass may
-    take as long.  Where prompts come in, who runs keeps `reserved_decode_tokens` each out of their reach.
+    An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
+    "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
+    ends after `link_timeout_ms` without a message, or after twice that while its request waits for pages.  So a pass
+    must take less.  On the decode side new transfers leave `reserved_decode_tokens` free for each running request.
 
     Raises ConfigError with the field, the value and what would be right.
     """
@@ -109,10 +109,7 @@ class EngineConfig:
         return tuple(spec for spec in specs if spec.num_pages)
 
     def for_side(self, role: str) -> "EngineConfig":
-        """What an engine of this role has of it: where prompts are computed nothing is computed beyond them.
-
-        And where they come in nothing is loaded from the host: what is not on the device comes over the link.
-        """
+        """The configuration of one side: prefill without drafts, decode without pools on the host."""
         if role == "prefill":
             return replace(self, role=role, lookahead_tokens=0, draft_tokens=0)
         return replace(self, role=role, host_full_pages=0, host_swa_pages=0)
@@ -195,7 +192,7 @@ class EngineConfig:
         if self.link_timeout_ms <= self.link_retry_ms:
             raise ConfigError(
                 f"link_timeout_ms: {self.link_timeout_ms} with link_retry_ms {self.link_retry_ms}, "
-                "after which all is said again; want more"
+                "after which messages are retransmitted; want more"
             )
         if not 0 <= self.idle_session_share <= 1:
             raise ConfigError(f"idle_session_share: {self.idle_session_share}; want 0 to 1")

@@ -434,7 +434,7 @@ class Verified(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """A decode engine has taken `pages` for [0, length) of a request, of which it had [0, prefix_len) before."""
+    """The decode engine took `pages` for [0, length) of a request; [0, prefix_len) was cached there."""
 
     request_id: int
     prefix_len: int
@@ -443,14 +443,14 @@ class Reserved(NamedTuple):
 
 
 class Invited(NamedTuple):
-    """The decode side has room for what comes behind [0, prefix_len): a prompt may be computed now."""
+    """The decode engine has reserved pages for all after [0, prefix_len), so the prompt may be computed."""
 
     request_id: int
     prefix_len: int
 
 
 class Sent(NamedTuple):
-    """Pages of one pool, from page index `first` of the prompt on, were read and are on their way."""
+    """Pages of one pool, from page index `first` of the prompt on, were sent."""
 
     request_id: int
     pool: str
@@ -459,14 +459,14 @@ class Sent(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """A request has ended on the prefill side; what it holds stays until the other side has all of [0, length)."""
+    """A request ended in the prefill engine, which holds its record until the transfer of [0, length) is complete."""
 
     request_id: int
     length: int
 
 
 class Filled(NamedTuple):
-    """Pages that were reserved hold now what was sent, or set aside; `places` are their page indices."""
+    """Reserved pages were filled from the transfer, or from a swap; `places` are their page indices."""
 
     request_id: int
     pool: str
@@ -475,7 +475,7 @@ class Filled(NamedTuple):
 
 
 class TakenOver(NamedTuple):
-    """All of [0, length) has come, with the tokens that were said of the output; the request runs from now on."""
+    """All of [0, length) has arrived, with the output `tokens` so far; the request runs from now on."""
 
     request_id: int
     length: int
@@ -483,14 +483,14 @@ class TakenOver(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """A request on the decode side gives its pages back, and what they hold of [0, length) waits outside the pools."""
+    """A request in the decode engine released its pages; a copy of [0, length) is kept outside the pools."""
 
     request_id: int
     length: int
 
 
 class LetGo(NamedTuple):
-    """What was held for a transfer was given back: the other side has it, or nobody wants it any more."""
+    """The record that was held for a transfer was released, for this cause."""
 
     request_id: int
     cause: str

@@ -205,18 +205,18 @@ class Proposer(Protocol):
 class Link(Protocol):
     """Carries messages between a prefill engine and a decode engine.
 
-    What is sent may get lost, come late, in another order or twice; what comes is what was sent, to the bit.
+    A message may be lost, delayed, reordered or duplicated, but it is never changed.
     """
 
     def send(self, message: Message) -> None:
-        """Put a message on its way; returns at once."""
+        """Send a message without blocking."""
 
     def receive(self) -> list[Message]:
-        """What has come from the other side since this was asked last."""
+        """The messages that arrived since the last call."""
 
     @property
     def is_clear(self) -> bool:
-        """False while pages that were sent wait here for a slow reader: to send them again would bring nothing."""
+        """Is the send buffer empty?  While it is not, retransmitting pages is useless."""
 
 
 MACHINE_CLOCK = MonotonicClock()

@@ -1,4 +1,4 @@
-"""The stand-in for the memory behind the pages, as where it is mapped on demand."""
+"""The fake of page memory that is mapped on demand."""
 
 from typing import ClassVar
 
@@ -6,18 +6,18 @@ from fakes.faults import Faults
 
 
 class FakeBacking:
-    """Has memory for every page there is, but for the armed fault:
+    """Maps every page, except under an armed fault.
 
-    Each pool of a take is a crossing, in the order of the pools; whoever takes nothing crosses nothing.
+    Each pool of a take is one crossing, in the order of the pools.  A take of no pages is none.
     """
 
     FAULTS: ClassVar = {
-        "pool.refuses": "a pool has free pages and no memory behind them; with a skip it is the second pool of a take",
+        "pool.refuses": "a pool has free pages, but no memory for them; with a skip it is the second pool of a take",
     }
 
     def __init__(self, plan: Faults) -> None:
         self._plan = plan
 
     def allows(self, pool: str, count: int) -> bool:
-        """Is there memory for `count` more pages of `pool`?"""
+        """Is there memory for `count` more pages?"""
         return count == 0 or not self._plan.fires("pool.refuses")

@@ -1,4 +1,4 @@
-"""All fakes, and with them every fault there is."""
+"""All fakes and their faults."""
 
 from fakes.backing import FakeBacking
 from fakes.host import UnsteadyHostStore
@@ -6,5 +6,5 @@ from fakes.link import UnsteadyLink
 from fakes.unsteady import UnsteadyForward
 
 FAKES = (FakeBacking, UnsteadyForward, UnsteadyHostStore, UnsteadyLink)
-BETWEEN_ENGINES = tuple(UnsteadyLink.FAULTS)  # only an engine with a link to another can have these
-FAULTS: dict[str, str] = {name: effect for fake in FAKES for name, effect in fake.FAULTS.items()}  # with its effect
+BETWEEN_ENGINES = tuple(UnsteadyLink.FAULTS)  # only an engine with a link has these
+FAULTS: dict[str, str] = {name: effect for fake in FAKES for name, effect in fake.FAULTS.items()}  # name to effect

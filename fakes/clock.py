@@ -1,8 +1,8 @@
-"""A clock that stands still until it is told to go on."""
+"""The fake clock, which only tests and ops advance."""
 
 
 class FakeClock:
-    """Milliseconds since the run began.  It permits no fault but jumps forward, of hours where it is told so."""
+    """Milliseconds since the start of the run.  It has no faults; `advance` may jump by hours."""
 
     def __init__(self) -> None:
         self._now_ms = 0
@@ -11,5 +11,5 @@ class FakeClock:
         return self._now_ms
 
     def advance(self, ms: int) -> None:
-        assert ms >= 0, f"the clock never goes back: {ms} ms"
+        assert ms >= 0, f"the clock cannot go back: {ms} ms"
         self._now_ms += ms

@@ -1,4 +1,4 @@
-"""How a fake asks whether a fault comes true."""
+"""The port through which a fake asks whether a fault fires."""
 
 from typing import Protocol
 
@@ -6,8 +6,8 @@ from typing import Protocol
 class Faults(Protocol):
     """The faults that are armed in a run.
 
-    The effects of a fake's faults stand in its FAULTS.  The fake asks at each crossing of its port where one may fire.
+    FAULTS of a fake has the effect of each of its faults.  The fake calls `fires` at each crossing of its port.
     """
 
     def fires(self, name: str) -> bool:
-        """Whether the fault comes true at this crossing."""
+        """Does the fault fire at this crossing?"""

@@ -1,4 +1,4 @@
-"""The stand-in for the model on its GPU: reads and writes tags where the model would KV."""
+"""The fake of a model: it reads and writes tags instead of KV."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from fakes.places import slot_of, written_pages, written_slots
 
 
 class Read(NamedTuple):
-    """The pass read `tags` in `pool` for the positions of a request from `start` on.
+    """A pass read `tags` in `pool` for the positions of a request from `start` on.
 
     `component` is the index of the pool in the configuration.
     """
@@ -25,7 +25,7 @@ class Read(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The pass wrote positions [start, end) of a request in `pool`, on `pages`.
+    """A pass wrote positions [start, end) of a request to `pages` of `pool`.
 
     `component` is the index of the pool in the configuration.
     """
@@ -40,32 +40,32 @@ class Written(NamedTuple):
 
 
 class TagModel(Protocol):
-    """How tags follow from tokens, and tokens from tags."""
+    """Computes tags from tokens, and tokens from tags."""
 
     def namespace_tag(self, namespace: int) -> int: ...
 
     def next_tag(self, previous: int, token: int) -> int: ...
 
     def sampled_token(self, sums: Sequence[int]) -> int:
-        """The next token from the sums of all tags that were read, a sum per pool."""
+        """The next token, from the sum of the tags that were read in each pool."""
 
 
 class FakeForward:
-    """Writes to each slot a hash of the prefix that ends there, and samples from all tags that it read.
+    """Writes a hash of the prefix to each slot, and samples from all tags that it reads.
 
-    The hash of a position follows from the one that is stored before it, so a wrong page shows in
-    what is written, in what is read and in the output.
+    The tag of a position is computed from the stored tag of the position before.  So a wrong page changes the tags that
+    are written and read, and the output.
     """
 
     def __init__(self, model: TagModel, note: Callable[[Read | Written], None] | None = None) -> None:
         self._model = model
         self._note = note
         self._batches: dict[int, ForwardBatch] = {}
-        self._sampled: dict[int, list[int]] = {}  # the newest tokens by request, of the pass that ran last
+        self._sampled: dict[int, list[int]] = {}  # by request, of the last pass
 
     @property
     def vocab_size(self) -> None:
-        """Any number is a token."""
+        """Every integer is a token."""
 
     def layout(self, _pool: PoolSpec) -> SlotLayout:
         """A tag."""
@@ -80,7 +80,7 @@ class FakeForward:
         return [Computed(self._sampled.get(entry.request_id, ())) for entry in batch.entries]
 
     def _run(self, batch: ForwardBatch) -> dict[int, list[int]]:
-        """Write, read and sample; the next tokens by request."""
+        """Write, read and sample; returns the next tokens by request."""
         pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
         tags = self._new_tags(batch, pages_by_pool[0])
         sums = []
@@ -99,7 +99,7 @@ class FakeForward:
         }
 
     def _new_tags(self, batch: ForwardBatch, pages: Sequence[int]) -> "array[int]":
-        """The tag of every position that is computed, chained to the one that the first pool has before it."""
+        """The tags of all computed positions, chained to the tag before them in the first pool."""
         pool, page_size = batch.pools[0], batch.page_size
         before = [
             slot_of(pages, span, max(entry.start - 1, 0), page_size)
@@ -117,14 +117,14 @@ class FakeForward:
         return tags
 
     def _note_written(self, batch: ForwardBatch, component: int, pages: list[int]) -> None:
-        assert self._note, "there is no listener"
+        assert self._note, "there is no observer"
         pool = batch.pools[component]
         for entry, written in zip(batch.entries, written_pages(batch, pool, pages), strict=True):
             stretch = (pool.name, entry.start, entry.end)
             self._note(Written(batch.launch, entry.request_id, *stretch, written, component))
 
     def _read(self, batch: ForwardBatch, component: int) -> list[list[int]]:
-        """The sums of the tags that the positions see behind which an entry samples; all reads in one gather."""
+        """The sum of the visible tags at each position that samples; one gather for all reads."""
         pool = batch.pools[component]
         page_size, count = batch.page_size, len(pool.pages)
         tags, running = array("q", bytes(8 * count * page_size)), array("q", bytes(8 * (count * page_size + 1)))
@@ -148,12 +148,12 @@ class FakeForward:
 
 
 def _write(batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[int]") -> None:
-    """Write the tags of all positions that are computed, entry by entry."""
+    """Write the tags of all computed positions, entry by entry."""
     slots = written_slots(batch, pool, pages)
     if slots:
         pool.kv.view(-1).index_copy_(0, _tensor(slots), _tensor(tags))
 
 
 def _tensor(values: "array[int]") -> torch.Tensor:
-    """The same memory as a tensor."""
+    """A tensor over the same memory."""
     return torch.frombuffer(values, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""A host store that is not to be relied on."""
+"""The unsteady host store: a wrapper with faults."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -8,16 +8,16 @@ from fakes.faults import Faults
 
 
 class UnsteadyHostStore:
-    """Another host store, which copies only when a transfer ends, as late as may be, and permits these faults:
+    """Wraps a host store.  It copies as late as possible: when a copy is acknowledged.
 
-    Each transfer that is asked for is a crossing; of host.silent each time that there is something to ask for.
+    Each copy is one crossing at each call of `acknowledged`; for host.silent each call with copies in flight is one.
     """
 
     FAULTS: ClassVar = {
-        "host.fails": "a transfer ends with nothing copied, and says so",
-        "host.torn": "a transfer ends with half of it copied, and says that it failed",
-        "host.slow": "a transfer has not ended when it is asked for, and others overtake it; to wait does not help",
-        "host.silent": "what has ended is not acknowledged yet",
+        "host.fails": "a copy fails without copying anything, and is acknowledged as failed",
+        "host.torn": "a copy fails half-way, and is acknowledged as failed",
+        "host.slow": "a copy stays in flight, even after a wait, while later ones are acknowledged",
+        "host.silent": "no copy is acknowledged",
     }
 
     def __init__(self, steady: HostStore, plan: Faults) -> None:
@@ -35,7 +35,7 @@ class UnsteadyHostStore:
         return [self._end(transfer, self._waiting.pop(transfer)) for transfer in ended]
 
     def wait(self) -> None:
-        """All are copied when they are asked for, and not before."""
+        """Does nothing: copies are made by `acknowledged`."""
 
     def _end(self, transfer: int, copies: Sequence[PageCopy]) -> Acknowledgement:
         if self._plan.fires("host.fails"):
@@ -43,7 +43,7 @@ class UnsteadyHostStore:
         if self._plan.fires("host.torn"):
             copies = [_first_half(one) for one in copies]
             self._run(transfer, copies)
-            return Acknowledgement(transfer, "the copy broke off half-way")
+            return Acknowledgement(transfer, "the copy failed half-way")
         self._run(transfer, copies)
         return Acknowledgement(transfer)
 

@@ -1,4 +1,4 @@
-"""A link between two engines that is not to be relied on."""
+"""The unsteady link between two engines: a wrapper with faults."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -8,44 +8,44 @@ from fakes.faults import Faults
 
 
 class UnsteadyLink:
-    """One end of another link, which loses what cannot be read, and permits these faults:
+    """Wraps one end of a link.
 
-    Each message that is sent is a crossing, and each look at what has come; `damaged` makes of a message what
-    came of it with a bit turned over, None where that shows.
+    Each message that is sent is one crossing, and each `receive` with messages.  `damaged` is the message with one bit
+    flipped, None where the damage is detected.
     """
 
     FAULTS: ClassVar = {
-        "link.drop": "a message that is sent is lost",
-        "link.corrupt": "a bit of a message is turned over on its way, and the other end does not take it",
-        "link.duplicate": "a message that is sent comes twice",
-        "link.delay": "what has come is not seen yet",
-        "link.reorder": "what has come is seen in another order",
-        "link.down": "nothing that is sent gets through, and nothing that has come is seen",
+        "link.drop": "a message is dropped",
+        "link.corrupt": "one bit of a message is flipped, so that the other end drops it",
+        "link.duplicate": "a message arrives twice",
+        "link.delay": "messages arrive later",
+        "link.reorder": "messages arrive in reverse order",
+        "link.down": "messages that are sent are dropped, and messages from the other end arrive later",
     }
 
     def __init__(self, steady: Link, plan: Faults, damaged: Callable[[Message], Message | None]) -> None:
         self._steady = steady
         self._plan = plan
         self._damaged = damaged
-        self._late: list[Message] = []
+        self._delayed: list[Message] = []
 
     def send(self, message: Message) -> None:
         if self._plan.fires("link.down") or self._plan.fires("link.drop"):
             return
-        came: Message | None = self._damaged(message) if self._plan.fires("link.corrupt") else message
-        if came is None:
+        arriving: Message | None = self._damaged(message) if self._plan.fires("link.corrupt") else message
+        if arriving is None:
             return
-        self._steady.send(came)
+        self._steady.send(arriving)
         if self._plan.fires("link.duplicate"):
-            self._steady.send(came)
+            self._steady.send(arriving)
 
     @property
     def is_clear(self) -> bool:
         return self._steady.is_clear
 
     def receive(self) -> list[Message]:
-        self._late += self._steady.receive()
-        if not self._late or self._plan.fires("link.down") or self._plan.fires("link.delay"):
+        self._delayed += self._steady.receive()
+        if not self._delayed or self._plan.fires("link.down") or self._plan.fires("link.delay"):
             return []
-        come, self._late = self._late, []
-        return come[::-1] if len(come) > 1 and self._plan.fires("link.reorder") else come
+        messages, self._delayed = self._delayed, []
+        return messages[::-1] if len(messages) > 1 and self._plan.fires("link.reorder") else messages

@@ -1,4 +1,4 @@
-"""Where the entries of a forward pass read and write."""
+"""The slots and pages that the entries of a forward pass read and write."""
 
 from array import array
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ def slot_of(pages: Sequence[int], span: PageSpan, position: int, page_size: int)
 
 
 def written_slots(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) -> "array[int]":
-    """The slots of all positions that are computed, entry by entry."""
+    """The slots of all computed positions, entry by entry."""
     page_size, slots = batch.page_size, array("q")
     for entry, span in zip(batch.entries, pool.spans, strict=True):
         for begin in (entry.start, *range(entry.start - entry.start % page_size + page_size, entry.end, page_size)):
@@ -23,7 +23,7 @@ def written_slots(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) ->
 
 
 def written_pages(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) -> list[tuple[int, ...]]:
-    """Per entry the pages that it writes to, in order."""
+    """The pages that each entry writes, in order."""
     written = []
     for entry, span in zip(batch.entries, pool.spans, strict=True):
         first = span.begin + (entry.start - span.first_position) // batch.page_size
@@ -32,7 +32,7 @@ def written_pages(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) ->
 
 
 def readers(pool: PoolPages, pages: set[int]) -> list[int]:
-    """Which entries have one of these pages."""
+    """The indices of the entries with one of these pages."""
     listed = pool.pages.tolist()
     return [
         index

@@ -1,4 +1,4 @@
-"""A proposer that guesses as well as it is told."""
+"""The scripted proposer, whose number of right draft tokens is set by ops."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -7,26 +7,26 @@ from engine_under_test.ports import Wanted
 
 
 class ScriptedProposer:
-    """Of one guess after the other so many tokens are right as `accept` was told, over and over; the next one is wrong.
+    """Proposes drafts whose first tokens are right, as many as `accept` set; then one token is wrong.
 
-    Behind it stands what the model would say there, which would be right if that one were.  `truth` says what the model
-    will say.  Before `accept` was told anything it guesses nothing.
+    The lengths are used in turn, over and over.  The tokens after the wrong one are those that the model would give
+    after it.  `truth` gives the tokens of the model.  Without a call of `accept` there are no drafts.
     """
 
     def __init__(self, truth: Callable[[Wanted], Sequence[int]], forget: Callable[[int], None]) -> None:
         self._truth = truth
         self._lengths = cycle([0])
-        self._is_guessing = False
+        self._is_active = False
         self.forget = forget
 
     def accept(self, lengths: Sequence[int]) -> None:
-        """How many tokens of each guess from now on are right; () for no guesses."""
-        self._lengths, self._is_guessing = cycle(lengths), bool(lengths)
+        """Set the number of right tokens of each draft from now on; () for no drafts."""
+        self._lengths, self._is_active = cycle(lengths), bool(lengths)
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        return [self._guess(one, next(self._lengths)) if self._is_guessing else [] for one in wanted]
+        return [self._draft(one, next(self._lengths)) if self._is_active else [] for one in wanted]
 
-    def _guess(self, wanted: Wanted, length: int) -> list[int]:
+    def _draft(self, wanted: Wanted, length: int) -> list[int]:
         drafts = list(self._truth(wanted))
         if length < len(drafts):
             drafts[length] += 1

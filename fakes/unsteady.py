@@ -1,4 +1,4 @@
-"""A forward on a device that is not to be relied on."""
+"""The unsteady forward: a wrapper with faults."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ from fakes.places import readers, written_pages, written_slots
 
 
 class UnsteadyForward:
-    """Another forward, which runs a pass only when it is collected, as late as may be, and permits these faults:"""
+    """Wraps a forward.  It runs a pass as late as possible: when it is collected."""
 
     FAULTS: ClassVar = {
-        "forward.fails": "the pass leaves rubbish where it should have written, and collecting it raises ForwardFailed",
-        "forward.late": "the pass is not done when it is asked for, and is asked again",
+        "forward.fails": "a pass writes rubbish to its slots, and `collect` raises ForwardFailed",
+        "forward.late": "a pass is not done when it is collected",
     }
 
     def __init__(self, steady: Forward, plan: Faults) -> None:
@@ -24,7 +24,7 @@ class UnsteadyForward:
         self._plan = plan
         self._layouts: dict[str, SlotLayout] = {}
         self._batches: dict[int, ForwardBatch] = {}
-        self._lost: dict[int, set[int]] = {}  # by launch, the entries that would read what a failed pass left
+        self._lost: dict[int, set[int]] = {}  # by launch, the entries that read pages of a failed pass
 
     @property
     def vocab_size(self) -> int | None:
@@ -53,7 +53,7 @@ class UnsteadyForward:
         return computed
 
     def _spoil(self, batch: ForwardBatch) -> None:
-        """Leave no trace of what was there; who was launched on top of it has nothing to go on from either."""
+        """Overwrite the slots of the batch, and fail the entries in flight that read its pages."""
         for index, pool in enumerate(batch.pools):
             pages = pool.pages.tolist()
             layout = self._layouts[pool.name]
@@ -66,6 +66,6 @@ class UnsteadyForward:
 
 
 def _only(batch: ForwardBatch, kept: Sequence[int]) -> ForwardBatch:
-    """A batch less the entries that are lost; their pages are left in the list, unread."""
+    """The batch with the kept entries only; the pages of the others stay in the list."""
     pools = [replace(pool, spans=[pool.spans[index] for index in kept]) for pool in batch.pools]
     return replace(batch, entries=[batch.entries[index] for index in kept], pools=pools)

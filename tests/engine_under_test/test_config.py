@@ -23,9 +23,9 @@ REFUSALS = [
         "new_token_ratio_decay_steps: 0 is not a whole number of at least 1",
     ),
     (
-        "a link that is given up before anything is said again",
+        "a link timeout of one retransmission interval",
         {"link_retry_ms": 300, "link_timeout_ms": 300},
-        "link_timeout_ms: 300 with link_retry_ms 300, after which all is said again; want more",
+        "link_timeout_ms: 300 with link_retry_ms 300, after which messages are retransmitted; want more",
     ),
     ("clip", {"max_estimated_new_tokens": True}, "max_estimated_new_tokens: True is not a whole number of at least 1"),
     ("chunk_len", {"chunk_len": 0}, "chunk_len: 0 is not a whole number of at least 1"),

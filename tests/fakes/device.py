@@ -1,4 +1,4 @@
-"""A device with one pool, and passes over it whose tags can be read."""
+"""A device with one pool, and passes over it with readable tags."""
 
 import torch
 
@@ -12,7 +12,7 @@ PAGE = 4
 
 
 class Letters:
-    """A model whose tags can be read: a tag is the tokens so far as decimal digits behind the namespace."""
+    """A model with readable tags: the namespace, then the tokens so far, as decimal digits."""
 
     def namespace_tag(self, namespace: int) -> int:
         return namespace

@@ -1,14 +1,14 @@
-"""The fake backing has memory for everything until a fault is armed."""
+"""The fake backing maps every page until a fault is armed."""
 
 from fakes.backing import FakeBacking
 from harness.core.faults import FaultPlan
 
 
-def test_there_is_memory_for_everything():
+def test_backing_without_a_fault_has_memory_for_any_take():
     assert FakeBacking(FaultPlan(["pool.refuses"])).allows("full", 1000)
 
 
-def test_with_a_skip_the_second_of_two_pools_refuses():
+def test_armed_fault_with_a_skip_refuses_the_second_pool():
     plan = FaultPlan(["pool.refuses"])
     backing = FakeBacking(plan)
     plan.arm("pool.refuses", skip=1)
@@ -16,7 +16,7 @@ def test_with_a_skip_the_second_of_two_pools_refuses():
     assert [backing.allows(pool, 2) for pool in ("full", "swa", "full", "swa")] == [True, False, True, True]
 
 
-def test_whoever_asks_for_nothing_crosses_nothing():
+def test_take_of_no_pages_does_not_cross_the_fault():
     plan = FaultPlan(["pool.refuses"])
     backing = FakeBacking(plan)
     plan.arm("pool.refuses")

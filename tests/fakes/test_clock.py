@@ -1,11 +1,11 @@
-"""The fake clock goes on when it is told to, and never back."""
+"""The fake clock moves only when it is advanced, and never back."""
 
 import pytest
 
 from fakes.clock import FakeClock
 
 
-def test_the_clock_stands_still_until_it_is_told_to_go_on():
+def test_clock_moves_by_what_it_is_advanced():
     clock = FakeClock()
     first = clock.now_ms()
     clock.advance(5)
@@ -14,8 +14,6 @@ def test_the_clock_stands_still_until_it_is_told_to_go_on():
     assert (first, clock.now_ms()) == (0, 12)
 
 
-def test_the_clock_never_goes_back():
-    with pytest.raises(AssertionError) as caught:
+def test_advance_by_a_negative_time_raises():
+    with pytest.raises(AssertionError):
         FakeClock().advance(-1)
-
-    assert str(caught.value).splitlines()[0] == "the clock never goes back: -1 ms"

@@ -1,4 +1,4 @@
-"""The fake forward: tags chain from slot to slot, and a wrong page shows in what is read, written and sampled."""
+"""The fake forward chains tags from slot to slot, so that a wrong page changes what is read, written and sampled."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fakes.unsteady import UnsteadyForward
 from tests.fakes.device import FIRST, NEXT, PAGE, Device, Letters, passed
 
 
-def test_a_slot_holds_the_tag_of_the_prefix_that_ends_there():
+def test_slot_has_the_tag_of_its_prefix():
     device = Device()
 
     device.run([ForwardEntry(1, 9, [1, 2, 3, 4, 5], 0, 5, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
@@ -17,7 +17,7 @@ def test_a_slot_holds_the_tag_of_the_prefix_that_ends_there():
     assert (device.kv[3].tolist(), device.kv[2].tolist()) == ([91, 912, 9123, 91234], [912345, 0, 0, 0])
 
 
-def test_a_tag_is_chained_to_the_one_that_is_stored_before_it():
+def test_tag_is_chained_to_the_stored_tag_before_it():
     device = Device()
     device.kv[3, 3] = 7
 
@@ -26,7 +26,7 @@ def test_a_tag_is_chained_to_the_one_that_is_stored_before_it():
     assert device.kv[2].tolist() == [75, 756, 0, 0]
 
 
-def test_a_span_begins_at_the_position_it_says():
+def test_span_starts_at_its_first_position():
     device = Device(window=2)
     device.kv[3, 3] = 7
 
@@ -44,7 +44,7 @@ def test_a_span_begins_at_the_position_it_says():
         pytest.param(9, 1 + 12 + 123 + 1234 + 12345, id="a window longer than the prefix"),
     ],
 )
-def test_the_next_token_follows_from_all_tags_that_the_last_position_reads(window, token):
+def test_next_token_depends_on_all_tags_in_the_window(window, token):
     device = Device(window=window)
 
     sampled = device.run([ForwardEntry(1, 0, [1, 2, 3, 4, 5], 0, 5, num_samples=1)], [3, 2], [PageSpan(0, 0, 2)])
@@ -52,7 +52,7 @@ def test_the_next_token_follows_from_all_tags_that_the_last_position_reads(windo
     assert sampled == [token]
 
 
-def test_an_entry_that_does_not_sample_gets_no_token():
+def test_entry_that_does_not_sample_gets_no_token():
     sampled = Device().run([ForwardEntry(1, 0, [1, 2], 0, 2, num_samples=0)], [3], [PageSpan(0, 0, 1)])
 
     assert sampled == [None]
@@ -65,7 +65,7 @@ def test_each_entry_reads_its_own_pages():
     assert device.run(entries, [5, 4], [PageSpan(0, 0, 1), PageSpan(0, 1, 1)]) == [1 + 12, 3]
 
 
-def test_the_pools_are_summed_apart():
+def test_each_pool_has_its_own_sum():
     device = Device()
     entry = ForwardEntry(1, 0, [1, 2, 3], 0, 3, num_samples=1)
     pools = [
@@ -78,7 +78,7 @@ def test_the_pools_are_summed_apart():
     assert device.collect(2) == [(1 + 12 + 123) + (12 + 123)]
 
 
-def test_what_is_written_and_read_is_noted():
+def test_reads_and_writes_are_noted():
     device = Device(window=3)
     device.kv[3] = torch.tensor([1, 12, 123, 1234])
 
@@ -90,7 +90,7 @@ def test_what_is_written_and_read_is_noted():
     ]
 
 
-def test_without_a_listener_nothing_is_noted():
+def test_forward_without_an_observer_runs():
     device = Device()
     device.forward = UnsteadyForward(FakeForward(Letters()), device.plan)
 
@@ -99,7 +99,7 @@ def test_without_a_listener_nothing_is_noted():
     assert device.noted == []
 
 
-def test_a_pass_sees_what_was_written_since_its_launch():
+def test_pass_reads_tags_that_were_written_after_its_launch():
     device = Device()
     passed(device, 1, ForwardEntry(1, 0, [5], 1, 2, num_samples=1), [3])
     device.kv[3, 0] = 7
@@ -109,7 +109,7 @@ def test_a_pass_sees_what_was_written_since_its_launch():
     assert device.kv[3].tolist() == [7, 75, 0, 0]
 
 
-def test_an_entry_that_follows_computes_the_token_that_the_pass_before_it_sampled():
+def test_following_entry_starts_with_the_token_of_the_pass_before():
     device = Device()
     passed(device, 1, FIRST, [3])
     passed(device, 2, NEXT, [3])

@@ -1,4 +1,4 @@
-"""The unsteady link: what is sent is lost, damaged, doubled or late, and what is healed comes through again."""
+"""The unsteady link drops, damages, duplicates, delays and reorders messages until it is healed."""
 
 import pytest
 
@@ -8,22 +8,22 @@ from fakes.link import UnsteadyLink
 from harness.core.faults import FaultPlan
 
 FIRST, SECOND, THIRD = KeepAlive(1), KeepAlive(2), KeepAlive(3)
-TURNED = Close(9, "turned over")
+FLIPPED = Close(9, "flipped")
 
 
-def lost(_message: Message) -> None:
-    """A bit that is turned over shows."""
+def detected(_message: Message) -> None:
+    """The damage of a flipped bit is detected."""
 
 
-def turned(_message: Message) -> Message:
-    """A bit that is turned over makes another message of it."""
-    return TURNED
+def undetected(_message: Message) -> Message:
+    """A flipped bit makes another message."""
+    return FLIPPED
 
 
 class Wire:
     """Both ends of an unsteady link, which share a plan."""
 
-    def __init__(self, damaged=lost) -> None:
+    def __init__(self, damaged=detected) -> None:
         self.plan = FaultPlan(UnsteadyLink.FAULTS)
         self.here, self.there = [UnsteadyLink(end, self.plan, damaged) for end in InProcessLink.pair()]
 
@@ -32,14 +32,14 @@ class Wire:
             self.here.send(message)
 
 
-def wire(*armed: str, damaged=lost, **how) -> Wire:
+def wire(*armed: str, damaged=detected, **how) -> Wire:
     one = Wire(damaged)
     for fault in armed:
         one.plan.arm(fault, **how)
     return one
 
 
-def test_without_a_fault_all_comes_at_once_and_in_order():
+def test_messages_without_a_fault_arrive_at_once_and_in_order():
     one = wire()
     one.send(FIRST, SECOND)
 
@@ -54,35 +54,35 @@ def test_messages_go_both_ways():
     assert (one.here.receive(), one.there.receive()) == ([SECOND], [FIRST])
 
 
-def test_what_is_dropped_never_comes():
+def test_dropped_message_never_arrives():
     one = wire("link.drop", skip=1)
     one.send(FIRST, SECOND, THIRD)
 
     assert (one.there.receive(), one.there.receive()) == ([FIRST, THIRD], [])
 
 
-def test_what_is_damaged_and_shows_it_never_comes():
+def test_message_with_detected_damage_never_arrives():
     one = wire("link.corrupt", skip=1)
     one.send(FIRST, SECOND, THIRD)
 
     assert (one.there.receive(), one.there.receive()) == ([FIRST, THIRD], [])
 
 
-def test_what_is_damaged_and_does_not_show_it_comes_as_what_it_became():
-    one = wire("link.corrupt", damaged=turned)
+def test_message_with_undetected_damage_arrives_changed():
+    one = wire("link.corrupt", damaged=undetected)
     one.send(FIRST, SECOND)
 
-    assert one.there.receive() == [TURNED, SECOND]
+    assert one.there.receive() == [FLIPPED, SECOND]
 
 
-def test_what_is_doubled_comes_twice():
+def test_duplicated_message_arrives_twice():
     one = wire("link.duplicate", skip=1)
     one.send(FIRST, SECOND, THIRD)
 
     assert (one.there.receive(), one.there.receive()) == ([FIRST, SECOND, SECOND, THIRD], [])
 
 
-def test_what_is_delayed_comes_with_the_next_look_and_in_order():
+def test_delayed_messages_arrive_later_in_order():
     one = wire("link.delay")
     one.send(FIRST)
     at_first = one.there.receive()
@@ -91,21 +91,21 @@ def test_what_is_delayed_comes_with_the_next_look_and_in_order():
     assert (at_first, one.there.receive(), one.there.receive()) == ([], [FIRST, SECOND], [])
 
 
-def test_each_look_can_be_in_vain():
+def test_every_receive_can_be_delayed():
     one = wire("link.delay", count=3)
     one.send(FIRST)
 
     assert [one.there.receive() for _ in range(4)] == [[], [], [], [FIRST]]
 
 
-def test_what_is_reordered_comes_the_last_first():
+def test_reordered_messages_arrive_in_reverse_order():
     one = wire("link.reorder")
     one.send(FIRST, SECOND, THIRD)
 
     assert (one.there.receive(), one.there.receive()) == ([THIRD, SECOND, FIRST], [])
 
 
-def test_one_message_has_no_other_order():
+def test_single_message_does_not_cross_reorder():
     one = wire("link.reorder")
     one.send(FIRST)
     one.there.receive()
@@ -113,14 +113,14 @@ def test_one_message_has_no_other_order():
     assert one.plan.fired["link.reorder"] == 0
 
 
-def test_while_the_link_is_down_nothing_that_is_sent_gets_through():
+def test_messages_sent_while_the_link_is_down_are_dropped():
     one = wire("link.down", count=2)
     one.send(FIRST, SECOND, THIRD)
 
     assert one.there.receive() == [THIRD]
 
 
-def test_while_the_link_is_down_nothing_is_seen_of_what_has_come():
+def test_messages_received_while_the_link_is_down_arrive_later():
     one = wire()
     one.send(FIRST)
     one.plan.arm("link.down")
@@ -129,7 +129,7 @@ def test_while_the_link_is_down_nothing_is_seen_of_what_has_come():
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
-def test_a_look_at_nothing_crosses_no_fault(fault):
+def test_receive_without_messages_crosses_no_fault(fault):
     one = wire(fault)
 
     one.there.receive()
@@ -138,7 +138,7 @@ def test_a_look_at_nothing_crosses_no_fault(fault):
 
 
 @pytest.mark.parametrize("fault", ["link.delay", "link.down", "link.reorder"])
-def test_nothing_that_has_come_is_lost_by_looking(fault):
+def test_receive_loses_no_message(fault):
     one = wire()
     one.send(FIRST, SECOND)
     one.plan.arm(fault, count=3)
@@ -149,20 +149,9 @@ def test_nothing_that_has_come_is_lost_by_looking(fault):
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
-def test_a_link_that_never_gets_better_is_healed(fault):
+def test_healed_link_delivers_again(fault):
     one = wire(fault, count=100)
     one.plan.heal(fault)
     one.send(FIRST, SECOND)
 
     assert (one.there.receive(), one.there.receive()) == ([FIRST, SECOND], [])
-
-
-def test_the_faults_are_those_of_the_docstring():
-    assert list(UnsteadyLink.FAULTS) == [
-        "link.drop",
-        "link.corrupt",
-        "link.duplicate",
-        "link.delay",
-        "link.reorder",
-        "link.down",
-    ]

@@ -86,7 +86,7 @@ def test_generate_while_a_side_is_paused_raises(side):
         pytest.param({"max_running_requests": 1}, id="one at a time"),
         pytest.param({"page_reuse": "fifo"}, id="pages reused late"),
         pytest.param({"reserved_decode_tokens": 0}, id="no reserve"),
-        pytest.param({"lookahead_tokens": 3, "draft_tokens": 3}, id="guesses"),
+        pytest.param({"lookahead_tokens": 3, "draft_tokens": 3}, id="drafts"),
         pytest.param({"host_full_pages": 16, "host_swa_pages": 12}, id="pools on the host"),
     ],
 )
@@ -169,15 +169,15 @@ def test_aborted_request_ends_on_both_sides_and_others_go_on():
 
 def test_requests_of_different_namespaces_share_nothing():
     pair, one = pair_of(), create_engine(HYBRID, ports=forward_alone())
-    said: dict[int, list[int]] = {}
+    tokens: dict[int, list[int]] = {}
     for namespace in (0, 1, 0):
-        said[pair.submit(LONG, SamplingParams(6), namespace=namespace)] = []
+        tokens[pair.submit(LONG, SamplingParams(6), namespace=namespace)] = []
     while pair.has_work:
         for output in pair.step():
-            said[output.request_id] += output.token_ids
+            tokens[output.request_id] += output.token_ids
 
     [wanted] = one.generate([LONG], SamplingParams(6))
-    assert (said[1], said[3], said[2] != said[1]) == (wanted.token_ids, wanted.token_ids, True)
+    assert (tokens[1], tokens[3], tokens[2] != tokens[1]) == (wanted.token_ids, wanted.token_ids, True)
 
 
 # --- faults of the link
@@ -190,16 +190,16 @@ def test_link_fault_does_not_change_the_outputs(fault, skip):
     ends = [UnsteadyLink(end, plan, damaged) for end in InProcessLink.pair()]
     ports = [Ports(FakeForward(ReferenceModel()), clock, link=end) for end in ends]
     pair = create_pair(replace(HYBRID, max_running_requests=2), ports=(ports[0], ports[1]))
-    said: dict[int, list[int]] = {pair.submit(prompt, SamplingParams(6)): [] for prompt in PROMPTS}
+    tokens: dict[int, list[int]] = {pair.submit(prompt, SamplingParams(6)): [] for prompt in PROMPTS}
     plan.arm(fault, skip=skip, count=4)
 
     for _ in range(MOST_STEPS):
         for output in pair.step():
-            said[output.request_id] += output.token_ids
+            tokens[output.request_id] += output.token_ids
         clock.advance(50)
 
     assert (pair.has_work, plan.fired[fault] > 0) == (False, True)
-    assert list(said.values()) == Sides().expected(*PROMPTS, max_new_tokens=6)
+    assert list(tokens.values()) == Sides().expected(*PROMPTS, max_new_tokens=6)
     assert is_emptied(pair.prefill)
     assert is_emptied(pair.decode)
 

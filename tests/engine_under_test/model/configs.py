@@ -1,6 +1,6 @@
-"""Random config.json files: a family's keys with usual and unusual values, in old and new spelling, contradictory too.
+"""Random config.json files: usual and unusual values, old and new keys, and contradictions between them.
 
-A value of ABSENT leaves the key out.  Usual values are drawn freely; a quarter of the files has one unusual one.
+A key with the value ABSENT is omitted.  A quarter of the files have one unusual value.
 """
 
 from random import Random
@@ -189,14 +189,14 @@ UNUSUAL_ROPE: dict[str, list[Any]] = {
 
 
 def drawn_config(random: Random, model_type: str) -> dict[str, Any]:
-    """A config.json of the family whose `model_type` transformers knows it by, a key of OWN."""
+    """A random config.json of the family `model_type`, a key of OWN."""
     values: dict[str, Any] = {"architectures": [ARCHITECTURES[model_type]], "model_type": model_type}
     values |= {key: random.choice(of_key) for key, of_key in (USUAL | OWN[model_type]).items()}
     hidden_size, heads, kv_heads, head_dim = random.choice(SHAPES)
     values |= {"hidden_size": hidden_size, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
     values["head_dim"] = head_dim
     if head_dim is ABSENT and "query_pre_attn_scalar" in values:
-        values["query_pre_attn_scalar"] = ABSENT  # of the default's 256 dimensions scores are large, and so is noise
+        values["query_pre_attn_scalar"] = ABSENT  # the default of 256 would make scores, and their noise, large
     if model_type != "llama":
         kinds = (SLIDING, FULL) if values.get("use_sliding_window", True) is True else (FULL,)
         values[LAYER_TYPES] = _layer_types(random, values["num_hidden_layers"], kinds)
@@ -216,7 +216,7 @@ def _layer_types(random: Random, num_layers: int, kinds: tuple[str, ...]) -> Any
 
 
 def _rope(random: Random, model_type: str) -> dict[str, Any]:
-    """New spelling, old spelling, both or none of it, and keys of the one beside the other."""
+    """The new keys, the old keys, both, or neither, and mixtures of them."""
     by_type = model_type in ("gemma3_text", "olmo3")
     if random.random() < 0.06:
         by_type = not by_type
@@ -241,7 +241,7 @@ def _rope(random: Random, model_type: str) -> dict[str, Any]:
             (_parameters(random, theta=0.1), _parameters(random, theta=0.1), {}, None)
         )
     if theta:
-        # Olmo 3 reads another base than its own for its full layers alone.
+        # Olmo 3 uses a base other than its default for the full layers only.
         values["rope_theta"] = 500_000 if model_type == "olmo3" and random.random() < 0.8 else random.choice(THETAS)
         if model_type == "gemma3_text" and random.random() < 0.7:
             values["rope_local_base_freq"] = random.choice(THETAS)
@@ -260,7 +260,7 @@ def _parameters_by_type(random: Random) -> dict[str, Any]:
 
 
 def _parameters(random: Random, *, theta: float = 0.85) -> dict[str, Any]:
-    """One object; `theta` is how likely it has its base with it."""
+    """One object of rope parameters; `theta` is the probability that it has a base."""
     rope_type = random.choices(("default", "linear", "yarn", "llama3"), weights=(3, 2, 5, 2))[0]
     values: dict[str, Any] = {random.choice(("rope_type", "rope_type", "type")): rope_type}
     if random.random() < theta:

@@ -1,4 +1,4 @@
-"""The config.json of well-known checkpoints, with every key that they were published with."""
+"""The published config.json files of well-known checkpoints, complete."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Holds what the engine reads in a config.json against transformers: the same logits, or a refusal in one line.
+"""Compares the engine with transformers on random configurations: equal logits, or a one-line error.
 
     python -m tests.engine_under_test.model.sieve --configs 2000 --seed 1
 
-draws configurations of every family in turn, prints a table of outcomes, and the configurations that differ.
+draws configurations of every family in turn, and prints a table of outcomes and the configurations that differ.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from engine_under_test.model.spec import ModelSpec
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint_as_is
 from tests.engine_under_test.model.configs import OWN, drawn_config
 
-NUM_TOKENS = 96  # beyond every window, and beyond the original lengths that most ropes are stretched from
+NUM_TOKENS = 96  # longer than every window, and than most original lengths of stretched ropes
 CLOSE = 1e-4
-TIE = 1e-4  # the likeliest token is not certain where the next one is closer than this
+TIE = 1e-4  # with a smaller distance between the two likeliest tokens either is right
 REFUSAL = re.compile(r"(config\.json|model\.safetensors): [\w.]+ [^\n]+")
-# How transformers, or torch below it, says that it does not run a configuration.
+# The errors of transformers and torch for a configuration that they do not support.
 ORACLE_REFUSALS = (
     StrictDataclassError,
     ValueError,
@@ -57,7 +57,7 @@ class Outcome(StrEnum):
 
 
 class Judged(NamedTuple):
-    """One configuration: what came of it, and the refusal or the difference in words."""
+    """One configuration with its outcome, and the error or the difference as text."""
 
     values: dict[str, Any]
     outcome: Outcome
@@ -65,7 +65,7 @@ class Judged(NamedTuple):
 
 
 def judge(values: dict[str, Any], directory: Path) -> Judged:
-    """Compare both on a checkpoint of random weights that is written to `directory`."""
+    """Compare both on a checkpoint with random weights, which is written to `directory`."""
     token_ids = some_tokens(NUM_TOKENS, vocab_size=96)
     try:
         model = write_checkpoint_as_is(directory, values)
@@ -93,7 +93,7 @@ def _logits(directory: Path, token_ids: torch.Tensor) -> torch.Tensor:
 
 
 def _unseen_difference(spec: ModelSpec, model: Any) -> str:
-    """What no logits of so few tokens show: the end tokens, and a window that none of them leaves."""
+    """The differences that the logits do not show: the end tokens, and a long window."""
     ends, window = model.generation_config.eos_token_id, getattr(model.config, "sliding_window", None)
     if spec.eos_token_ids != tuple(ends if isinstance(ends, list) else [ends] * (ends is not None)):
         return f"end tokens: {spec.eos_token_ids}, of transformers {ends}"
@@ -103,7 +103,7 @@ def _unseen_difference(spec: ModelSpec, model: Any) -> str:
 
 
 def _difference(logits: torch.Tensor, expected: torch.Tensor) -> str:
-    """The first position whose logits or whose likeliest token differ, in words; empty where none does."""
+    """The first position with different logits or another likeliest token, as text; empty where there is none."""
     distances = (logits - expected).abs().amax(dim=-1)
     first, second = expected.topk(2).values.unbind(-1)
     is_other = (logits.argmax(-1) != expected.argmax(-1)) & (first - second > TIE)
@@ -114,7 +114,7 @@ def _difference(logits: torch.Tensor, expected: torch.Tensor) -> str:
 
 
 def judged_configs(count: int, seed: int, model_types: Iterable[str] = tuple(OWN)) -> Iterator[Judged]:
-    """As many configurations, of the families in turn."""
+    """`count` judged configurations, of each family in turn."""
     turns = cycle(model_types)
     random = Random(seed)
     for _ in range(count):

@@ -89,7 +89,7 @@ def test_tied_head_that_differs_from_the_embedding_raises(checkpoint):
     """transformers would compute logits with this head."""
     rewrite(checkpoint, {"lm_head.weight": torch.ones(128, 64)})
 
-    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: tie_word_embeddings is true, and lm_head.weight")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: tie_word_embeddings is true, ")
 
 
 # --- unreadable files

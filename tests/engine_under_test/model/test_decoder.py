@@ -1,4 +1,4 @@
-"""The decoder against transformers, and against itself in other orders of work."""
+"""The decoder against transformers, and against itself in chunks and batches."""
 
 import json
 from dataclasses import replace
@@ -30,15 +30,15 @@ def _inference_mode():
 
 
 def distance_from(model, directory, token_ids):
-    """How far our logits of the checkpoint are from those of the oracle."""
+    """The largest difference between the logits of the checkpoint here and in the oracle."""
     logits = dense_logits(load_decoder(directory, dtype=FLOAT, device=CPU), token_ids)
     return (logits - oracle_logits(model, token_ids)).abs().max().item()
 
 
 @pytest.mark.parametrize("window", [8, 13])
 @pytest.mark.parametrize("family", WINDOWED)
-def test_prompt_logits_are_those_of_transformers(tmp_path, family, window):
-    """At each of 50 tokens, of which the last ones see a full window and more."""
+def test_prompt_logits_equal_those_of_transformers(tmp_path, family, window):
+    """50 tokens are longer than the window."""
     model = write_checkpoint(tmp_path, family, sliding_window=window)
 
     assert distance_from(model, tmp_path, some_tokens(50)) < 1e-4
@@ -62,28 +62,25 @@ def test_prompt_logits_are_those_of_transformers(tmp_path, family, window):
         pytest.param("llama", SMOLLM2 | {"rope_parameters": {"rope_theta": 1e5}}, id="smollm2"),
     ],
 )
-def test_what_a_config_can_change_changes_as_in_transformers(tmp_path, family, changes):
-    """Scalings, biases, ties, caps, and other numbers of heads."""
+def test_logits_of_a_changed_config_equal_those_of_transformers(tmp_path, family, changes):
     model = write_checkpoint(tmp_path, family, **changes)
 
     assert distance_from(model, tmp_path, some_tokens(50)) < 1e-4
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "cohere2"])
-def test_prompts_beyond_the_reserved_context_agree_as_well(tmp_path, family):
-    """Rotations are made for positions that nobody asked for before."""
+def test_logits_beyond_the_reserved_context_equal_those_of_transformers(tmp_path, family):
     model = write_checkpoint(tmp_path, family)
 
     assert distance_from(model, tmp_path, some_tokens(1100)) < 1e-4
 
 
-# --- what the comparison would find
+# --- planted bugs that the comparison detects
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
 @pytest.mark.parametrize("family", WINDOWED)
-def test_a_window_off_by_one_is_seen(tmp_path, family, off_by):
-    """A planted bug: each sliding layer sees one token too many or too few."""
+def test_window_off_by_one_is_detected(tmp_path, family, off_by):
     model = write_checkpoint(tmp_path, family)
     edit_config(tmp_path, sliding_window=8 + off_by)
 
@@ -91,8 +88,7 @@ def test_a_window_off_by_one_is_seen(tmp_path, family, off_by):
 
 
 @pytest.mark.parametrize("family", ["gemma3", "olmo3"])
-def test_swapped_thetas_are_seen(tmp_path, family):
-    """A planted bug: sliding layers rotate as full ones should, and full ones as sliding ones."""
+def test_swapped_thetas_are_detected(tmp_path, family):
     model = write_checkpoint(tmp_path, family)
     parameters = tiny_config(family)["rope_parameters"]
     edit_config(tmp_path, rope_parameters={SLIDING: parameters[FULL], FULL: parameters[SLIDING]})
@@ -100,8 +96,8 @@ def test_swapped_thetas_are_seen(tmp_path, family):
     assert distance_from(model, tmp_path, some_tokens(50)) > 1e-3
 
 
-def test_dropped_sinks_are_seen(tmp_path):
-    """A planted bug: sinks so low that they take no weight."""
+def test_dropped_sinks_are_detected(tmp_path):
+    """Sinks so low that their weight is 0."""
     model = write_checkpoint(tmp_path, "gpt-oss")
     tensors = load_file(tmp_path / "model.safetensors")
     dropped = {name: torch.full_like(tensor, -1e4) for name, tensor in tensors.items() if name.endswith("sinks")}
@@ -114,14 +110,13 @@ def test_dropped_sinks_are_seen(tmp_path):
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
-        pytest.param("cohere2", {"rope_interleaved": False}, id="halves rotated for neighbours"),
+        pytest.param("cohere2", {"rope_interleaved": False}, id="halves rotated instead of neighbours"),
         pytest.param("gemma2", {"attention_softcap": None}, id="no softcap of scores"),
         pytest.param("gemma3", {"embedding_scale": 1.0}, id="embeddings not scaled"),
         pytest.param("qwen2", {"attention_scale": 0.5}, id="another scale"),
     ],
 )
-def test_each_difference_of_a_family_is_seen(family, changes):
-    """The same weights with one field of the spec changed give other logits."""
+def test_changed_field_of_the_spec_changes_the_logits(family, changes):
     spec = tiny_spec(family)
     tensors = random_tensors(spec, 0, DOUBLE)
 
@@ -139,7 +134,7 @@ def edit_config(directory, **changes):
 
 
 class GrowingCache:
-    """Keeps each layer's keys and values of one sequence, and attends over all of them."""
+    """Stores the keys and values of one sequence in each layer, and attends over all of them."""
 
     def __init__(self, spec):
         self._spec = spec
@@ -156,8 +151,7 @@ class GrowingCache:
 
 @pytest.mark.parametrize("chunk_len", [1, 7, 40])
 @pytest.mark.parametrize("family", TINY)
-def test_in_float64_chunks_do_not_change_logits(family, chunk_len):
-    """A prompt in pieces over a cache, or whole without one."""
+def test_logits_of_a_prompt_in_chunks_equal_those_of_the_whole_prompt(family, chunk_len):
     decoder, token_ids = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(40)
     cache = GrowingCache(decoder.spec)
 
@@ -171,8 +165,7 @@ def test_in_float64_chunks_do_not_change_logits(family, chunk_len):
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_tokens_of_several_sequences_may_stand_side_by_side(family):
-    """One pass over two sequences, each with its own positions and its own cache."""
+def test_logits_of_two_sequences_in_one_pass_equal_those_alone(family):
     decoder, first, second = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(20), some_tokens(13, seed=1)
     caches = [GrowingCache(decoder.spec), GrowingCache(decoder.spec)]
 
@@ -188,15 +181,14 @@ def test_tokens_of_several_sequences_may_stand_side_by_side(family):
 
 
 def logits_in(dtype, family, *, rounded_to=None):
-    """Of a model computed in `dtype`, with weights that were rounded before."""
+    """The logits of a model in `dtype`, with weights that were rounded to `rounded_to`."""
     tensors = random_tensors(tiny_spec(family), 0, rounded_to or dtype)
     decoder = Decoder(tiny_spec(family), {name: tensor.to(dtype) for name, tensor in tensors.items()})
     return dense_logits(decoder, some_tokens(50))
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_float64_and_float32_agree_as_far_as_float32_goes(family):
-    """The same weights, so that what differs is rounding."""
+def test_float32_logits_are_near_float64_logits(family):
     single, double = logits_in(FLOAT, family), logits_in(DOUBLE, family, rounded_to=FLOAT)
 
     assert double.dtype is DOUBLE
@@ -204,15 +196,14 @@ def test_float64_and_float32_agree_as_far_as_float32_goes(family):
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_bfloat16_runs_and_stays_near(family):
-    """Rounding to 8 bits moves logits, but most of what they say stays."""
+def test_bfloat16_logits_correlate_with_float64_logits(family):
     low, double = logits_in(torch.bfloat16, family), logits_in(DOUBLE, family, rounded_to=torch.bfloat16)
 
     assert low.dtype is torch.bfloat16
     assert torch.corrcoef(torch.stack((low.double().flatten(), double.flatten())))[0, 1] > 0.9
 
 
-def test_random_weights_are_the_same_for_the_same_seed():
+def test_random_weights_depend_only_on_the_seed():
     spec, token_ids = tiny_spec("gemma3"), some_tokens(20)
 
     first, again, other = (dense_logits(random_decoder(spec, seed, DOUBLE), token_ids) for seed in (3, 3, 4))
@@ -221,15 +212,14 @@ def test_random_weights_are_the_same_for_the_same_seed():
     assert (first - other).abs().max() > 0.1
 
 
-def test_random_weights_do_not_repeat_one_token():
-    """Greedy tokens of a random model depend on what came before: a wrong page would show."""
+def test_greedy_tokens_of_random_weights_vary():
+    """So a read of a wrong page changes the output."""
     best = dense_logits(random_decoder(tiny_spec("gemma3"), 0, FLOAT), some_tokens(200)).argmax(dim=-1)
 
     assert len(best.unique()) > 20
 
 
-def test_a_position_without_rotations_is_refused():
-    """Until they are reserved."""
+def test_position_without_reserved_rotations_raises():
     decoder = random_decoder(tiny_spec("gemma3"), 0, FLOAT)
     token_ids, positions = torch.tensor([5]), torch.tensor([1024])
     with pytest.raises(IndexError):

@@ -1,4 +1,4 @@
-"""A draft model: it says what it would say itself, and the output stays what it is without it."""
+"""A draft model proposes its own likeliest tokens, and does not change the output."""
 
 import pytest
 import torch
@@ -26,68 +26,68 @@ def decoder(family: str = "gemma3", seed: int = 7, **changes: object) -> Decoder
     return random_decoder(tiny_spec(family, **changes), seed, torch.float64)
 
 
-def said_alone(model: Decoder, tokens: list[int], count: int) -> list[int]:
-    """What a model says without any cache."""
-    said = list(tokens)
+def greedy_tokens(model: Decoder, tokens: list[int], count: int) -> list[int]:
+    """The likeliest tokens of a model without a cache."""
+    sequence = list(tokens)
     with torch.inference_mode():
         for _ in range(count):
-            said.append(int(dense_logits(model, torch.tensor(said))[-1].argmax()))
-    return said[len(tokens) :]
+            sequence.append(int(dense_logits(model, torch.tensor(sequence))[-1].argmax()))
+    return sequence[len(tokens) :]
 
 
-def guess(proposer: DraftModel, tokens: list[int], *, most: int = 4) -> list[int]:
+def drafts_of(proposer: DraftModel, tokens: list[int], *, most: int = 4) -> list[int]:
     [drafts] = proposer.propose([Wanted(1, 0, tokens, most)])
     return drafts
 
 
 @pytest.mark.parametrize("family", ["gemma3", "mistral", "gpt-oss"])
-def test_it_guesses_what_it_would_say_itself(family):
+def test_drafts_are_the_likeliest_tokens_of_the_model(family):
     model = decoder(family)
 
-    assert guess(DraftModel(model), PROMPTS[1]) == said_alone(model, PROMPTS[1], 4)
+    assert drafts_of(DraftModel(model), PROMPTS[1]) == greedy_tokens(model, PROMPTS[1], 4)
 
 
-def test_it_reads_on_from_what_it_has_read():
+def test_drafts_of_a_growing_request_equal_those_without_a_cache():
     model = decoder()
     proposer = DraftModel(model)
     tokens = list(PROMPTS[1])
     for step in range(MIN_CAPACITY):
-        drafts = guess(proposer, tokens, most=2)
-        assert drafts == said_alone(model, tokens, 2)
-        tokens += [drafts[0], (drafts[1] + step) % 100 + 3]  # the second is right or wrong
+        drafts = drafts_of(proposer, tokens, most=2)
+        assert drafts == greedy_tokens(model, tokens, 2)
+        tokens += [drafts[0], (drafts[1] + step) % 100 + 3]  # the second is accepted in some steps
 
 
-def test_a_long_prompt_is_read_piece_by_piece(monkeypatch):
-    """And no context is too long for its rotations, however much room was made for it."""
+def test_drafts_of_a_long_prompt_in_chunks_equal_those_without_a_cache(monkeypatch):
+    """The capacity passes the reserved rotations."""
     monkeypatch.setattr(draft, "CHUNK_LEN", 100)
     model = decoder(max_position_embeddings=2048)
     tokens = some_tokens(1018).tolist()
     proposer = DraftModel(model)
     for _ in range(3):
-        drafts = guess(proposer, tokens, most=3)
+        drafts = drafts_of(proposer, tokens, most=3)
         tokens += drafts
 
-    assert tokens[1018:] == said_alone(decoder(max_position_embeddings=2048), tokens[:1018], 9)
+    assert tokens[1018:] == greedy_tokens(decoder(max_position_embeddings=2048), tokens[:1018], 9)
 
 
-def test_who_has_ended_is_forgotten():
+def test_forgotten_request_starts_anew():
     proposer = DraftModel(decoder())
-    guess(proposer, PROMPTS[1])
+    drafts_of(proposer, PROMPTS[1])
     proposer.forget(1)
     proposer.forget(1)
 
-    assert guess(proposer, PROMPTS[0]) == said_alone(decoder(), PROMPTS[0], 4)
+    assert drafts_of(proposer, PROMPTS[0]) == greedy_tokens(decoder(), PROMPTS[0], 4)
 
 
 @pytest.mark.parametrize(
     "tokens",
     [
-        pytest.param([5, 6, 200], id="a token that it does not know"),
-        pytest.param([5] * 93, id="more than it has positions for"),
+        pytest.param([5, 6, 200], id="a token that is not in the vocabulary"),
+        pytest.param([5] * 93, id="longer than the context"),
     ],
 )
-def test_of_what_it_cannot_read_it_guesses_nothing(tokens):
-    assert guess(DraftModel(decoder(max_position_embeddings=96, vocab_size=128)), tokens) == []
+def test_unsupported_request_gets_no_drafts(tokens):
+    assert drafts_of(DraftModel(decoder(max_position_embeddings=96, vocab_size=128)), tokens) == []
 
 
 def generated(model: Decoder, sampling: SamplingParams, *, proposer: Proposer | None = None, **changes):
@@ -101,8 +101,7 @@ def generated(model: Decoder, sampling: SamplingParams, *, proposer: Proposer | 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 @pytest.mark.parametrize("sampling", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("seed", [7, 8], ids=["the same model", "another one"])
-def test_outputs_are_those_without_drafts(seed, sampling, overlap):
-    """Token for token, likeliest or drawn, however good the guesses are."""
+def test_outputs_are_the_same_without_drafts(seed, sampling, overlap):
     model = decoder()
     plain = generated(model, sampling)
 
@@ -118,7 +117,7 @@ def test_outputs_are_those_without_drafts(seed, sampling, overlap):
     assert [one.token_ids for one in drafted] == [one.token_ids for one in plain]
 
 
-def test_logits_are_those_of_what_counts():
+def test_logits_are_those_of_the_accepted_tokens():
     sampling = SamplingParams(9, return_logits=True)
     model = decoder()
     plain = generated(model, sampling)
@@ -130,23 +129,23 @@ def test_logits_are_those_of_what_counts():
         assert all(torch.allclose(one.logits[place], other.logits[place], atol=1e-10) for place in other.logits)
 
 
-def test_a_checkpoint_guesses(tmp_path):
+def test_draft_model_of_a_checkpoint_proposes(tmp_path):
     write_checkpoint(tmp_path, "gemma3")
 
     proposer = draft_model(tmp_path)
 
-    assert len(guess(proposer, PROMPTS[0])) == 4
+    assert len(drafts_of(proposer, PROMPTS[0])) == 4
 
 
-def test_a_guess_that_is_no_token_of_the_model_is_not_computed():
-    """Whoever guesses may have a larger vocabulary."""
+def test_draft_that_is_not_in_the_vocabulary_is_dropped():
+    """The vocabulary of the draft model may be larger."""
 
     class Foreign:
         def propose(self, wanted):
             return [[7, 10_000, 8] for _ in wanted]
 
         def forget(self, request_id):
-            """It remembers nobody."""
+            """It has no state."""
 
     model = decoder()
 

@@ -1,4 +1,4 @@
-"""In float64 nothing that the engine decides shows in what a request gets: not chunks, neighbours, pages or luck."""
+"""In float64 the output of a request does not depend on chunks, batches, pages or retraction."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -65,7 +65,7 @@ def alone(decoder: Decoder, prompt: list[int], sampling: SamplingParams) -> Gene
 
 
 def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sampling: SamplingParams) -> None:
-    """The tokens are those that the prompt gets alone, and each logit is that of a run without any cache."""
+    """The tokens equal those of the prompt alone, and the logits those of a run without a cache."""
     assert generation.token_ids == alone(decoder, prompt, sampling).token_ids
     with torch.inference_mode():
         dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1]))
@@ -77,7 +77,7 @@ def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sam
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("way", WAYS)
-def test_tokens_and_logits_do_not_depend_on_the_way(decoder, way, sampling):
+def test_tokens_and_logits_do_not_depend_on_the_configuration(decoder, way, sampling):
     engine = engine_of(decoder, replace(ALONE, **WAYS[way]))
 
     generations = engine.generate(PROMPTS, sampling)
@@ -87,7 +87,7 @@ def test_tokens_and_logits_do_not_depend_on_the_way(decoder, way, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_what_was_retracted_comes_out_the_same(decoder, sampling):
+def test_tokens_and_logits_do_not_depend_on_retraction(decoder, sampling):
     engine = engine_of(decoder, replace(ALONE, **WAYS["all at once"]))
     generations = {engine.submit(prompt, sampling): Generation() for prompt in PROMPTS}
     steps = 0
@@ -104,7 +104,7 @@ def test_what_was_retracted_comes_out_the_same(decoder, sampling):
         expect_same(decoder, prompt, generation, sampling)
 
 
-def test_a_prefix_that_is_cached_is_not_computed_again(decoder):
+def test_cached_prefix_is_not_recomputed(decoder):
     engine = engine_of(decoder, replace(ALONE, **WAYS["prefix hits"]))
 
     [first] = engine.generate([PROMPTS[0]], GREEDY)
@@ -115,7 +115,7 @@ def test_a_prefix_that_is_cached_is_not_computed_again(decoder):
     expect_same(decoder, longer, second, GREEDY)
 
 
-def test_a_long_and_a_short_sequence_decode_side_by_side(decoder):
+def test_long_and_short_sequences_decode_in_one_batch(decoder):
     prompts = [some_tokens(100, seed=5).tolist(), PROMPTS[0][:5], PROMPTS[1][:7]]
     engine = engine_of(decoder, replace(ALONE, max_running_requests=3, page_size=4))
 

@@ -1,7 +1,7 @@
-"""Whatever the engine does to a request on its way, its tokens and logits are those of transformers.
+"""Tokens and logits of the engine equal those of transformers, whatever the scheduler does.
 
-Each run forces the way to be a long one: chunks, mixed batches, prefix hits, windows that were given up and computed
-again, retraction.  That it was is asserted before the outputs are.
+Each run forces chunks, mixed batches, prefix hits, tombstoned and recomputed windows, and retraction.  These are
+asserted before the outputs.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens
 
 WINDOWS, PAGES, CHUNKS = (8, 13), (1, 4, 16), (3, 7, 64)
 NEW_TOKENS = 20
-TIE = 1e-4  # the likeliest token is not certain where the next one is closer than this
+TIE = 1e-4  # with a smaller distance between the two likeliest tokens either is right
 CLOSE = 1e-4
 SHARED = some_tokens(26, seed=1).tolist()
 MOST_STEPS = 500
@@ -31,8 +31,8 @@ PROMPTS = [SHARED + some_tokens(8 + 3 * number, seed=10 + number).tolist() for n
 STRANGER = some_tokens(40, seed=20).tolist()
 
 
-class Told(NamedTuple):
-    """What transformers says to a prompt: the tokens it generates, and the logits at every position up to the last."""
+class Expected(NamedTuple):
+    """The output of transformers: the tokens that it generates, and the logits at every position but the last."""
 
     prompt: list[int]
     token_ids: list[int]
@@ -40,11 +40,11 @@ class Told(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """A checkpoint, the window of its sliding layers (None: no layer slides), and what is told of each prompt."""
+    """A checkpoint, the window of its sliding layers (None: it has none), and the expected output of each prompt."""
 
     directory: str
     window: int | None
-    told: list[Told]
+    expected: list[Expected]
 
 
 @pytest.fixture(
@@ -60,25 +60,25 @@ def oracle(request, tmp_path_factory) -> Oracle:
     family, window = request.param
     directory = tmp_path_factory.mktemp(family)
     model = write_checkpoint(directory, family, **({} if window is None else {"sliding_window": window}))
-    return Oracle(str(directory), window, [told_by(model, prompt) for prompt in (*PROMPTS, STRANGER)])
+    return Oracle(str(directory), window, [expected_of(model, prompt) for prompt in (*PROMPTS, STRANGER)])
 
 
-def told_by(model: Any, prompt: list[int]) -> Told:
+def expected_of(model: Any, prompt: list[int]) -> Expected:
     with torch.inference_mode():
         generated = model.generate(
             torch.tensor([prompt]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0
         )[0]
-    return Told(prompt, generated[len(prompt) :].tolist(), oracle_logits(model, generated[:-1]))
+    return Expected(prompt, generated[len(prompt) :].tolist(), oracle_logits(model, generated[:-1]))
 
 
-class Journey:
-    """An engine on a checkpoint, and every request that it served by the prompt's number."""
+class Run:
+    """An engine with a checkpoint, and its requests with the number of their prompt."""
 
     def __init__(self, oracle: Oracle, config: EngineConfig) -> None:
         self.heard = Heard()
         self.engine = create_engine(config, checkpoint=oracle.directory, ports=Ports(observer=self.heard))
         self.served: list[tuple[int, Generation]] = []
-        self._prompts = [told.prompt for told in oracle.told]
+        self._prompts = [expected.prompt for expected in oracle.expected]
         self._alive: dict[int, Generation] = {}
 
     def submit(self, *numbers: int) -> None:
@@ -97,24 +97,24 @@ class Journey:
             if is_reached():
                 return
             self.step()
-        raise AssertionError(f"not reached in {MOST_STEPS} steps")
+        raise AssertionError(f"the state was not reached in {MOST_STEPS} steps")
 
     def run(self) -> None:
         self.until(lambda: not self.engine.has_work)
 
     def squeezed(self, pool: str, is_reached: Callable[[], bool]) -> None:
-        """Step while a neighbour takes every page of a pool that is free, until something has come of it."""
+        """Step while a neighbour takes every free page of a pool, until the state is reached."""
         memory, pages = self.engine.memory, list[int]()
 
-        def has_come() -> bool:
+        def is_reached_without_pages() -> bool:
             pages.extend(hold(memory, pool, leaving=0))
             return is_reached()
 
-        self.until(has_come)
+        self.until(is_reached_without_pages)
         let_go(memory, pool, pages)
 
     def retract(self) -> None:
-        """For want of pages; where every layer slides nobody ever wants more than it gives back, and a pause serves."""
+        """By a lack of pages; with sliding layers only no request ever lacks pages, so the engine is paused."""
         anchor = self.engine.memory.pools[0]
         if anchor.window is None:
             self.squeezed(anchor.name, lambda: self.count(Retracted) > 0)
@@ -128,26 +128,26 @@ class Journey:
 
     @property
     def mixed_passes(self) -> int:
-        """Passes with a chunk of several tokens and another request's single one."""
+        """The number of passes with a chunk of one request and a decode of another."""
         lengths = [{min(2, end - start) for _, start, end in launched.entries} for launched in self.heard.of(Launched)]
         return lengths.count({1, 2})
 
 
-def journey(oracle: Oracle, config: EngineConfig) -> Journey:
-    """A wave that is retracted on its way; a stranger for whom windows are given up; the wave again."""
-    way = Journey(oracle, config)
-    way.submit(0, 1, 2, 3)
-    way.until(lambda: len(way.engine.scheduler.running) > 1)
-    way.retract()
-    way.run()
-    way.submit(len(PROMPTS))
-    for pool in way.engine.memory.pools:
+def served(oracle: Oracle, config: EngineConfig) -> Run:
+    """Requests that are retracted; one with another prefix that evicts windows; the first requests again."""
+    run = Run(oracle, config)
+    run.submit(0, 1, 2, 3)
+    run.until(lambda: len(run.engine.scheduler.running) > 1)
+    run.retract()
+    run.run()
+    run.submit(len(PROMPTS))
+    for pool in run.engine.memory.pools:
         if pool.window is not None:
-            way.squeezed(pool.name, lambda: not way.engine.has_work)
-    way.run()
-    way.submit(0, 1, 2, 3)
-    way.run()
-    return way
+            run.squeezed(pool.name, lambda: not run.engine.has_work)
+    run.run()
+    run.submit(0, 1, 2, 3)
+    run.run()
+    return run
 
 
 def config_of(window: int | None, page_size: int, chunk_len: int) -> EngineConfig:
@@ -163,10 +163,10 @@ def config_of(window: int | None, page_size: int, chunk_len: int) -> EngineConfi
     )
 
 
-def first_difference(told: Told, generation: Generation) -> int:
-    """How many tokens are told and generated alike."""
-    pairs = zip(told.token_ids, generation.token_ids, strict=True)
-    return next((index for index, (one, other) in enumerate(pairs) if one != other), len(told.token_ids))
+def first_difference(expected: Expected, generation: Generation) -> int:
+    """The number of equal tokens before the first difference."""
+    pairs = zip(expected.token_ids, generation.token_ids, strict=True)
+    return next((index for index, (one, other) in enumerate(pairs) if one != other), len(expected.token_ids))
 
 
 def is_tie(logits: torch.Tensor) -> bool:
@@ -175,18 +175,18 @@ def is_tie(logits: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize(("page_size", "chunk_len"), list(product(PAGES, CHUNKS)))
-def test_tokens_and_logits_are_those_of_transformers(oracle, page_size, chunk_len):
-    way = journey(oracle, config_of(oracle.window, page_size, chunk_len))
+def test_tokens_and_logits_equal_those_of_transformers(oracle, page_size, chunk_len):
+    run = served(oracle, config_of(oracle.window, page_size, chunk_len))
 
-    assert min(way.count(Retracted) + way.count(Paused), way.mixed_passes) > 0
-    assert oracle.window is None or min(way.count(Tombstoned), way.count(Recovered)) > 0
-    assert max(generation.cached_tokens for _, generation in way.served) >= page_size
-    for number, generation in way.served:
-        told = oracle.told[number]
-        same = first_difference(told, generation)
-        last = len(told.prompt) + same - 1
-        assert same == NEW_TOKENS or is_tie(told.logits[last])
+    assert min(run.count(Retracted) + run.count(Paused), run.mixed_passes) > 0
+    assert oracle.window is None or min(run.count(Tombstoned), run.count(Recovered)) > 0
+    assert max(generation.cached_tokens for _, generation in run.served) >= page_size
+    for number, generation in run.served:
+        expected = oracle.expected[number]
+        same = first_difference(expected, generation)
+        last = len(expected.prompt) + same - 1
+        assert same == NEW_TOKENS or is_tie(expected.logits[last])
         judged = {position: row for position, row in generation.logits.items() if position <= last}
-        assert set(judged) >= set(range(len(told.prompt) - 1, len(told.prompt) + max(1, same) - 1))
+        assert set(judged) >= set(range(len(expected.prompt) - 1, len(expected.prompt) + max(1, same) - 1))
         for position, row in judged.items():
-            torch.testing.assert_close(row, told.logits[position], atol=CLOSE, rtol=0)
+            torch.testing.assert_close(row, expected.logits[position], atol=CLOSE, rtol=0)

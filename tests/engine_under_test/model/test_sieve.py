@@ -1,4 +1,4 @@
-"""What transformers and the engine read in one config.json is the same, or the engine refuses it by file and key."""
+"""The engine reads a config.json as transformers does, or raises an error with the file and the key."""
 
 from dataclasses import fields
 
@@ -19,7 +19,7 @@ LINEAR = {"rope_type": "linear", "factor": 4.0}
 
 
 def full_yarn(**changes):
-    """The full layers of a family whose layer types have a rotary embedding each are stretched."""
+    """Rope parameters by layer type whose full layers are stretched."""
     return by_type(sliding_theta=1e4, full_theta=1e6) | {FULL: SHORT_YARN | changes}
 
 
@@ -27,13 +27,15 @@ def full_yarn(**changes):
     ("family", "changes", "outcome"),
     [
         pytest.param("qwen3", {"rope_parameters": TWO_SCALES}, EQUAL, id="yarn with two scales"),
-        pytest.param("mistral", {"rope_scaling": TWO_SCALES}, EQUAL, id="yarn with two scales, old spelling"),
-        pytest.param("qwen2", {"rope_scaling": LINEAR}, EQUAL, id="both spellings"),
-        pytest.param("gemma3", {"rope_scaling": LINEAR}, EQUAL, id="both spellings by type"),
+        pytest.param("mistral", {"rope_scaling": TWO_SCALES}, EQUAL, id="yarn with two scales, old key"),
+        pytest.param("qwen2", {"rope_scaling": LINEAR}, EQUAL, id="both keys"),
+        pytest.param("gemma3", {"rope_scaling": LINEAR}, EQUAL, id="both keys by type"),
         pytest.param("gemma2", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="gemma2 has no pattern"),
-        pytest.param("gpt-oss", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="nor has gpt-oss"),
-        pytest.param("olmo3", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="nor has olmo3"),
-        pytest.param("mistral", {"sliding_window_pattern": 3}, REFUSED, id="nor has mistral"),
+        pytest.param(
+            "gpt-oss", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="gpt-oss has no pattern"
+        ),
+        pytest.param("olmo3", {"layer_types": None, "sliding_window_pattern": 3}, REFUSED, id="olmo3 has no pattern"),
+        pytest.param("mistral", {"sliding_window_pattern": 3}, REFUSED, id="mistral has no pattern"),
         pytest.param(
             "olmo3",
             {"rope_parameters": full_yarn(truncate=True), "original_max_position_embeddings": 4096},
@@ -59,7 +61,7 @@ def full_yarn(**changes):
             "qwen3",
             {"rope_parameters": SHORT_YARN | {"beta_fast": 1.0, "beta_slow": 8.0}},
             EQUAL,
-            id="bounds of yarn that are crossed",
+            id="crossed bounds of yarn",
         ),
         pytest.param("gpt-oss", {"rope_parameters": None, "rope_theta": 1e4}, EQUAL, id="yarn of gpt-oss by default"),
         pytest.param("olmo3", {"rope_parameters": None, "rope_theta": 1e4}, REFUSED, id="base of full layers alone"),
@@ -72,7 +74,7 @@ def full_yarn(**changes):
                 "rope_scaling": {"type": "linear", "factor": 8.0},
             },
             REFUSED,
-            id="older spelling of a type that transformers overlooks",
+            id="older key of a type that transformers ignores",
         ),
         pytest.param(
             "mistral", {"layer_types": [SLIDING, FULL, SLIDING], "head_dim": 16}, EQUAL, id="mistral with layer types"

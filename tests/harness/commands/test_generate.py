@@ -116,7 +116,7 @@ def test_the_strict_level_applies(checkpoint, answer):
             r"swarden: dtype: 'int8' is not one of .*",
             id="no such dtype, in a process of its own",
         ),
-        pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a share above 0, at most 1", id="no share"),
+        pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a probability above 0 and at most 1", id="no share"),
         pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
         pytest.param(
             ["--draft", "there"],
