@@ -23,9 +23,9 @@ from harness.core.ops import (
     Turn,
 )
 from harness.core.port import EnginePort, Streamed, Submission
+from harness.core.progress import IdleSteps
 from harness.core.recipes import expand
 from harness.core.sessions import ClientSessions
-from invariants.events import Completed, Fired, Launched
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
@@ -42,7 +42,9 @@ class System(Protocol):
     """
 
     reference: Reference
-    steps_without_forward: int
+
+    @property
+    def steps_without_forward(self) -> int: ...
 
     @property
     def log(self) -> EventLog: ...
@@ -79,7 +81,7 @@ class EngineSystem:
     def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
         self.port = port
         self.reference = port.reference()
-        self.steps_without_forward = 0
+        self._idle_steps = IdleSteps()
         self.submitted: list[int] = []
         self.streamed: Sequence[Streamed] = ()
         self.heard: Sequence[NamedTuple] = ()
@@ -92,6 +94,10 @@ class EngineSystem:
     @property
     def log(self) -> EventLog:
         return self.port.log
+
+    @property
+    def steps_without_forward(self) -> int:
+        return self._idle_steps.count
 
     @property
     def has_work(self) -> bool:
@@ -150,11 +156,8 @@ class EngineSystem:
     def take_events(self) -> list[NamedTuple]:
         events = self.heard = self.port.take_events()
         if self._worked:
-            kinds = {type(event) for event in events}
-            if Launched in kinds:
-                self.steps_without_forward = 0
-            elif not kinds & {Completed, Fired} and not self._is_paused:
-                self.steps_without_forward += 1
+            if not self._is_paused:
+                self._idle_steps.note(events)
             self._worked = False
         return events
 
@@ -173,7 +176,7 @@ class EngineSystem:
                 self._abort_request(streamed.request_id)
         if not self._live:
             self._worked = False
-            self.steps_without_forward = 0
+            self._idle_steps.restart()
         return had_work
 
     def _submit(self, op: Submit) -> bool:
@@ -206,7 +209,7 @@ class EngineSystem:
 
     def _pressure(self, op: Pressure) -> bool:
         names = self.port.pool_names
-        self.steps_without_forward = 0
+        self._idle_steps.restart()
         return bool(names) and self.port.pressure(names[op.pool % len(names)], op.pages)
 
     def _pause(self) -> bool:

@@ -8,11 +8,11 @@ from engine_under_test.engine import Engine
 from engine_under_test.events import StepBegan, StepEnded, Submitted
 from harness.components.translation import TRANSLATION, translated
 from harness.core.driver import Moment
+from harness.core.progress import IdleSteps
 from harness.engines.own.capture import EngineCapture, awaits_another
 from harness.strict.check import Evidence, Hearer
 from harness.strict.outside import Outside
 from invariants.catalog import ALL, Tally
-from invariants.events import Failed, Late, Launched, Refused
 from invariants.transition import Transition, When
 from invariants.view import Snapshot
 from invariants.violation import Violation
@@ -31,7 +31,7 @@ class Census:
         self._events: list[NamedTuple] = []
         self._history: deque[Moment] = deque(maxlen=MOST_MOMENTS)
         self._num_steps = 0
-        self._steps_without_forward = 0
+        self._idle_steps = IdleSteps()
         self._was_asked = False
         self._is_right = False
 
@@ -54,11 +54,10 @@ class Census:
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        has_launched = any(isinstance(event, Launched) for event in self._events)
-        if not self._engine.has_work or awaits_another(self._engine) or has_launched:
-            self._steps_without_forward = 0
-        elif not (self._engine.scheduler.is_paused or any(map(_stands_in_the_way, self._events))):
-            self._steps_without_forward += 1
+        if not self._engine.has_work or awaits_another(self._engine):
+            self._idle_steps.restart()
+        elif not self._engine.scheduler.is_paused:
+            self._idle_steps.note(self._events)
         return self._judge(When.STEP)
 
     def evidence(self) -> Evidence:
@@ -76,7 +75,7 @@ class Census:
             events,
             self._last,
             when,
-            steps_without_forward=self._steps_without_forward,
+            steps_without_forward=self._idle_steps.count,
             before_is_checked=self._is_right,
         )
         violations = ALL.check(change, self.tally)
@@ -86,8 +85,3 @@ class Census:
     def _look(self) -> Snapshot:
         outside = {pool: self._outside.holdings(pool) for pool in self._pools}
         return self._capture.capture(step=self._num_steps, outside=outside)
-
-
-def _stands_in_the_way(event: NamedTuple) -> bool:
-    """Did something outside of the engine keep it from computing?"""
-    return isinstance(event, Late | Failed) or (isinstance(event, Refused) and event.want <= event.free)

@@ -31,7 +31,7 @@ class SideSystem(EngineSystem):
     def take_events(self) -> list[NamedTuple]:
         events = super().take_events()
         if self._engine.awaits_another():
-            self.steps_without_forward = 0
+            self._idle_steps.restart()
         return events
 
     def _send(self, submission: Submission) -> int:
