@@ -61,7 +61,11 @@ def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     """
 
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:
-        told = import_module("harness.search.testing").fuzzed(engine, out, **options)
+        testing = import_module("harness.search.testing")
+        try:
+            told = testing.fuzzed(testing.Fuzz(engine, **options), out)
+        except import_module("harness.core.errors").UsageError as error:
+            told = str(error)
         if told:
             pytest.fail(told, pytrace=False)
 

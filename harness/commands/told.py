@@ -26,8 +26,7 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
     """Print lines, broken where the columns end; control characters are printed in escaped form."""
     columns = columns_of(console)
     for line in lines:
-        text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in line.text)
-        indent = " " * line.indent
+        text, indent = line.printable, " " * line.indent
         following = indent + " " * HANGING_INDENT
         broken = wrap(text, columns, initial_indent=indent, subsequent_indent=following, break_on_hyphens=False)
         for shown in [indent + text] if line.part in VERBATIM else broken:

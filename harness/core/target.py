@@ -123,8 +123,11 @@ class Target(Protocol):
         return dict(config)
 
     def decode(self, mapping: Mapping[str, Any]) -> Any:
-        """The configuration of a JSON object; raises InvalidConfig where an engine cannot be built from it."""
-        return dict(mapping)
+        """The configuration of a JSON object; raises InvalidConfig where an engine cannot be built from it.
+
+        Settings that are left out are at their defaults.
+        """
+        return {**self.defaults, **mapping}
 
     def shape(self, config: Any) -> Shape:
         """What generic traffic has to know of a configuration."""

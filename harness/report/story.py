@@ -45,8 +45,13 @@ class Line(NamedTuple):
     text: str
     indent: int = 0
 
+    @property
+    def printable(self) -> str:
+        """The text with its control characters in escaped form: texts from files reach terminals."""
+        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.text)
+
     def __str__(self) -> str:
-        return " " * self.indent + self.text
+        return " " * self.indent + self.printable
 
 
 class Scene(NamedTuple):

@@ -31,7 +31,7 @@ LOG = {log}
 
 def test_{name}():
     """Passes once the bug is gone."""
-    failure = run_log(LOG).failure
+    failure = run_log(LOG, trace_origins=True).failure
 
     assert failure is None, failure_text(failure)
 '''

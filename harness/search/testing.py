@@ -1,7 +1,8 @@
 """What the pytest plugin does: replay an op-log, fuzz an engine; both give the text of a failure, or ""."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack
 
 from harness.core.errors import UsageError
 from harness.core.oplog import OpLog
@@ -9,46 +10,76 @@ from harness.core.registry import target_of
 from harness.core.replay import repeat
 from harness.report.story import told_lines
 from harness.search.campaign import Plan, Worker
+from harness.search.deaths import death_of
 from harness.search.findings import settle
 from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
-from harness.search.shrink import Budget
+from harness.search.shrink import Budget, DoesNotFail
 
 
 def replayed(path: Path) -> str:
-    """The story of an op-log that fails; raises UsageError for one that cannot be read, or not on this machine."""
-    told = repeat(OpLog.load(path), runs=1, trace_origins=True).told
+    """The story of an op-log that fails; raises UsageError for one that cannot be read, or not on this machine.
+
+    A log that took a process down is run in a process of its own.
+    """
+    log = OpLog.load(path)
+    death = death_of(log)
+    if death is not None:
+        return f"{log.header.expected}: run in a process of its own: {death}"
+    told = repeat(log, runs=1, trace_origins=True).told
     failure = told.driver.failure
     return "\n".join(map(str, told_lines(told.log.header, failure, path))) if failure is not None else ""
 
 
-class Wanted(TypedDict, total=False):
+@dataclass(frozen=True)
+class Fuzz:
     """How long, from which seed and by which machine an engine is fuzzed."""
 
-    profile: str
-    machine: str | None
-    seed: int
-    seconds: float
-    runs: int
+    engine: str
+    profile: str = "smoke"
+    machine: str | None = None
+    seed: int = 0
+    seconds: float | None = None
+    runs: int | None = None
+
+    def plan(self, out: Path) -> Plan:
+        """The campaign of one worker; raises UsageError where the engine, the profile or the machine is not known."""
+        machines = (None, *target_of(self.engine).machines)
+        for name, value, known in (("profile", self.profile, PROFILES), ("machine", self.machine, machines)):
+            if value not in known:
+                raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, known))}")
+        chosen = PROFILES[self.profile]
+        limit = 60 * chosen.minutes if self.runs is None else float("inf")
+        seconds = self.seconds if self.seconds is not None else limit
+        return Plan(self.engine, chosen, self.seed, seconds, self.runs, self.machine, out=out)
+
+    @property
+    def command(self) -> str:
+        """The line that runs the same campaign."""
+        options = {
+            "engine": self.engine,
+            "profile": self.profile,
+            "machine": self.machine,
+            "minutes": f"{self.seconds / 60:g}" if self.seconds is not None else None,
+            "runs": self.runs,
+            "seed": self.seed,
+        }
+        given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+        return f"swarden fuzz {' '.join(given)} --workers 1"
 
 
-def fuzzed(engine: str, out: Path, **wanted: Unpack[Wanted]) -> str:
+def fuzzed(fuzz: Fuzz, out: Path) -> str:
     """The stories of what a campaign in this process finds, with the line that runs it again."""
-    profile, machine, seed = wanted.get("profile", "smoke"), wanted.get("machine"), wanted.get("seed", 0)
-    seconds, runs = wanted.get("seconds"), wanted.get("runs")
-    target = target_of(engine)
-    for name, value, known in (("profile", profile, PROFILES), ("machine", machine, (None, *target.machines))):
-        if value not in known:
-            raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, known))}")
-    chosen = PROFILES[profile]
-    limit = seconds if seconds is not None else 60 * chosen.minutes if runs is None else float("inf")
-    plan = Plan(engine, chosen, seed, limit, runs, machine, out=out)
+    told = [*_told(fuzz.plan(out), out)]
+    return "\n\n".join([*told, f"to run it again: {fuzz.command}"]) if told else ""
+
+
+def _told(plan: Plan, out: Path) -> Iterator[str]:
     result = Worker(plan, lambda _: None).work()
-    told = [f"not deterministic: {place}" for place in result.diverged]
+    yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
-        settled = settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
-        told.append("\n".join(map(str, settled.story)))
-    if not told:
-        return ""
-    named = f"--machine {machine} " if machine is not None else ""
-    again = f"swarden fuzz --engine {engine} {named}--profile {profile} --seed {seed} --workers 1"
-    return "\n\n".join([*told, f"to run it again: {again}"])
+        try:
+            settled = settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+        except DoesNotFail as never:
+            yield f"not deterministic: {never}"
+        else:
+            yield "\n".join(map(str, settled.story))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,25 @@ def planted():
 """
 
 
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+AGAIN = "to run it again: swarden fuzz --engine swarden --profile smoke --machine ledger --runs 20 --seed 3 --workers 1"
+ALONE = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # without the plugins that are installed
+CRASHING = """
+from harness.core.mutant import Hunk, Mutant
+
+HUNK = Hunk(
+    "engine_under_test.engine:Engine.has_work",
+    "return self.scheduler.has_work",
+    "return __import__('os').kill(__import__('os').getpid(), 11)",
+)
+crashes = Mutant("crashes", "made up: reads where nothing is", (HUNK,), ("work_makes_progress",))
+"""
+
+
+def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "harness.pytest_plugin", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | ALONE | environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -69,6 +84,17 @@ def test_op_log_of_an_engine_that_is_not_installed_does_not_pass(tmp_path, healt
     assert "engine 'toy' is not installed; install its package" in run.stdout
 
 
+def test_op_log_that_crashes_its_process_fails_and_pytest_goes_on(tmp_path, healthy):
+    (tmp_path / "mutants.py").write_text(CRASHING)
+    header = Header(engine=OWN, configs=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
+    OpLog(header, [Submit(), Step()]).save(tmp_path / "crashing.oplog")
+
+    run = pytest_in(tmp_path, "crashing.oplog", healthy.name, SWARDEN_MUTANTS="mutants.py")
+
+    assert "crash/SIGSEGV/step: run in a process of its own: worker died: SIGSEGV" in run.stdout
+    assert "1 failed, 1 passed" in run.stdout
+
+
 def test_op_logs_of_a_folder_are_tests_only_where_that_is_asked_for(tmp_path, healthy):
     assert pytest_in(healthy.parent, ".").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     assert pytest_in(tmp_path, "--swarden-oplogs", ".").returncode == 0
@@ -87,8 +113,38 @@ def test_fuzz_test_fails_with_the_stories_of_its_findings_under_xdist(tmp_path):
     run = pytest_in(tmp_path, "-p", "xdist", "-n", "2")
 
     assert run.returncode == 1
-    assert "to run it again: swarden fuzz --engine swarden --machine ledger" in run.stdout
+    assert AGAIN in run.stdout
     assert "replay: swarden replay" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param("'toy'", "engine 'toy' is not installed; install its package", id="engine"),
+        pytest.param("'swarden', profile='quick'", "profile: 'quick' is not one of smoke, default", id="profile"),
+        pytest.param("'swarden', second=20", "unexpected keyword argument 'second'", id="argument"),
+    ],
+)
+def test_fuzz_test_that_asks_for_something_unknown_fails(tmp_path, arguments, told):
+    (tmp_path / "test_it.py").write_text(f"def test_it(swarden_fuzz): swarden_fuzz({arguments})")
+
+    run = pytest_in(tmp_path)
+
+    assert run.returncode == 1
+    assert told in run.stdout
+
+
+def test_plugin_that_is_named_and_installed_is_loaded_once(tmp_path, healthy):
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    info = tmp_path / "installed" / "swarden-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: swarden\nVersion: 1.0\n")
+    listed = [f"[{group}]\nswarden = {entries[group]['swarden']}\n" for group in ("pytest11", "swarden.engines")]
+    (info / "entry_points.txt").write_text("".join(listed))
+
+    run = pytest_in(tmp_path, healthy.name, PYTHONPATH=f"{info.parent}:{ROOT}", PYTEST_DISABLE_PLUGIN_AUTOLOAD="")
+
+    assert "1 passed" in run.stdout
 
 
 def test_plugin_imports_nothing_of_swarden_before_it_is_used():

@@ -18,7 +18,7 @@ from harness.core.registry import OWN
 from harness.core.replay import run_log
 from harness.report.heading import request_lines
 from harness.report.history import refs_in_message
-from harness.report.story import Part, failure_lines, replay_line, story, told_lines
+from harness.report.story import Line, Part, failure_lines, replay_line, story, told_lines
 from invariants.events import Taken
 from invariants.laws.memory.pools import PoolCode
 from invariants.view import Owner
@@ -236,3 +236,7 @@ def test_colours_are_for_terminals_alone():
 )
 def test_what_a_text_names_is_found(text, refs):
     assert refs_in_message(text, ["swa", "host swa"]) == refs
+
+
+def test_line_shows_control_characters_in_escaped_form():
+    assert str(Line(Part.EVIDENCE, "pool \x1b[2J", 2)) == "  pool \\x1b[2J"

@@ -1,12 +1,14 @@
 """From a finding to what a developer gets."""
 
 import ast
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness.core.oplog import OpLog
-from harness.core.registry import OWN
+from harness.core.registry import OWN, UnknownEngine
 from harness.report.story import Part
 from harness.search.campaign import Finding, Plan, Worker
 from harness.search.findings import settle, write
@@ -17,6 +19,7 @@ TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
 )
 BUDGET = Budget(executions=60)
+KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
 
 @pytest.fixture
@@ -71,3 +74,32 @@ def test_the_test_of_a_finding_is_a_module_that_python_can_import(finding, tmp_p
     [function] = [node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)]
     assert test.stem.isidentifier()
     assert function.name == test.stem
+
+
+@pytest.fixture
+def generated(tmp_path):
+    """Runs the test of a finding after an edit; beside it stands nothing else."""
+    log = OpLog.load(KEPT)
+    write(log, "a bug", tmp_path).unlink()
+    [path] = tmp_path.iterdir()
+
+    def run(old="", new=""):
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+        runpy.run_path(str(path))[path.stem]()
+
+    return run
+
+
+def test_test_of_a_finding_fails_with_the_story_while_the_bug_is_there(generated):
+    with pytest.raises(AssertionError, match=r"step 1 +taken by request r1 +scheduler/custody\.py:\d+ grow"):
+        generated()
+
+
+def test_test_of_a_finding_passes_once_the_bug_is_gone(generated):
+    generated("mutant='B18'", "mutant=None")
+
+
+def test_test_of_a_finding_does_not_pass_where_its_engine_is_not_installed(generated):
+    with pytest.raises(UnknownEngine, match="engine 'toy' is not installed; install its package"):
+        generated("engine='swarden'", "engine='toy'")

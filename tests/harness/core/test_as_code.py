@@ -1,0 +1,73 @@
+"""Op-logs as code: running the code gives the same engines and the same ops."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_under_test.config import EngineConfig
+from harness.core import ops
+from harness.core.as_code import kinds_in, log_code
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Recipe, Step, Submit
+from harness.core.registry import OWN, target_of
+from harness.core.target import Target
+from tests.harness.some_ops import any_ops
+
+CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_ratio=0.25)
+
+
+def run_code(log: OpLog) -> OpLog:
+    """The value of a log's code, where only the names that a generated test imports are known."""
+    names = {"Header": Header, "OpLog": OpLog} | {name: getattr(ops, name) for name in kinds_in(log)}
+    again: OpLog = eval(log_code(log), {"__builtins__": {}}, names)
+    return again
+
+
+@given(st.lists(any_ops(), min_size=1, max_size=8))
+def test_code_gives_the_same_ops(some):
+    log = OpLog(Header(engine=OWN, configs=[{}]), some)
+
+    assert run_code(log).ops == some
+
+
+def test_code_gives_the_same_engines():
+    target = target_of(OWN)
+    log = OpLog(Header(engine=OWN, machine="ledger", configs=[CONFIG.to_mapping()] * 2, mutant="B18"), [Drain()])
+
+    header = run_code(log).header
+
+    assert (header.engine, header.machine, header.mutant) == (OWN, "ledger", "B18")
+    assert [target.decode(config) for config in header.configs] == [CONFIG, CONFIG]
+
+
+def test_settings_at_their_defaults_are_left_out():
+    log = OpLog(Header(engine=OWN, configs=[EngineConfig(page_size=4).to_mapping()]), [Drain()])
+
+    assert run_code(log).header.configs == [{"page_size": 4}]
+
+
+def test_each_op_is_a_line_without_arguments_at_their_defaults():
+    log = OpLog(
+        Header(engine=OWN, configs=[{}, {}]),
+        [
+            Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3),
+            *[Step(engine=1, count=2)] * 60,
+            Submit(recipe=Recipe()),
+        ],
+    )
+
+    lines = [line.strip() for line in log_code(log).splitlines()]
+
+    assert lines.count("Step(engine=1, count=2),") == 60
+    assert "Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3)," in lines
+    assert "Submit()," in lines
+
+
+class Toy(Target):
+    name = "toy"
+    defaults = {"blocks": 16, "block_size": 4}  # noqa: RUF012 - as plain as a target can be
+
+
+def test_target_reads_settings_that_are_left_out_as_their_defaults():
+    toy = Toy()  # type: ignore[abstract]  # it builds no engine
+
+    assert toy.decode({"blocks": 8}) == {"blocks": 8, "block_size": 4}
