@@ -376,8 +376,7 @@ class Scheduler:
         """Put back a request of a failed pass; after too many failures it ends."""
         request.setbacks.failures += 1
         if request.setbacks.failures > self._config.max_forward_retries:
-            detail = f"{request.setbacks.failures} times: {error}"
-            self.end(request, Ending(FinishReason.FORWARD_FAILED, detail))
+            self.end(request, Ending(FinishReason.FORWARD_FAILED, f"{request.setbacks.failures} times: {error}"))
         else:
             self._put_back(request, cause=FreeCause.FORWARD_FAILED)
 

@@ -290,3 +290,17 @@ COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_enough:", broken="if True:"),),
     caught_by=("dropped_copies_are_replaced", "evicted_nodes_are_written_back"),
 )
+
+INNER_COPY_GOES_FIRST = Mutant(
+    id="S177",
+    source="made here: the host drops the copy of an inner node before the copies behind it, which are lost with it",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.lru:Candidates._is_idle_copy",
+            healthy="(self._windowed == 0 or not any(map(self._has_copy, node.children.values())))",
+            broken="True",
+        ),
+    ),
+    caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),
+    machine="host",
+)
