@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.fingerprint import fingerprint_of_error
-from harness.core.registry import OWN, target_of
 from harness.mutants.generic.mutation import Mutation
 from harness.search.jobs import Died, run_jobs
 
+PACKAGE = "engine_under_test"
 OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
 SPARE_BYTES = 2 << 30  # beyond what a process maps when its trial begins: an endless list ends there
 STUCK = "stuck"
@@ -51,7 +51,7 @@ def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
             mutation.part, logs, seconds=seconds
         )
     except Exception as error:  # an engine that cannot be built, or whose pages cannot be looked at
-        return {"found": fingerprint_of_error(error, target_of(OWN).code.package)}
+        return {"found": fingerprint_of_error(error.__cause__ or error, PACKAGE)}
     return told
 
 

@@ -4,9 +4,11 @@ from harness.report.wording import SENTENCES, evidence_text
 from invariants.violation import Code
 from tests.invariants.test_invariants import CASES
 
+CODES = [code for kind in Code.__subclasses__() if kind.__module__.startswith("invariants.") for code in kind]
+
 
 def test_every_code_has_a_sentence():
-    assert [code for kind in Code.__subclasses__() for code in kind if code not in SENTENCES] == []
+    assert [code for code in CODES if code not in SENTENCES] == []
 
 
 def test_the_violations_of_every_case_fill_their_sentences():

@@ -56,5 +56,5 @@ def test_a_side_that_computes_nothing_any_more_is_stuck_though_somebody_waits_fo
     pair.submit(PROMPTS[3], SamplingParams(9))
     monkeypatch.setattr(pair.decode.scheduler, "_plan", list)
 
-    with pytest.raises(AssertionError, match=r"work_makes_progress: .*\n.*with work: request r1 r"):
+    with pytest.raises(AssertionError, match=r"work_makes_progress: .*\n.*with work: request r1 and request r2"):
         step(pair, 9)

@@ -6,7 +6,7 @@ SLOTS_OF_A_PAGE_LEAD_APART = Excluded(
     "S90",
     "sglang pull 27779, in an engine that maps slots: some slots of a page kept the peers of the page's last owner",
     "a page has one peer here, so its slots cannot lead to different pages",
-    "slot_peers_stay_in_their_place",
+    "slot_peers_keep_their_offset",
     "two-pages",
 )
 
@@ -14,7 +14,7 @@ READERS_ARE_MISCOUNTED = Excluded(
     "S91",
     "an engine that counts a block's readers without knowing them: one who left is counted still, or two as one",
     "a receipt names its holder here, so readers are known and not just counted",
-    "readers_are_counted",
+    "cached_units_count_their_readers",
     "one-too-many-and-one-too-few",
 )
 
@@ -22,6 +22,6 @@ FOLLOWER_PAGE_IS_LOST = Excluded(
     "S92",
     "an engine whose windowed pages have owners of their own: one stays behind when the page that led to it is freed",
     "a windowed page has no owner here but that of the handle whose peer it is, so without one it is nobody's",
-    "every_taken_follower_unit_is_a_peer",
+    "held_follower_units_are_peers",
     "unreachable",
 )
