@@ -22,7 +22,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landed:
-    """A pass that has completed: what came of each entry; of none, but the reason, where it failed."""
+    """A completed pass: the result of each entry, or no results and the reason if the pass failed."""
 
     launch: int
     entries: Sequence[Entry]
@@ -31,9 +31,9 @@ class Landed:
 
 
 class Pipeline:
-    """One pass in flight, or two where a step is launched before the last one's result is known.
+    """The passes in flight: one, or two where a step is launched before the result of the step before is known.
 
-    `speculation` has the drafts that are computed in them, and judges what came of those.
+    `speculation` verifies the drafts that the passes computed.
     """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, ports: Ports) -> None:
@@ -70,7 +70,7 @@ class Pipeline:
         self._forward.launch(batch)
 
     def collect(self) -> Landed | None:
-        """The oldest pass, completed; None while it still runs.  What was freed behind its fence is free then."""
+        """The oldest pass, completed; None while it still runs.  Pages freed behind its fence become free then."""
         flight = self.flights[0]
         launch, failure = flight.batch.launch, None
         try:

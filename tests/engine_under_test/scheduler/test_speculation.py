@@ -221,7 +221,7 @@ def test_a_proposer_that_leaves_somebody_out_is_named():
     serving = Guessing(CONFIGS["hybrid"], proposer=Absent())
     serving.submit(PROMPT, max_new_tokens=3)
 
-    with pytest.raises(EngineError, match="the proposer has 0 guesses for 1 requests"):
+    with pytest.raises(EngineError, match="the proposer returned 0 drafts for 1 requests"):
         serving.run()
 
 
