@@ -82,7 +82,7 @@ DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.speculative.verify:num_accepted",
-            healthy="return next((place for place, (draft, token) in pairs if draft != token), len(drafts))",
+            healthy="return next((position for position, (draft, token) in pairs if draft != token), len(drafts))",
             broken="return sum(draft == token for _, (draft, token) in pairs)",
         ),
     ),
