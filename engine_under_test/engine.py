@@ -51,17 +51,17 @@ class Engine:
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.host = HostTier.for_config(config, self.memory, self.cache, ports) if self.memory.host else None
         self.scheduler = Scheduler(config, self.memory, self.cache, self.host, ports)
-        self._take_sides(ports)
+        self._connect_peer(ports)
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
-        self._unheard: list[Output] = []
+        self._undelivered: list[Output] = []
         self._num_requests = 0
 
     @property
     def has_work(self) -> bool:
         """Is a request unfinished, or an output not delivered yet?"""
-        return self.scheduler.has_work or bool(self._unheard) or self.scheduler.custody.other_side.has_work
+        return self.scheduler.has_work or bool(self._undelivered) or self.scheduler.custody.other_side.has_work
 
     def submit(
         self,
@@ -85,7 +85,7 @@ class Engine:
             namespace = sessions.by_id[session].namespace
         request = self._new_request(token_ids, sampling, Belonging(session=session), namespace, priority)
         reason = self._refuse(request)
-        if reason is None and session and (reason := sessions.why_not(session)) is not None:
+        if reason is None and session and (reason := sessions.why_refused(session)) is not None:
             self._notice(TurnRefused(session, request.id))
         if reason is not None:
             self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
@@ -147,8 +147,8 @@ class Engine:
 
     def step(self) -> list[Output]:
         """Run one step; the new tokens and the ended requests.  A shortage of memory never raises."""
-        unheard, self._unheard = self._unheard, []
-        return [*unheard, *self._step()]
+        undelivered, self._undelivered = self._undelivered, []
+        return [*undelivered, *self._step()]
 
     def _step(self) -> list[Output]:
         now_ms = self._clock.now_ms()
@@ -174,7 +174,7 @@ class Engine:
                 if output.request_id in awaited:
                     awaited[output.request_id].add(output)
                 else:
-                    self._unheard.append(output)
+                    self._undelivered.append(output)
         return generations
 
     def flush(self) -> None:
@@ -191,7 +191,7 @@ class Engine:
     def resume(self) -> None:
         self.scheduler.resume()
 
-    def _take_sides(self, ports: Ports) -> None:
+    def _connect_peer(self, ports: Ports) -> None:
         """Connect the scheduler to the peer engine, if there is a link."""
         if ports.link is not None:
             linked_to, custody = (ports.link, ports.observer), self.scheduler.custody
@@ -201,16 +201,16 @@ class Engine:
                 custody.other_side = DecodeSide(self.config, self.memory, self.cache, self.scheduler, linked_to)
 
     def _new_request(
-        self, token_ids: Sequence[int], sampling: SamplingParams, part_of: Belonging, namespace: int, priority: int
+        self, token_ids: Sequence[int], sampling: SamplingParams, belonging: Belonging, namespace: int, priority: int
     ) -> Request:
         self._num_requests += 1
         tokens, now_ms = list(token_ids), self._clock.now_ms()
-        request = Request(self._num_requests, len(tokens), tokens, sampling, namespace, priority, now_ms, part_of)
+        request = Request(self._num_requests, len(tokens), tokens, sampling, namespace, priority, now_ms, belonging)
         self._requests[request.id] = request
         if self._observer:
             most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
             self._observer.notice(
-                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, part_of.session)
+                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, belonging.session)
             )
         return request
 

@@ -28,7 +28,7 @@ from engine_under_test.scheduler.demand import (
     Demand,
     Extent,
     Held,
-    chunk_room,
+    chunk_capacity,
     decode_pages,
     demand_of,
     fitting_end,
@@ -172,12 +172,12 @@ class Admission:
 
         The chunk leaves a page free in each windowed pool, unless the request is alone and needs that page.
         """
-        room = self._room_behind(record, book, reserve=WINDOWED_RESERVE_PAGES)
-        if room <= 0 and alone:
-            room = self._room_behind(record, book, reserve=0)
-        if min(room, book.budget) <= 0:
+        capacity = self._chunk_capacity(record, book, reserve=WINDOWED_RESERVE_PAGES)
+        if capacity <= 0 and alone:
+            capacity = self._chunk_capacity(record, book, reserve=0)
+        if min(capacity, book.budget) <= 0:
             return None
-        extent = self._extent(request, record.launched_len, most=min(room, book.budget))
+        extent = self._extent(request, record.launched_len, most=min(capacity, book.budget))
         return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
 
     def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | Loading | None:
@@ -200,7 +200,7 @@ class Admission:
             wish = self._wish_without_load(request, wish.match, book)
         extent, demand = wish.extent, wish.demand
         if not book.fits(demand.total, besides=wish.to_lock):
-            pages = min(book.room(pool) - pinned for pool, pinned in wish.to_lock.items())
+            pages = min(book.available(pool) - pinned for pool, pinned in wish.to_lock.items())
             if not alone or pages <= 0:
                 return None
             extent = self._extent(request, extent.start, most=min(book.budget, pages * self._config.page_size))
@@ -263,7 +263,7 @@ class Admission:
         length = match.length
         record = KVRecord(request.owner, row, self._cache.lock(match), length, length, length, length)
         record.write(self._memory.table, 0, match.handles)
-        self._sessions.give_up(request)
+        self._sessions.release_kept(request)
         if self._host is not None:
             self._host.found(record.receipt.node)
         return record
@@ -288,12 +288,14 @@ class Admission:
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
         return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)
 
-    def _room_behind(self, record: KVRecord, book: Book, *, reserve: int) -> int:
+    def _chunk_capacity(self, record: KVRecord, book: Book, *, reserve: int) -> int:
         """The most tokens that a begun request can compute next, limited by the pool with the fewest pages."""
         page_size = self._config.page_size
         slack = -record.allocated_len % page_size
         return min(
-            chunk_room(book.room(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0)
+            chunk_capacity(
+                book.available(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0
+            )
             for pool in self._memory.pools
         )
 

@@ -122,7 +122,7 @@ def fitting_end(start: int, input_len: int, *, most: int, page_size: int) -> int
     return aligned if end < input_len and aligned > start else end
 
 
-def chunk_room(available: int, *, slack: int, page_size: int, reserve: int) -> int:
+def chunk_capacity(available: int, *, slack: int, page_size: int, reserve: int) -> int:
     """Tokens that fit into `available` pages and the `slack` of a begun page, without `reserve` pages."""
     return available * page_size + slack - reserve * page_size
 
@@ -143,7 +143,7 @@ class Book:
         self.reserved = {ledger.name: 0 for ledger in ledgers}
         self.estimated = {ledger.name: 0 for ledger in ledgers}
 
-    def room(self, pool: str) -> int:
+    def available(self, pool: str) -> int:
         """Pages of `pool` that are not reserved; below zero when running requests lack pages already."""
         return self._ledgers[pool].num_free + self._cache.evictable(pool) - self.reserved[pool]
 
@@ -159,5 +159,7 @@ class Book:
 
     def lacks(self, need: Need, *, besides: Need) -> Need:
         """The pages that are missing for `fits`, by pool."""
-        short = {pool: count + besides[pool] + self.estimated[pool] - self.room(pool) for pool, count in need.items()}
+        short = {
+            pool: count + besides[pool] + self.estimated[pool] - self.available(pool) for pool, count in need.items()
+        }
         return {pool: count for pool, count in short.items() if count > 0}

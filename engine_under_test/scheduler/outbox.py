@@ -18,7 +18,7 @@ class Outbox:
         """Is the end of a request not sent yet?"""
         return bool(self._ended)
 
-    def note_news(self, request: Request) -> None:
+    def note_tokens(self, request: Request) -> None:
         self._advanced.append(request)
 
     def note_end(self, request: Request, ending: Ending) -> None:
@@ -31,5 +31,5 @@ class Outbox:
     def send(self) -> list[Output]:
         ended, self._ended = self._ended, []
         advanced, self._advanced = self._advanced, []
-        going_on = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
-        return [request.send() for request in [*going_on, *ended]]
+        unfinished = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
+        return [request.send() for request in [*unfinished, *ended]]

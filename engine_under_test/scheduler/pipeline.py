@@ -50,7 +50,7 @@ class Pipeline:
         return len(self.flights)
 
     @property
-    def has_room(self) -> bool:
+    def can_launch(self) -> bool:
         return len(self.flights) < self._depth
 
     def launch(self, entries: Sequence[Entry]) -> None:
@@ -82,10 +82,12 @@ class Pipeline:
                 self._observer.notice(Late(launch))
             return None
         self.flights.popleft()
-        judged = [self.speculation.judge(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))]
+        verified = [
+            self.speculation.verify(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))
+        ]
         self._memory.complete(launch)
         if self._observer:
             if failure is not None:
                 self._observer.notice(Failed(launch, failure))
             self._observer.notice(Completed(launch))
-        return Landed(launch, flight.entries, judged, failure)
+        return Landed(launch, flight.entries, verified, failure)

@@ -20,7 +20,7 @@ class Yield:
 
 
 @dataclass(frozen=True, slots=True)
-class Rivalry:
+class Contention:
     """The first waiting request, the units that it lacks by pool, and the requests that it may preempt."""
 
     first: Request

@@ -25,7 +25,7 @@ from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.outbox import Outbox
 from engine_under_test.scheduler.pipeline import Pipeline
-from engine_under_test.scheduler.preempt import Rivalry, victims
+from engine_under_test.scheduler.preempt import Contention, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 
@@ -69,14 +69,14 @@ class Scheduler:
 
     def step(self, now_ms: int) -> list[Output]:
         """Run one engine step; the outputs for clients since the last step."""
-        self._take_in_loads()
+        self._finish_loads()
         self.custody.other_side.step(now_ms)
         self._expire(now_ms)
         self.custody.slide_windows(self.computing, interval=self._config.window_eviction_interval)
-        entries = self._plan() if self.pipeline.has_room and not self.is_paused else []
+        entries = self._plan() if self.pipeline.can_launch and not self.is_paused else []
         if entries:
             self.pipeline.launch(entries)
-        if self.pipeline and not (entries and self.pipeline.has_room):
+        if self.pipeline and not (entries and self.pipeline.can_launch):
             self._process_oldest()
         if not self.active:
             self.ratio.reset()
@@ -88,7 +88,7 @@ class Scheduler:
         if request in self.waiting:
             self.waiting.remove(request)
         elif not self.custody.other_side.has_request(request):
-            self._leave(request, cause=ending.reason)
+            self._remove(request, cause=ending.reason)
         self.note_end(request, ending)
 
     def note_end(self, request: Request, ending: Ending) -> None:
@@ -112,14 +112,14 @@ class Scheduler:
             self.is_paused = True
             self._notice(Paused())
             for request in self.active:
-                self._put_back(request, cause=FreeCause.PAUSED)
+                self._requeue(request, cause=FreeCause.PAUSED)
 
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
             self._notice(Resumed())
 
-    def _take_in_loads(self) -> None:
+    def _finish_loads(self) -> None:
         """Lock the loaded KV of each request whose load has ended, before the KV is evicted."""
         for request in self.loading.wake():
             record = self.custody.record(request)
@@ -138,16 +138,16 @@ class Scheduler:
         """The next batch, with its pages: a prefill, with running requests in a mixed batch; else a decode."""
         self._reclaim()
         self._preempt()
-        running = self.going_on()
+        running = self.decode_candidates()
         entries = self._prefill(running)
-        if not entries and self._make_room():
-            return self.pipeline.speculation.guess(self._decode(self.going_on()))
+        if not entries and self._free_decode_pages():
+            return self.pipeline.speculation.add_drafts(self._decode(self.decode_candidates()))
         if entries and self._config.mixed_batches and (decodes := self._decode(running)):
             self.ratio.decay()
             entries += decodes
         return entries
 
-    def going_on(self) -> list[Running]:
+    def decode_candidates(self) -> list[Running]:
         """The running requests that have a token to compute; the last token of a request may be in flight already."""
         running = [Running(request, self.custody.record(request)) for request in self.running]
         return [
@@ -169,9 +169,9 @@ class Scheduler:
                 planned.append(entry)
             is_parked, is_cut = not entry and self._has_begun(request), entry and not entry.completes_input
             if is_parked or is_cut:
-                return self._take_in(planned)
+                return self._take_reserved_pages(planned)
         planned += self._plan_waiting(book, alone=not planned and self._is_alone)
-        return self._take_in(planned)
+        return self._take_reserved_pages(planned)
 
     def _has_begun(self, request: Request) -> bool:
         """Does the request hold KV, with a part of its input not launched yet?"""
@@ -191,10 +191,10 @@ class Scheduler:
         if alone:
             self.custody.slide_windows([request], interval=1)
         planned = self.admission.plan_chunk(request, record, book, alone=alone)
-        while planned is None and book.budget > 0 and self.custody.sessions.make_room():
+        while planned is None and book.budget > 0 and self.custody.sessions.release_oldest():
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
-            self._give_way(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
+            self._retract(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         if planned is None:
             self._notice(Parked(request.id, record.committed_len))
@@ -220,7 +220,7 @@ class Scheduler:
                 break
         return admitted
 
-    def _take_in(self, planned: Sequence[Entry]) -> list[Entry]:
+    def _take_reserved_pages(self, planned: Sequence[Entry]) -> list[Entry]:
         """Take the reserved pages; a request whose input is complete is running from now on."""
         entries = []
         for entry in planned:
@@ -244,7 +244,7 @@ class Scheduler:
         except PoolExhausted as exhausted:
             request = entry.request
             self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
-            self._put_back(request, cause=FreeCause.RAN_OUT)
+            self._requeue(request, cause=FreeCause.RAN_OUT)
             return False
         return True
 
@@ -258,14 +258,14 @@ class Scheduler:
                 entries.append(entry)
         return entries
 
-    def _make_room(self) -> bool:
+    def _free_decode_pages(self) -> bool:
         """Evict for the next decode step; if pages are still missing, retract requests, but never the last one.
 
         Before a retraction all passes in flight have completed, and all pages outside of the windows are freed.  False
         where no request can decode, or where a late pass or copy delays the decision.
         """
         if not self._evict_for_decode():
-            if self.admission.decodable(self.going_on()):
+            if self.admission.decodable(self.decode_candidates()):
                 self.ratio.decay()
             return True
         if not self._settle():
@@ -273,13 +273,12 @@ class Scheduler:
         self.custody.slide_windows(self.computing, interval=1)
         num_active = len(self.active)
         while (short := self._evict_for_decode()) and not self.loading.under_way:
-            if not self.custody.sessions.make_room():
+            if not self.custody.sessions.release_oldest():
                 if len(self.active) <= 1 and not self.custody.other_side.records:
                     break
                 last = retraction_order(self.active)[0]
-                self._give_way(
-                    last, Retracted(last.id, last.num_outputs, tuple(short.items())), cause=FreeCause.RETRACTED
-                )
+                retracted = Retracted(last.id, last.num_outputs, tuple(short.items()))
+                self._retract(last, retracted, cause=FreeCause.RETRACTED)
         if len(self.active) < num_active:
             self.ratio.learn(self.active)
         if short and self.running and not self.loading.under_way:
@@ -288,40 +287,40 @@ class Scheduler:
 
     def _evict_for_decode(self) -> Need:
         """Evict until the next decode step has its pages; the pages still missing, by pool."""
-        return self.custody.evict(self.admission.decode_need(self.going_on()))
+        return self.custody.evict(self.admission.decode_need(self.decode_candidates()))
 
-    def _give_way(self, request: Request, told: Event, *, cause: str) -> None:
+    def _retract(self, request: Request, event: Event, *, cause: str) -> None:
         request.setbacks.retractions += 1
-        self._notice(told)
-        self._put_back(request, cause=cause)
+        self._notice(event)
+        self._requeue(request, cause=cause)
 
     def _reclaim(self) -> None:
         """Release the KV of idle sessions while the first waiting request lacks pages."""
         sessions = self.custody.sessions
         while sessions.records and len(self.waiting) and not (self.chunked or self.loading.ready):
             first = self.admission.in_order(self.waiting)[0]
-            lacking = self.admission.lacks_beside(first, self.going_on(), ratio=self.ratio.value, num_yields=0)
-            if not lacking or ROWS in lacking or not sessions.make_room(first, even_its_own=self._is_alone):
+            lacking = self.admission.lacks_beside(first, self.decode_candidates(), ratio=self.ratio.value, num_yields=0)
+            if not lacking or ROWS in lacking or not sessions.release_oldest(first, including_own=self._is_alone):
                 return
 
     def _preempt(self) -> None:
         """Preempt running requests for the first waiting request, if its priority allows it and it would then fit."""
-        rivalry = self._rivalry()
-        if not rivalry or not victims(rivalry.lacking, rivalry.yields) or not self._settle():
+        contention = self._contention()
+        if not contention or not victims(contention.lacking, contention.yields) or not self._settle():
             return
-        if rivalry := self._rivalry():
-            for request in victims(rivalry.lacking, rivalry.yields):
-                self._give_way(
-                    request, Preempted(request.id, request.num_outputs, rivalry.first.id), cause=FreeCause.PREEMPTED
+        if contention := self._contention():
+            for request in victims(contention.lacking, contention.yields):
+                self._retract(
+                    request, Preempted(request.id, request.num_outputs, contention.first.id), cause=FreeCause.PREEMPTED
                 )
 
-    def _rivalry(self) -> Rivalry | None:
+    def _contention(self) -> Contention | None:
         """The first waiting request, with the running requests that it may preempt; None where there are none."""
         threshold = self._config.preemption_threshold
         has_begun = self.chunked or self.loading.ready  # these are planned before waiting requests
         if threshold is None or has_begun or not len(self.waiting):
             return None
-        first, running, ratio = self.admission.in_order(self.waiting)[0], self.going_on(), self.ratio.value
+        first, running, ratio = self.admission.in_order(self.waiting)[0], self.decode_candidates(), self.ratio.value
         rivals = [one for one in running if first.priority > one.request.priority + threshold]
         if not rivals:
             return None
@@ -329,15 +328,16 @@ class Scheduler:
         owned = [self.custody.units_of(one.record, but=match) for one in rivals]
         yields = self.admission.yields(rivals, owned, ratio=ratio)
         num_yields = len(self.admission.decodable(rivals))
-        return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields), yields)
+        lacking = self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields)
+        return Contention(first, lacking, yields)
 
-    def _put_back(self, request: Request, *, cause: str) -> None:
+    def _requeue(self, request: Request, *, cause: str) -> None:
         is_swapped_out = self.custody.other_side.swap_out(request, self.custody.record(request))
-        self._leave(request, cause=cause)
+        self._remove(request, cause=cause)
         if not is_swapped_out:
             self.waiting.add(request)
 
-    def _leave(self, request: Request, *, cause: str) -> None:
+    def _remove(self, request: Request, *, cause: str) -> None:
         if request is self.chunked:
             self.chunked = None
         elif request in self.loading:
@@ -352,7 +352,7 @@ class Scheduler:
             if not self._process_oldest():
                 return False
         self.loading.wait()
-        self._take_in_loads()
+        self._finish_loads()
         return not self.loading.under_way
 
     def _process_oldest(self) -> bool:
@@ -378,13 +378,13 @@ class Scheduler:
             detail = f"{request.setbacks.failures} times: {error}"
             self.end(request, Ending(FinishReason.FORWARD_FAILED, detail))
         else:
-            self._put_back(request, cause=FreeCause.FORWARD_FAILED)
+            self._requeue(request, cause=FreeCause.FORWARD_FAILED)
 
     def _process(self, entry: Entry, computed: Computed) -> None:
         """Commit the result of an entry, publish its KV, and end a request that is done."""
         request, record = entry.request, entry.record
         if request.receive(computed):
-            self._outbox.note_news(request)
+            self._outbox.note_tokens(request)
         is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
         record.committed_len = min(entry.end + max(0, len(computed.tokens) - 1), len(request.tokens))
         if entry.drafts:
@@ -392,7 +392,7 @@ class Scheduler:
         if is_done or not entry.decodes:
             self.custody.publish(request, end=record.committed_len)
         if is_done:
-            self._leave(request, cause=FreeCause.FINISHED)
+            self._remove(request, cause=FreeCause.FINISHED)
             self.note_end(request, Ending(FinishReason(request.finish_reason or FinishReason.LENGTH)))
 
     def _notice(self, event: Event) -> None:

@@ -28,7 +28,7 @@ class Speculation:
         self._proposer: Proposer = ports.proposer or NgramProposer()
         self._observer = ports.observer
 
-    def guess(self, entries: Sequence[Entry]) -> list[Entry]:
+    def add_drafts(self, entries: Sequence[Entry]) -> list[Entry]:
         """The same decodes, with the drafts of the proposer; the drafts may exceed `max_new_tokens`."""
         if not self.most or not entries:
             return list(entries)
@@ -42,7 +42,7 @@ class Speculation:
             for entry, drafts in zip(entries, proposed, strict=True)
         ]
 
-    def judge(self, launch: int, entry: Entry, computed: Computed) -> Computed:
+    def verify(self, launch: int, entry: Entry, computed: Computed) -> Computed:
         """The accepted part of a result: the accepted drafts, and the token of the model behind them."""
         if not entry.drafts or not computed.tokens:
             return computed

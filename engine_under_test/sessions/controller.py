@@ -44,7 +44,7 @@ class Sessions:
         self._notice(SessionOpened(self._num_sessions, namespace, now_ms))
         return self._num_sessions
 
-    def why_not(self, session_id: int) -> str | None:
+    def why_refused(self, session_id: int) -> str | None:
         """Why a turn cannot begin; None if it can."""
         session = self.by_id.get(session_id)
         if session is None or session.is_closing:
@@ -97,21 +97,21 @@ class Sessions:
         if self._exceeds_share([record]):
             self._release(session, FreeCause.PAGES_NEEDED)
         while not session.is_closing and self._exceeds_share(self.records):
-            self.make_room()
+            self.release_oldest()
 
-    def give_up(self, request: Request) -> None:
+    def release_kept(self, request: Request) -> None:
         """Release the KV of a session that its turn cannot reuse."""
         if (session := self.by_id.get(request.session)) is not None:
             self._release(session, FreeCause.DIVERGED)
 
-    def make_room(self, request: Request | None = None, *, even_its_own: bool = True) -> bool:
+    def release_oldest(self, request: Request | None = None, *, including_own: bool = True) -> bool:
         """Release the KV of the least recently used session; False where no session holds KV.
 
-        The session of `request` comes last, and only with `even_its_own`.
+        The session of `request` comes last, and only with `including_own`.
         """
         keeping = [session for session in self.by_id.values() if session.record is not None]
         others = [session for session in keeping if request is None or session.turn != request.id]
-        first = next(iter(others or (keeping if even_its_own else ())), None)
+        first = next(iter(others or (keeping if including_own else ())), None)
         if first is not None:
             self._release(first, FreeCause.PAGES_NEEDED)
         return first is not None

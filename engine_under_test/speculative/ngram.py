@@ -26,12 +26,12 @@ class Index:
                 self.behind[tuple(tokens[position - length : position])] = position
         self.num_read = len(tokens)
 
-    def place(self, tokens: Sequence[int]) -> int | None:
+    def find_continuation(self, tokens: Sequence[int]) -> int | None:
         """The position behind an earlier occurrence of the newest tokens; the longest n-gram is tried first."""
         for length in range(LONGEST, SHORTEST - 1, -1):
-            place = self.behind.get(tuple(tokens[-length:]))
-            if place is not None:
-                return place
+            position = self.behind.get(tuple(tokens[-length:]))
+            if position is not None:
+                return position
         return None
 
 
@@ -45,16 +45,16 @@ class NgramProposer:
         self._indices: dict[int, Index] = {}
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        return [self._guess(one) for one in wanted]
+        return [self._draft(one) for one in wanted]
 
     def forget(self, request_id: int) -> None:
         self._indices.pop(request_id, None)
 
-    def _guess(self, wanted: Wanted) -> list[int]:
+    def _draft(self, wanted: Wanted) -> list[int]:
         index = self._indices.setdefault(wanted.request_id, Index())
         index.read(wanted.tokens)
-        place = index.place(wanted.tokens)
-        if place is None:
+        position = index.find_continuation(wanted.tokens)
+        if position is None:
             return []
-        known = wanted.tokens[place : place + wanted.most]
+        known = wanted.tokens[position : position + wanted.most]
         return [known[offset % len(known)] for offset in range(wanted.most)]

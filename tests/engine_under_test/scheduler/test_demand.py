@@ -10,7 +10,7 @@ from engine_under_test.scheduler.demand import (
     Demand,
     Extent,
     Held,
-    chunk_room,
+    chunk_capacity,
     demand_of,
     fitting_end,
     growth_of,
@@ -89,8 +89,8 @@ def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
         pytest.param(Held(9, 9, 0), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
         pytest.param(Held(40, 40, 24), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows to its length and a page"),
         pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window of which nothing is its own yet"),
-        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="room for the lookahead"),
-        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="room for the lookahead, most of it there"),
+        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="capacity for the lookahead"),
+        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="capacity for the lookahead, most of it there"),
         pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, mos
 
 
 @pytest.mark.parametrize(
-    ("available", "slack", "reserve", "room"),
+    ("available", "slack", "reserve", "capacity"),
     [
         pytest.param(1, 36, 1, 36, id="100 tokens less a page"),
         pytest.param(1, 0, 1, 0, id="64 tokens less a page: parked"),
@@ -141,8 +141,8 @@ def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, mos
         pytest.param(1, 36, 0, 100, id="nothing in reserve"),
     ],
 )
-def test_a_chunk_leaves_its_reserve(available, slack, reserve, room):
-    assert chunk_room(available, slack=slack, page_size=64, reserve=reserve) == room
+def test_a_chunk_leaves_its_reserve(available, slack, reserve, capacity):
+    assert chunk_capacity(available, slack=slack, page_size=64, reserve=reserve) == capacity
 
 
 def book_over(bench: CacheBench) -> Book:
@@ -156,7 +156,7 @@ def test_the_room_of_a_pool_is_what_is_free_or_evictable():
 
     book = book_over(bench)
 
-    assert (book.room("full"), book.room("swa")) == (15, 11)
+    assert (book.available("full"), book.available("swa")) == (15, 11)
 
 
 def test_a_reservation_takes_from_the_room():
@@ -165,7 +165,7 @@ def test_a_reservation_takes_from_the_room():
 
     book.reserve(Demand(firm, firm))
 
-    assert (book.room("full"), book.room("swa")) == (13, 10)
+    assert (book.available("full"), book.available("swa")) == (13, 10)
 
 
 def test_a_lock_takes_from_the_room():
@@ -175,7 +175,7 @@ def test_a_lock_takes_from_the_room():
 
     bench.start(list(range(21)))
 
-    assert (book.room("full"), book.room("swa")) == (11, 10)
+    assert (book.available("full"), book.available("swa")) == (11, 10)
 
 
 def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
@@ -183,14 +183,14 @@ def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
 
     book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
 
-    assert (book.room("full"), book.estimated) == (13, {"full": 6, "swa": 2})
+    assert (book.available("full"), book.estimated) == (13, {"full": 6, "swa": 2})
 
 
 def test_an_overdrawn_book_fits_nobody():
     book = book_over(CacheBench())
     book.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
 
-    assert (book.room("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
+    assert (book.available("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
 
 
 def test_a_book_says_what_is_missing_in_which_pool():

@@ -18,7 +18,7 @@ def request_with_news(number: int) -> Request:
 def outbox_of(*requests: Request, heard: Heard | None = None) -> Outbox:
     outbox = Outbox(heard)
     for request in requests:
-        outbox.note_news(request)
+        outbox.note_tokens(request)
     return outbox
 
 
