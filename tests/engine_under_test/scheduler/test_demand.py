@@ -1,4 +1,4 @@
-"""What a request needs of each pool, at the numbers that once went wrong, and the book of a step."""
+"""The demand of a request in each pool, at the numbers of known bugs, and the book of a step."""
 
 from dataclasses import replace
 
@@ -94,7 +94,7 @@ def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
         pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
     ],
 )
-def test_who_runs_grows_by_what_is_expected_and_in_a_window_no_further_than_that(held, new_len, lookahead, firm, total):
+def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, lookahead, firm, total):
     demand = growth_of(held, new_len, (FULL, SWA), page_size=4, lookahead=lookahead)
 
     assert (demand.firm, demand.total) == ({"full": firm, "swa": firm}, total)
@@ -149,7 +149,7 @@ def book_over(bench: CacheBench) -> Book:
     return Book(bench.memory.ledgers.ledgers, bench.cache, budget=16, ratio=1.0)
 
 
-def test_the_room_of_a_pool_is_what_is_free_or_evictable():
+def test_available_pages_are_free_or_evictable():
     bench = CacheBench()
     bench.cached(list(range(20)))
     bench.compute(bench.start([1, 2, 3]), 3)
@@ -159,7 +159,7 @@ def test_the_room_of_a_pool_is_what_is_free_or_evictable():
     assert (book.available("full"), book.available("swa")) == (15, 11)
 
 
-def test_a_reservation_takes_from_the_room():
+def test_reservation_reduces_the_available_pages():
     book = book_over(CacheBench())
     firm = {"full": 3, "swa": 2}
 
@@ -168,7 +168,7 @@ def test_a_reservation_takes_from_the_room():
     assert (book.available("full"), book.available("swa")) == (13, 10)
 
 
-def test_a_lock_takes_from_the_room():
+def test_lock_reduces_the_available_pages():
     bench = CacheBench()
     bench.cached(list(range(20)))
     book = book_over(bench)
@@ -178,7 +178,7 @@ def test_a_lock_takes_from_the_room():
     assert (book.available("full"), book.available("swa")) == (11, 10)
 
 
-def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
+def test_estimate_beyond_a_reservation_counts_against_later_requests():
     book = book_over(CacheBench())
 
     book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
@@ -186,14 +186,14 @@ def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
     assert (book.available("full"), book.estimated) == (13, {"full": 6, "swa": 2})
 
 
-def test_an_overdrawn_book_fits_nobody():
+def test_overdrawn_book_fits_no_need():
     book = book_over(CacheBench())
     book.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
 
     assert (book.available("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
 
 
-def test_a_book_says_what_is_missing_in_which_pool():
+def test_book_returns_the_missing_pages_by_pool():
     book = book_over(CacheBench())
     book.estimated["swa"] = 2
 
@@ -205,13 +205,13 @@ def test_a_book_says_what_is_missing_in_which_pool():
     [
         pytest.param(12, 0, 0, True, id="just fits"),
         pytest.param(13, 0, 0, False, id="a page too many"),
-        pytest.param(10, 2, 0, True, id="with what is locked for it"),
-        pytest.param(10, 3, 0, False, id="what is locked for it is too much"),
-        pytest.param(10, 0, 2, True, id="with what runs growing"),
-        pytest.param(10, 1, 2, False, id="what runs grows too much"),
+        pytest.param(10, 2, 0, True, id="fits beside its locks"),
+        pytest.param(10, 3, 0, False, id="locks are too many"),
+        pytest.param(10, 0, 2, True, id="fits beside the estimated growth"),
+        pytest.param(10, 1, 2, False, id="growth is too much"),
     ],
 )
-def test_a_need_fits_beside_what_is_locked_for_it_and_what_runs(need, locked, growth, fits):
+def test_need_fits_beside_its_locks_and_estimated_growth(need, locked, growth, fits):
     book = book_over(CacheBench())
     book.estimated["swa"] = growth
 
