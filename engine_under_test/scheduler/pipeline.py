@@ -21,7 +21,7 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Landed:
+class CompletedPass:
     """A completed pass: the result of each entry, or no results and the reason if the pass failed."""
 
     launch: int
@@ -69,7 +69,7 @@ class Pipeline:
                     self._observer.notice(Proposed(self._launch, entry.request.id, entry.drafts))
         self._forward.launch(batch)
 
-    def collect(self) -> Landed | None:
+    def collect(self) -> CompletedPass | None:
         """The oldest pass, completed; None while it still runs.  Pages freed behind its fence become free then."""
         flight = self.flights[0]
         launch, failure = flight.batch.launch, None
@@ -90,4 +90,4 @@ class Pipeline:
             if failure is not None:
                 self._observer.notice(Failed(launch, failure))
             self._observer.notice(Completed(launch))
-        return Landed(launch, flight.entries, verified, failure)
+        return CompletedPass(launch, flight.entries, verified, failure)

@@ -28,11 +28,11 @@ class NewTokenRatio:
         """Lower the ratio after a decode step without a shortage."""
         self.value = max(self._floor, self.value - self._step)
 
-    def learn(self, survivors: Sequence[Request]) -> None:
+    def learn(self, remaining: Sequence[Request]) -> None:
         """Raise the ratio after a retraction: to the share that the remaining requests generated, plus headroom."""
-        decoded = sum(request.num_outputs for request in survivors)
-        asked = sum(request.sampling.max_new_tokens for request in survivors)
-        foreseen = (decoded + RETRACTION_HEADROOM * len(survivors)) / (asked + 1)
+        decoded = sum(request.num_outputs for request in remaining)
+        asked = sum(request.sampling.max_new_tokens for request in remaining)
+        foreseen = (decoded + RETRACTION_HEADROOM * len(remaining)) / (asked + 1)
         self.value = max(self._floor, min(1.0, foreseen))
 
     def reset(self) -> None:

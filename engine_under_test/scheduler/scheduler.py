@@ -357,18 +357,18 @@ class Scheduler:
 
     def _process_oldest(self) -> bool:
         """Process the oldest pass, for requests that still hold its records; False where it still runs."""
-        landed = self.pipeline.collect()
-        if landed is None:
+        completed = self.pipeline.collect()
+        if completed is None:
             return False
-        self.custody.departures.complete(landed.launch)
-        results = landed.computed or [Computed()] * len(landed.entries)
-        for entry, computed in zip(landed.entries, results, strict=True):
+        self.custody.departures.complete(completed.launch)
+        results = completed.computed or [Computed()] * len(completed.entries)
+        for entry, computed in zip(completed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
-                self._notice(Discarded(landed.launch, entry.request.id))
-            elif landed.failure is None:
+                self._notice(Discarded(completed.launch, entry.request.id))
+            elif completed.failure is None:
                 self._process(entry, computed)
             else:
-                self._retry(entry.request, landed.failure)
+                self._retry(entry.request, completed.failure)
         return True
 
     def _retry(self, request: Request, error: str) -> None:

@@ -79,7 +79,7 @@ def test_served_prompt_is_cached(prompt, cached):
     assert serving.serve(prompt).cached_tokens == cached
 
 
-def test_an_output_that_comes_back_in_a_prompt_is_cached():
+def test_output_reused_in_a_prompt_is_cached():
     serving = Serving()
     output = serving.serve(PROMPT, max_new_tokens=12).tokens
 
@@ -118,7 +118,7 @@ def test_flush_drops_cached_pages():
     assert (serving.free, serving.serve(PROMPT).cached_tokens) == (all_pages(HYBRID), 0)
 
 
-def test_a_flush_while_requests_run_leaves_them_alone():
+def test_flush_leaves_running_requests_unchanged():
     serving = Serving()
     request = serving.submit(PROMPT, max_new_tokens=12)
     serving.step(4)
@@ -218,7 +218,7 @@ ABORTED = [
 
 @ALL_CONFIGS
 @pytest.mark.parametrize(("steps", "streamed"), ABORTED)
-def test_an_aborted_request_ends_and_gives_everything_back(config, steps, streamed):
+def test_aborted_request_ends_and_frees_everything(config, steps, streamed):
     serving, prompt = Serving(config), list(range(40))
     expected = serving.expected(prompt, max_new_tokens=2)
     request = serving.submit(prompt, max_new_tokens=20)
@@ -267,7 +267,7 @@ def test_abort_of_unknown_request_is_ignored():
 
 
 @pytest.mark.parametrize("steps", [0, 2, 4], ids=["while it waits", "between its chunks", "while it runs"])
-def test_a_request_that_takes_too_long_ends(steps):
+def test_request_over_its_timeout_ends(steps):
     serving, prompt = Serving(replace(HYBRID, request_timeout_ms=100)), list(range(40))
     request = serving.submit(prompt, max_new_tokens=20)
     serving.step(steps)
@@ -307,7 +307,7 @@ LEAST_SWA = {1: 8, 2: 5, 4: 4, 8: 3, 16: 3}  # pages for a window of 6, by page 
 @pytest.mark.parametrize("page_size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("pools", POOLS)
 def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(page_size, pools):
-    """Whatever is shared, parked, evicted or retracted on the way."""
+    """The output does not depend on sharing, parking, eviction or retraction."""
     variants: dict[str, dict[str, object]] = {
         "hybrid": {},
         "full": {"swa_pages": 0, "sliding_window": None},

@@ -135,7 +135,7 @@ def test_without_a_window_nothing_slides():
 
 @pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)
 @pytest.mark.parametrize("end", [1, 4, 13, 30], ids="{} tokens".format)
-def test_a_release_gives_everything_back(window, end):
+def test_release_frees_everything(window, end):
     config = replace(HYBRID, sliding_window=window)
     bench = CacheBench(config)
     request = bench.start(KEY)
@@ -192,7 +192,7 @@ def test_a_release_behind_a_pass_in_flight_waits_for_it():
         pytest.param(4, [], {"full": 4, "swa": 4}, id="a later one"),
     ],
 )
-def test_a_lock_that_departs_is_given_back_when_its_pass_has_completed(launch, departing, evictable):
+def test_departing_lock_is_released_after_its_pass(launch, departing, evictable):
     bench = CacheBench()
     bench.cached(KEY[:16])
     request = bench.start(KEY)

@@ -1,4 +1,4 @@
-"""What goes wrong behind the ports costs time and at most the requests that it hits, never a page."""
+"""Faults at the ports cost time and at most the affected requests, never a page."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def expected_of_two(serving: Serving) -> list[list[int]]:
 # --- a pass is late
 
 
-def test_a_late_pass_stays_in_flight_and_is_asked_for_again():
+def test_late_pass_stays_in_flight_and_is_collected_again():
     serving = Serving()
     serving.faults.arm("forward.late", count=2)
     serving.submit(SHORT, max_new_tokens=1)

@@ -1,4 +1,4 @@
-"""Who waits for KV from the host, and how it goes on when that is there."""
+"""Requests that wait for KV from the host, and their progress after the load."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_loading_queue_names_the_awaited_transfer():
 
 
 def test_request_loads_the_rest_after_a_shared_load():
-    """And computes nothing that the host has; nothing is brought twice."""
+    """The request computes no token that the host has; no page is loaded twice."""
     serving, store = by_hand(LONG[:9], LONG, config=replace(HOSTED, load_back_threshold=4))
     short = loading(serving, LONG[:9])
     whole = loading(serving, LONG)

@@ -156,7 +156,7 @@ def test_fenced_pages_are_free_after_their_pass():
 
 
 @ALL_CONFIGS
-def test_everything_comes_back_when_the_last_pass_has_completed(config):
+def test_everything_is_free_after_the_last_pass(config):
     serving = stopped_in_flight(config)
 
     serving.run()

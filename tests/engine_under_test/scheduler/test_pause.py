@@ -1,4 +1,4 @@
-"""A pause takes everything back at once and launches nothing; afterwards all is computed again."""
+"""A pause frees all KV at once and launches nothing; after it all requests are recomputed."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def at_work(config, *, steps: int) -> Serving:
 @pytest.mark.parametrize(
     "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
 )
-def test_a_pause_takes_everything_back_at_once(config, steps):
+def test_pause_frees_everything_at_once(config, steps):
     serving = at_work(config, steps=steps)
 
     serving.engine.pause()
@@ -53,7 +53,7 @@ def test_after_a_pause_all_are_served_to_their_end(overlap, steps):
     ]
 
 
-def test_a_parked_chunk_is_taken_back_too():
+def test_pause_frees_a_parked_chunk():
     serving = at_work(HYBRID, steps=1)
     held = hold(serving.engine.memory, "full", leaving=0)
     serving.step()

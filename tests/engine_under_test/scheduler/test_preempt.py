@@ -161,7 +161,7 @@ def test_preemption_frees_the_pages_of_the_waiting_request(priorities, prompt_le
 
 
 def one_of_eight_pages(prompt: list[int]) -> Serving:
-    """Request 1 runs on eight pages, all the tree's, of the ten that there are; then a more important one arrives."""
+    """Request 1 reads eight pages of the tree, of ten pages; then a request of higher priority arrives."""
     serving = Serving(replace(FULL_ONLY, full_pages=10, chunk_len=None, preemption_threshold=0))
     serving.submit(LONG[:32], max_new_tokens=8)
     serving.step(2)
@@ -207,7 +207,7 @@ def test_no_preemption_when_victims_free_too_little():
 
 
 def test_no_useless_preemption_when_a_mixed_batch_frees_budget():
-    """The chunk is the longer the fewer run beside it, and takes the more windowed pages."""
+    """Fewer running requests leave a longer chunk, which takes more windowed pages."""
     config = replace(HYBRID, page_size=1, full_pages=256, swa_pages=20, sliding_window=3, max_running_requests=8)
     serving = Serving(replace(config, mixed_batches=True, preemption_threshold=0))
     for first in range(3):
@@ -279,7 +279,7 @@ def test_useless_preemption_does_not_stop_overlap():
 
 
 def test_the_last_token_in_flight_is_not_preempted():
-    """Who ends with the pass in flight gives everything back by itself."""
+    """A request that ends with the pass in flight frees its pages without a preemption."""
     serving = Serving(replace(ONE_ROW, overlap=True))
     serving.submit(SHORT, max_new_tokens=2)
     serving.step(2)

@@ -115,7 +115,7 @@ def test_retraction_event_names_the_missing_pages():
     assert (retracted.num_outputs, retracted.need) == (5, (("full", 1),))
 
 
-def test_the_survivors_teach_the_ratio():
+def test_retraction_sets_the_ratio_from_the_remaining_requests():
     serving = Serving(TIGHT)
     serving.submit(OTHER[:8], max_new_tokens=30)
     serving.submit(LONG[:8], max_new_tokens=30)
@@ -125,7 +125,7 @@ def test_the_survivors_teach_the_ratio():
     assert serving.engine.scheduler.ratio.value == (retracted.num_outputs + 20) / 31
 
 
-def test_a_ratio_falls_with_each_decode_step_and_is_forgotten_when_all_is_done():
+def test_ratio_falls_with_each_decode_step_and_is_reset_when_idle():
     serving = Serving()
     serving.submit(SHORT, max_new_tokens=4)
     serving.step(3)

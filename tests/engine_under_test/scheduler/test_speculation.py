@@ -41,7 +41,7 @@ class Stubborn:
 
 
 class Absent(Stubborn):
-    """Has nothing to say, not even that."""
+    """Returns no drafts, not even an empty list per request."""
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
         return []
@@ -142,7 +142,7 @@ def test_drafts_beyond_max_new_tokens_are_not_sent(wanted, tokens, reason):
 
 
 def test_beyond_a_stop_token_nothing_is_sent_or_shared():
-    """It is the second of four tokens that one pass has for the client."""
+    """The stop token is the second of four tokens that one pass returns."""
     serving = Guessing(CONFIGS["hybrid"], (3,))
     said = serving.expected(PROMPT[:9], max_new_tokens=5)
     request = serving.submit(PROMPT[:9], max_new_tokens=20, stop_token_ids=[said[2]])
@@ -225,6 +225,6 @@ def test_missing_drafts_of_a_proposer_raise_an_error():
         serving.run()
 
 
-def test_a_proposer_that_is_never_asked_is_refused():
+def test_proposer_without_draft_tokens_is_refused():
     with pytest.raises(ConfigError, match="draft_tokens: 0, and a proposer is given"):
         Guessing(HYBRID, (3,))

@@ -38,7 +38,7 @@ class Talking(Serving):
 
 
 def second_turn(serving: Talking, session: int, *, cut: int = 0) -> list[int]:
-    """The prompt that goes on from a first turn: its prompt and output, less `cut`, and something new."""
+    """The prompt of a second turn: prompt and output of the first, less `cut` tokens, and new tokens."""
     first = serving.answer(session, PROMPT)
     said = [*PROMPT, *first.tokens]
     return [*said[: len(said) - cut], 200, 201, 202]
@@ -60,7 +60,7 @@ def test_turn_starts_at_the_end_of_the_turn_before(config):
 @pytest.mark.parametrize("cut", range(1, 14))
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_turn_may_rewind_the_turn_before(config, cut):
-    """Wherever it goes another way, its output is that of an engine without a cache."""
+    """The output after any rewind is that of an engine without a cache."""
     serving = Talking(config)
     session = serving.engine.open_session()
     prompt = second_turn(serving, session, cut=cut)
@@ -206,7 +206,7 @@ def test_sessions_of_two_namespaces_share_nothing():
 
 
 def test_idle_sessions_keep_at_most_their_share():
-    """Of 24 pages 12: two sessions of five pages each, and of the third the first must go."""
+    """The share is 12 of 24 pages: two sessions of five pages fit; a third one evicts the first."""
     serving = Talking(replace(FULL_ONLY, full_pages=24, idle_session_share=0.5))
     sessions = [serving.engine.open_session() for _ in range(3)]
 

@@ -1,4 +1,4 @@
-"""How many draft tokens count."""
+"""The number of accepted draft tokens."""
 
 import pytest
 

@@ -67,7 +67,7 @@ STALE_RESULT_COUNTS = Mutant(
 FAILED_PASS_COUNTS = Mutant(
     id="S74",
     source="a pass that failed counts as done: junk is published as the KV of its tokens",
-    hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif landed.failure is None:", broken="elif True:"),),
+    hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif completed.failure is None:", broken="elif True:"),),
     caught_by=("failed_passes_are_retried", "requests_survive_failed_passes", "committed_tokens_have_landed"),
 )
 

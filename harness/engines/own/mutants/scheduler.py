@@ -258,8 +258,8 @@ TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._process_oldest",
-            healthy="zip(landed.entries, results, strict=True)",
-            broken="zip(landed.entries, [*results[1:], *results[:1]], strict=True)",
+            healthy="zip(completed.entries, results, strict=True)",
+            broken="zip(completed.entries, [*results[1:], *results[:1]], strict=True)",
         ),
     ),
     caught_by=("outputs_match_reference", "clients_get_only_computed_tokens", "outputs_stay_within_max_new_tokens"),
@@ -310,7 +310,7 @@ HEADROOM_FOR_ONE = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.scheduler.retract:NewTokenRatio.learn",
-            healthy="RETRACTION_HEADROOM * len(survivors)",
+            healthy="RETRACTION_HEADROOM * len(remaining)",
             broken="RETRACTION_HEADROOM",
         ),
     ),
