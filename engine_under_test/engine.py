@@ -32,15 +32,14 @@ from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
-PAUSED = "paused: nothing would ever be generated; call resume first"
-NOBODY = Ports()  # a forward of the engine's own, the clock of the machine, no observer, memory that is never short
+PAUSED = "paused: the engine generates no tokens; call resume first"
+DEFAULT_PORTS = Ports()  # the forward of a checkpoint, the system clock, no observer, memory without shortages
 
 
 class Engine:
     """A hybrid-SWA serving engine over its ports.
 
-    `memory`, `cache`, `host` and `scheduler` are open to whoever wants to look; they are changed by calls
-    of this class only.
+    `memory`, `cache`, `host` and `scheduler` are public for reading; only the methods of this class change them.
     """
 
     def __init__(self, config: EngineConfig, ports: Ports) -> None:
@@ -52,17 +51,17 @@ class Engine:
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.host = HostTier.for_config(config, self.memory, self.cache, ports) if self.memory.host else None
         self.scheduler = Scheduler(config, self.memory, self.cache, self.host, ports)
-        self._take_sides(ports)
+        self._connect_peer(ports)
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
-        self._unheard: list[Output] = []
+        self._undelivered: list[Output] = []
         self._num_requests = 0
 
     @property
     def has_work(self) -> bool:
-        """Is there a request that has not ended, or an end that no client has heard of?"""
-        return self.scheduler.has_work or bool(self._unheard) or self.scheduler.custody.other_side.has_work
+        """Is a request unfinished, or an output not delivered yet?"""
+        return self.scheduler.has_work or bool(self._undelivered) or self.scheduler.custody.other_side.has_work
 
     def submit(
         self,
@@ -73,11 +72,11 @@ class Engine:
         priority: int = 0,
         session: int = 0,
     ) -> int:
-        """Queue a request; its id.  One that could never run ends at once, with the reason in its output.
+        """Queue a request; its id.  A request that can never run ends at once, with the reason in its output.
 
-        As a turn of a `session` it is in that one's namespace, and goes on from the KV of the turn before as far as its
-        prompt does; while another turn runs, or where the session is not open, it is rejected.  Raises EngineError
-        where another engine has its part in each request, and must know which it is: use `submit_transfer`.
+        A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the turn before, up to
+        where the prompts differ.  The turn is rejected while another turn runs, or if the session is not open.  Raises
+        EngineError in an engine with the role prefill or decode: use `submit_transfer` there.
         """
         if self.config.role != "both":
             raise EngineError(f"role: {self.config.role} serves no request alone; call submit_transfer on both sides")
@@ -86,7 +85,7 @@ class Engine:
             namespace = sessions.by_id[session].namespace
         request = self._new_request(token_ids, sampling, Belonging(session=session), namespace, priority)
         reason = self._refuse(request)
-        if reason is None and session and (reason := sessions.why_not(session)) is not None:
+        if reason is None and session and (reason := sessions.why_refused(session)) is not None:
             self._notice(TurnRefused(session, request.id))
         if reason is not None:
             self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
@@ -108,14 +107,14 @@ class Engine:
         """Queue a request whose prompt goes from a prefill engine to a decode engine; its id in this engine.
 
         Both engines get the request, with the same `transfer_id`.  The prefill engine computes the prompt and the first
-        token.  The decode engine streams all tokens.  A request that could never run ends at once, and the transfer is
-        closed.  Raises EngineError for an engine without such a role, and for an id that is not above all before it.
+        token.  The decode engine streams all tokens.  A request that can never run ends at once, and the transfer is
+        closed.  Raises EngineError for the role both, and for an id that is not above all earlier ids.
         """
         if self.config.role == "both":
             raise EngineError("role: both serves each request alone; call submit, or make an engine for one side")
         self.scheduler.custody.other_side.check_transfer_id(transfer_id)
         if sampling.seed is None:
-            sampling = replace(sampling, seed=transfer_id)  # request ids differ between the sides, and after a restart
+            sampling = replace(sampling, seed=transfer_id)  # request ids differ between engines, and after a restart
         if self.config.role == "prefill":
             sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
         request = self._new_request(token_ids, sampling, Belonging(transfer_id=transfer_id), namespace, priority)
@@ -126,30 +125,30 @@ class Engine:
         return request.id
 
     def open_session(self, *, namespace: int = 0) -> int:
-        """Begin a conversation whose KV stays from turn to turn; its id, for `submit` and `close_session`.
+        """Open a session whose KV stays from turn to turn; its id, for `submit` and `close_session`.
 
-        Raises EngineError where another engine has its part in each request.
+        Raises EngineError in an engine with the role prefill or decode.
         """
         if self.config.role != "both":
             raise EngineError(f"role: {self.config.role} has no sessions: its requests go on in another engine")
         return self.scheduler.custody.sessions.open(namespace, self._clock.now_ms())
 
     def close_session(self, session: int) -> None:
-        """End a conversation, when its turn has ended; one that is not open is left alone."""
+        """Close a session, at once or when its turn has ended; a session that is not open is ignored."""
         self._notice(CloseAsked(session))
         self.scheduler.custody.sessions.close(session)
 
     def abort(self, request_id: int) -> None:
-        """End a request, whatever it is doing; one that has ended already is left alone."""
+        """End a request, in any state; a request that has ended already is ignored."""
         self._notice(AbortAsked(request_id))
         request = self._requests.get(request_id)
         if request is not None and request.finish_reason is None:
             self.scheduler.end(request, Ending(FinishReason.ABORT))
 
     def step(self) -> list[Output]:
-        """One step; new tokens and ends, by request.  A shortage never raises."""
-        unheard, self._unheard = self._unheard, []
-        return [*unheard, *self._step()]
+        """Run one step; the new tokens and the ended requests.  A shortage of memory never raises."""
+        undelivered, self._undelivered = self._undelivered, []
+        return [*undelivered, *self._step()]
 
     def _step(self) -> list[Output]:
         now_ms = self._clock.now_ms()
@@ -162,9 +161,9 @@ class Engine:
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended; what came of each, in order.
+        """Serve prompts until the last has ended; a generation per prompt, in order.
 
-        What others get meanwhile comes with the next step.  Raises EngineError while the engine is paused.
+        Outputs of other requests are delivered by the next step.  Raises EngineError while the engine is paused.
         """
         if self.scheduler.is_paused:
             raise EngineError(PAUSED)
@@ -175,25 +174,25 @@ class Engine:
                 if output.request_id in awaited:
                     awaited[output.request_id].add(output)
                 else:
-                    self._unheard.append(output)
+                    self._undelivered.append(output)
         return generations
 
     def flush(self) -> None:
-        """Drop everything cached that nobody has locked, and its copies on the host."""
+        """Drop all unlocked cached pages, and their copies on the host."""
         self._notice(Flushed())
         self.cache.flush()
         if self.host is not None:
             self.host.flush()
 
     def pause(self) -> None:
-        """Launch nothing more; all that run give their KV back at once, and compute it again after `resume`."""
+        """Stop launching; all running requests free their KV at once, and recompute it after `resume`."""
         self.scheduler.pause()
 
     def resume(self) -> None:
         self.scheduler.resume()
 
-    def _take_sides(self, ports: Ports) -> None:
-        """What another engine has a part in goes over the link."""
+    def _connect_peer(self, ports: Ports) -> None:
+        """Connect the scheduler to the peer engine, if there is a link."""
         if ports.link is not None:
             linked_to, custody = (ports.link, ports.observer), self.scheduler.custody
             if self.config.role == "prefill":
@@ -202,21 +201,21 @@ class Engine:
                 custody.other_side = DecodeSide(self.config, self.memory, self.cache, self.scheduler, linked_to)
 
     def _new_request(
-        self, token_ids: Sequence[int], sampling: SamplingParams, part_of: Belonging, namespace: int, priority: int
+        self, token_ids: Sequence[int], sampling: SamplingParams, belonging: Belonging, namespace: int, priority: int
     ) -> Request:
         self._num_requests += 1
         tokens, now_ms = list(token_ids), self._clock.now_ms()
-        request = Request(self._num_requests, len(tokens), tokens, sampling, namespace, priority, now_ms, part_of)
+        request = Request(self._num_requests, len(tokens), tokens, sampling, namespace, priority, now_ms, belonging)
         self._requests[request.id] = request
         if self._observer:
             most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
             self._observer.notice(
-                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, part_of.session)
+                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, belonging.session)
             )
         return request
 
     def _refuse(self, request: Request) -> str | None:
-        """Why a request could not run even on an empty engine; None when it could."""
+        """Why a request cannot run even on an empty engine; None when it can."""
         reason = self._why_impossible(request)
         if reason is not None:
             self._notice(Rejected(request.id, request.prompt_len, request.sampling.max_new_tokens, reason))
@@ -253,14 +252,14 @@ def create_engine(
     checkpoint: str | Path | None = None,
     device: str = "cpu",
     dtype: str = "float32",
-    ports: Ports = NOBODY,
+    ports: Ports = DEFAULT_PORTS,
 ) -> Engine:
-    """An engine with empty pools, which runs the model of a checkpoint directory unless it is given a forward.
+    """An engine with empty pools, which runs a given forward, or the model of a checkpoint directory.
 
-    What the checkpoint decides, its window and which pools its layers need, is fitted into the configuration where
-    that leaves it open.  The checker that the environment asks for, if any, hears what the observer hears; at level
-    census freed pages are poisoned.  Raises ConfigError where the environment asks for a checker that there is not,
-    or where configuration and checkpoint do not go together, and CheckpointError for a checkpoint that cannot be run.
+    The checkpoint sets the window and the pools of its layers where the configuration leaves them open.  The
+    environment may select a checker, which receives all events of the observer; at level census freed pages are
+    poisoned.  Raises ConfigError for an unknown checker, and for a configuration that does not match the checkpoint.
+    Raises CheckpointError for a checkpoint that the engine cannot run.
     """
     setting = setting_of(os.environ)
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
@@ -270,14 +269,14 @@ def create_engine(
         raise ConfigError(f"checkpoint: {checkpoint} and a forward are given; give one of them")
     if ports.forward is None:
         if checkpoint is None:
-            raise ConfigError("checkpoint: not given, and neither is a forward; give the directory of a checkpoint")
+            raise ConfigError("checkpoint: not given, and no forward is given; give the directory of a checkpoint")
         config, forward = model_forward(config, Path(checkpoint), device=device, dtype=dtype)
         ports = replace(ports, forward=forward)
     if (config.role == "both") != (ports.link is None):
         given = "given" if ports.link else "not given"
-        raise ConfigError(f"role: {config.role}, and a link is {given}; a side of a pair needs one, and nobody else")
+        raise ConfigError(f"role: {config.role}, and a link is {given}; only prefill and decode need a link")
     if ports.proposer is not None and not config.draft_tokens:
-        raise ConfigError("draft_tokens: 0, and a proposer is given; say how many tokens it is to guess")
+        raise ConfigError("draft_tokens: 0, and a proposer is given; set the number of draft tokens")
     engine = Engine(config, replace(ports, observer=both(ports.observer, checker)))
     if checker is not None:
         checker.attach(engine)

@@ -1,7 +1,7 @@
 """Admission as a reservation: which requests compute which chunk in the next pass.
 
-The firm part of a demand is reserved in the step's book and consumed by the allocation; its estimate only decides
-whether to admit.  A request that does not fit with a load, or whole, is asked for again without the load, or with a
+The firm part of a demand is reserved in the step's book and consumed by the allocation.  The estimate only decides
+whether to admit.  A request that does not fit with a load, or whole, is planned again without the load, or with a
 shorter chunk: that is another demand.
 """
 
@@ -28,7 +28,7 @@ from engine_under_test.scheduler.demand import (
     Demand,
     Extent,
     Held,
-    chunk_room,
+    chunk_capacity,
     decode_pages,
     demand_of,
     fitting_end,
@@ -44,11 +44,11 @@ WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a request that waits would lock, load, compute and need, were it admitted now.
+    """What a waiting request would lock, load, compute and need, if it were admitted now.
 
-    `demand` is that of its first stretch; `load` are pages besides, {} where it has nothing to wait for, and `shared`
-    is the transfer that brings them for somebody else already, where there is one.  What its session keeps is no match:
-    `kept_len` tokens of it.
+    `demand` is the demand of the first stretch.  `load` are additional pages, {} if no load is needed.  `shared` is a
+    load in flight for another request that brings the same pages.  `kept_len` tokens are reused from the session of
+    the request; they are not part of the match.
     """
 
     match: Match
@@ -61,7 +61,7 @@ class Wish:
 
     @property
     def total(self) -> Need:
-        """All that it may come to need."""
+        """All pages that the request may need."""
         return {pool: count + self.load.get(pool, 0) for pool, count in self.demand.total.items()}
 
 
@@ -74,7 +74,7 @@ class Sources(NamedTuple):
 
 
 class Admission:
-    """Plans one step's prefill; makes records, locks and reservations, takes no page but for what is loaded."""
+    """Plans one step's prefill: makes records, locks and reservations; takes pages only for loads."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Admission:
         self._observer = observer
 
     def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
-        """A batch's book, with the next decode step of whatever runs promised already.
+        """A batch's book, with the next decode step of all running requests reserved.
 
-        In a mixed batch the tokens of who decodes count against what may be prefilled beside them.
+        In a mixed batch each decoding request takes one token of the prefill budget.
         """
         budget = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
         if self._config.mixed_batches:
@@ -102,17 +102,17 @@ class Admission:
         return book
 
     def decodable(self, running: Sequence[Running]) -> list[Running]:
-        """Those whose last token is known; where nobody guesses what follows, it may be in flight still."""
+        """The running requests whose last token is known; without drafts, the token may be in flight still."""
         if not self._config.draft_tokens:
             return list(running)
         return [one for one in running if one.record.launched_len == one.record.committed_len]
 
     def match(self, request: Request) -> Match:
-        """What is cached of the tokens of a request that waits."""
+        """The cached prefix of a waiting request."""
         return self._cache.match(request.tokens, request.namespace)
 
     def growth(self, one: Running, *, ratio: float) -> Demand:
-        """What a running request will take: its next step, and what it is expected to grow by."""
+        """The pages that a running request will take: for its next step, and for its estimated growth."""
         config, record = self._config, one.record
         held = Held(record.launched_len, record.allocated_len, max(record.frontier, record.protected_len))
         new_len = min(one.request.tokens_left, config.max_estimated_new_tokens)
@@ -122,19 +122,19 @@ class Admission:
         )
 
     def yields(self, rivals: Sequence[Running], owned: Sequence[Need], *, ratio: float) -> list[Yield]:
-        """What each of them would give back: what it owns, and what it is expected to take."""
+        """The pages that each preemption would save: the pages owned, and the estimated growth."""
         return [
             Yield(one.request, own, self.growth(one, ratio=ratio).total) for one, own in zip(rivals, owned, strict=True)
         ]
 
     def in_order(self, waiting: WaitingQueue) -> list[Request]:
-        """Who waits, in the order in which they are asked whether they fit."""
+        """The waiting requests, in the order of admission."""
         if self._config.waiting_order == "fcfs":
             return waiting.in_order()
         return waiting.in_order(lambda request: self.match(request).length)
 
     def decode_need(self, running: Sequence[Running]) -> Need:
-        """Pages that one decode step of these takes from every pool."""
+        """Pages that one decode step of these requests takes from every pool."""
         config = self._config
         count = sum(
             decode_pages(
@@ -148,7 +148,7 @@ class Admission:
         return {pool.name: count for pool in self._memory.pools}
 
     def lacks(self, request: Request, book: Book) -> Need:
-        """By pool, what is missing for a request that waits; rows too, and {} where pages would not help it."""
+        """The pages and rows that a waiting request lacks, by pool; {} where free pages would not help the request."""
         if book.budget <= 0:
             return {}
         wish = self._wish(request, book)
@@ -158,40 +158,40 @@ class Admission:
         return missing
 
     def lacks_beside(self, request: Request, running: Sequence[Running], *, ratio: float, num_yields: int) -> Need:
-        """By pool, what is missing for who waits, beside those who run, of whom so many would give way."""
+        """The pages that a waiting request lacks beside the running requests; `num_yields` of them are preempted."""
         book = self.open_book(running, ratio=ratio)
         lacking = self.lacks(request, book)
         if lacking and self._config.mixed_batches:
-            # Who gives way leaves its token of the chunk, too: the first one's may be longer then, and need more.
+            # A preempted request frees its token of the budget, too: the chunk may be longer then, and need more pages.
             book.budget += num_yields
             lacking = self.lacks(request, book)
         return lacking
 
     def plan_chunk(self, request: Request, record: KVRecord, book: Book, *, alone: bool) -> Entry | None:
-        """The next chunk of a request that has begun; None parks it.
+        """The next chunk of a request whose prefill has begun; None parks the request.
 
-        In a windowed pool it leaves a page in reserve, unless it is alone and could not go on.
+        The chunk leaves a page free in each windowed pool, unless the request is alone and needs that page.
         """
-        room = self._room_behind(record, book, reserve=WINDOWED_RESERVE_PAGES)
-        if room <= 0 and alone:
-            room = self._room_behind(record, book, reserve=0)
-        if min(room, book.budget) <= 0:
+        capacity = self._chunk_capacity(record, book, reserve=WINDOWED_RESERVE_PAGES)
+        if capacity <= 0 and alone:
+            capacity = self._chunk_capacity(record, book, reserve=0)
+        if min(capacity, book.budget) <= 0:
             return None
-        extent = self._extent(request, record.launched_len, most=min(room, book.budget))
+        extent = self._extent(request, record.launched_len, most=min(capacity, book.budget))
         return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
 
     def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | Loading | None:
-        """The first chunk of a request that waits, or the load before it; None where it must go on waiting.
+        """The first chunk of a waiting request, or the load before that chunk; None where the request must wait.
 
-        It waits, too, while some of what it needs of the host is on its way to somebody else.
+        A request also waits while a load in flight for another request brings a part of its host pages.
 
-        When nothing else runs no estimate may keep it out, and its chunk shrinks to what there is.
+        When the request is alone, the estimate cannot defer it, and its chunk shrinks to the free pages.
         """
         if not self._memory.table.rows.num_free or book.budget <= 0:
             return None
         wish = self._wish(request, book)
         if wish.shared is not None and not wish.shared.brings_all:
-            return None  # the rest can be loaded when that has come
+            return None  # the rest can be loaded after the load in flight
         if wish.load:
             if book.fits(wish.total, besides=wish.to_lock):
                 return self._load(request, wish, book)
@@ -200,7 +200,7 @@ class Admission:
             wish = self._wish_without_load(request, wish.match, book)
         extent, demand = wish.extent, wish.demand
         if not book.fits(demand.total, besides=wish.to_lock):
-            pages = min(book.room(pool) - pinned for pool, pinned in wish.to_lock.items())
+            pages = min(book.available(pool) - pinned for pool, pinned in wish.to_lock.items())
             if not alone or pages <= 0:
                 return None
             extent = self._extent(request, extent.start, most=min(book.budget, pages * self._config.page_size))
@@ -209,11 +209,11 @@ class Admission:
         return self._reserve(request, record, extent, demand, book)
 
     def extend(self, request: Request, record: KVRecord) -> None:
-        """A request has waited for a load: whatever has come, it goes on from the longest match there is now."""
+        """Lock the longest match of a request after its load has ended, complete or not."""
         self._cache.extend(record, self.match(request))
 
     def _wish(self, request: Request, book: Book) -> Wish:
-        """With a load where it is worth one; nothing is charged again for one that is under way."""
+        """The wish of a waiting request, with a load if it is worth the copy; a load in flight is not charged again."""
         match = self.match(request)
         kept_len = self._sessions.kept_len(request)
         if kept_len and kept_len >= match.farthest.length:
@@ -238,9 +238,9 @@ class Admission:
         return extent, self._demand(extent, ratio=book.ratio)
 
     def _load(self, request: Request, wish: Wish, book: Book) -> Loading:
-        """Take the pages of a load at once, and promise those of the stretch behind it for this step.
+        """Take the pages of a load at once, and reserve the pages of the stretch behind the load for this step.
 
-        Where a pool refuses them the request goes on with what is on the device.
+        If the pages cannot be taken, the request uses only the match on the device.
         """
         assert self._host is not None, "a load without a host"
         record = self._open_record(request, wish.match)
@@ -263,7 +263,7 @@ class Admission:
         length = match.length
         record = KVRecord(request.owner, row, self._cache.lock(match), length, length, length, length)
         record.write(self._memory.table, 0, match.handles)
-        self._sessions.give_up(request)
+        self._sessions.release_kept(request)
         if self._host is not None:
             self._host.found(record.receipt.node)
         return record
@@ -280,23 +280,27 @@ class Admission:
         input_len = len(request.tokens)
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
-        lookahead = self._config.lookahead_tokens if new_len > 1 else 0  # who ends with its input never decodes
+        lookahead = (
+            self._config.lookahead_tokens if new_len > 1 else 0
+        )  # without output after the first token, no decode
         return Extent(start, end, input_len, new_len, lookahead)
 
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
         return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)
 
-    def _room_behind(self, record: KVRecord, book: Book, *, reserve: int) -> int:
-        """Tokens that a begun request can go on by, in the pool that has least."""
+    def _chunk_capacity(self, record: KVRecord, book: Book, *, reserve: int) -> int:
+        """The most tokens that a begun request can compute next, limited by the pool with the fewest pages."""
         page_size = self._config.page_size
         slack = -record.allocated_len % page_size
         return min(
-            chunk_room(book.room(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0)
+            chunk_capacity(
+                book.available(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0
+            )
             for pool in self._memory.pools
         )
 
     def _longest_chunk(self, extent: Extent) -> int:
-        """As much of a stretch as an otherwise empty engine could take at once; a page at least."""
+        """The longest chunk of a stretch that fits into an otherwise empty engine; a page at least."""
         lengths = [
             longest_chunk(extent, pool.num_pages, pool.window, self._config.page_size)
             for pool in self._memory.pools

@@ -23,7 +23,7 @@ class Running(NamedTuple):
 
 
 class Loading(NamedTuple):
-    """A request that computes nothing before `transfer` has ended; 0: it need not wait."""
+    """A request that waits until `transfer` has ended; 0: the request does not wait."""
 
     request: Request
     record: KVRecord
@@ -32,11 +32,11 @@ class Loading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A request computes [start, end) of its tokens in one pass.
+    """The tokens [start, end) of a request, computed in one pass.
 
-    `completes_input` is false for a chunk after which more of the input is to come; `decodes` is true
-    when the input was done before.  `drafts` are computed behind `end`, in the room that the record has there; what
-    comes of them is known when the pass has landed.
+    `completes_input` is false for a chunk that is followed by more of the input.  `decodes` is true when the input was
+    computed before.  `drafts` are computed behind `end`, in the lookahead pages of the record; they are verified when
+    the pass has completed.
     """
 
     request: Request
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def reach(self) -> int:
-        """Where the last position lies that is written."""
+        """The end of the positions that are written."""
         return self.end + len(self.drafts)
 
 
@@ -62,7 +62,7 @@ def forward_batch(memory: KVMemory, launch: int, entries: Sequence[Entry]) -> Fo
 
 
 def _forward_entry(entry: Entry) -> ForwardEntry:
-    """What the forward is told; a token that a pass in flight samples is not known yet."""
+    """The entry for the forward; a token that a pass in flight samples is not known yet."""
     request = entry.request
     unknown = max(0, entry.end - len(request.tokens))
     return ForwardEntry(

@@ -1,4 +1,4 @@
-"""The KV records of the requests that hold KV: how they grow, slide, publish and end, or go to a session."""
+"""The KV records of requests: growth, window slides, publishing, release, and the move to a session."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,9 @@ from engine_under_test.sessions.controller import Sessions
 
 
 class Custody:
-    """One record per request that holds KV; whoever is released holds nothing any more.
+    """One record per request that holds KV; a released request holds no record.
 
-    `other_side` is where records go, or come from, when two engines serve a request.
+    `other_side` sends records to the peer engine, or receives them, when two engines serve a request.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class Custody:
 
     @property
     def with_row(self) -> list[KVRecord]:
-        """Those of requests, and those of transfers between engines."""
+        """The records of requests, and of transfers between engines."""
         return [*self.records, *self.other_side.records]
 
     def holds(self, request: Request, record: KVRecord) -> bool:
-        """Is `record` still what the request computes in?"""
+        """Is `record` still the record of the request?"""
         return self._records.get(request.id) is record
 
     def record(self, request: Request) -> KVRecord:
         return self._records[request.id]
 
     def open(self, request: Request, record: KVRecord) -> None:
-        """Take in the record of a request that was admitted."""
+        """Store the record of an admitted request."""
         assert request.id not in self._records, f"request {request.id} has a record already"
         self._records[request.id] = record
 
     def grow(self, record: KVRecord, length: int) -> None:
-        """Make room for `length` tokens, evicting what nobody has locked; raises PoolExhausted, with nothing taken.
+        """Take pages for `length` tokens, evicting unlocked pages if needed; raises PoolExhausted with no page taken.
 
         |......... allocated_len|. begun page .|new pages, taken in every pool ...|length
         """
@@ -78,7 +78,7 @@ class Custody:
         record.allocated_len = length
 
     def evict(self, need: Need) -> Need:
-        """Evict until `need` pages are free in each pool, as far as that goes; what is short then, by pool."""
+        """Evict until `need` pages are free in each pool, as far as possible; the pages still missing, by pool."""
         ledgers = self._memory.ledgers.ledgers
         short = shortage(ledgers, need)
         if not short:
@@ -90,9 +90,9 @@ class Custody:
         return shortage(ledgers, need)
 
     def slide_windows(self, requests: Sequence[Request], *, interval: int) -> None:
-        """Give up the windowed pages that no later token reads, once they are `interval` tokens or more.
+        """Release the windowed pages that no later token reads, once they are `interval` tokens or more.
 
-        No pass in flight reads them either: what is in flight begins at committed_len.
+        No pass in flight reads these pages either: the tokens in flight begin at committed_len.
 
         |the tree's, unlocked |protected_len|..freed..|frontier| window and what is computed next |
         """
@@ -106,7 +106,7 @@ class Custody:
                 self._slide(request, record, frontier)
 
     def publish(self, request: Request, *, end: int) -> None:
-        """Share the whole pages of [0, end) of what was computed."""
+        """Insert the whole pages of [0, end) into the tree."""
         record = self.record(request)
         if self.other_side.is_withheld(record, end):
             return
@@ -116,9 +116,9 @@ class Custody:
         self.other_side.published(request, record)
 
     def units_of(self, record: KVRecord, *, but: Match) -> Need:
-        """What a record would give back, by pool: its row, its private pages, and those that it alone protects.
+        """The units that releasing a record would free, by pool: the row, private pages, and pages only it protects.
 
-        Not counted is what `but` reads, which whoever starts from that match would protect in its place.
+        Pages of the match `but` are not counted: a request that starts from that match protects them again.
         """
         dead, live = record.private_handles(self._memory.page_size)
         pages = self._cache.pages_under(record.receipt, but=but)
@@ -127,9 +127,9 @@ class Custody:
         return {**pages, self._memory.table.rows.name: 1}
 
     def release(self, request: Request, *, cause: str) -> None:
-        """Give back everything that a request holds, as soon as no pass in flight needs it.
+        """Free everything that a request holds, as soon as no pass in flight needs it.
 
-        What a turn has that is finished stays with its session, and what another engine wants is held for it.
+        The session of a finished turn keeps the record.  The other side keeps the record of a transfer to the peer.
         """
         record = self._records.pop(request.id)
         if request.session and cause == FreeCause.FINISHED:
@@ -138,7 +138,7 @@ class Custody:
             self.departures.release(record, cause=cause)
 
     def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
-        """Free what is private, unlock what is the tree's; neither is read through the row any more."""
+        """Free the private pages and unlock the pages of the tree; the row no longer refers to either."""
         page_size, ledgers = self._memory.page_size, self._memory.ledgers
         first, end = record.frontier // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)

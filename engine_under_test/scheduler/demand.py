@@ -1,4 +1,4 @@
-"""What a request needs of every pool, computed once; firm what it takes now, estimated what may come."""
+"""The pages that a request needs of every pool: firm for this step, estimated for later steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from engine_under_test.units import align_down, align_up, lookback, num_pages
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Pages by pool: `firm` will be taken in this step, `total` adds what is estimated to follow."""
+    """Pages by pool: `firm` is taken in this step, `total` adds the estimate for later steps."""
 
     firm: Need
     total: Need
@@ -23,8 +23,8 @@ class Demand:
 class Extent:
     """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more.
 
-    `start` is on a page boundary, or inside a page that the request has already.  Who decodes has
-    room for `lookahead` tokens beyond the next.
+    `start` is on a page boundary, or inside a page that the request has already.  A decoding request has pages for
+    `lookahead` tokens beyond the next token.
     """
 
     start: int
@@ -35,16 +35,16 @@ class Extent:
 
 
 def pages_between(start: int, end: int, page_size: int) -> int:
-    """New pages for [start, end) where the page that `start` lies in is there already."""
+    """New pages for [start, end), if the page around `start` is taken already."""
     return num_pages(end, page_size) - num_pages(start, page_size)
 
 
 def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, ratio: float) -> Demand:
     """The demand of one stretch; `ratio` scales the output tokens that are still to come.
 
-    Firm are the exact pages of the stretch, in every pool.  A pool that keeps the whole prefix must
-    also take the rest of the input and the estimated output; a windowed one never more than a
-    chunk, a window and a page (semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
+    The firm part is the exact pages of the stretch, in every pool.  A pool that keeps the whole prefix must also hold
+    the rest of the input and the estimated output.  A windowed pool never holds more than a chunk, a window and a page
+    (semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
     """
     firm = pages_between(extent.start, extent.end, page_size)
     total = {}
@@ -60,8 +60,8 @@ def demand_of(extent: Extent, pools: Sequence[PoolSpec], *, page_size: int, rati
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a running request has: KV of `launched_len` tokens, be it in flight, room for `allocated_len`, live
-    windowed pages of its own from `windowed_from` on."""
+    """The KV of a running request: `launched_len` tokens computed or in flight, pages for `allocated_len` tokens, and
+    live private windowed pages from `windowed_from` on."""
 
     launched_len: int
     allocated_len: int
@@ -69,10 +69,10 @@ class Held:
 
 
 def growth_of(held: Held, new_len: int, pools: Sequence[PoolSpec], *, page_size: int, lookahead: int) -> Demand:
-    """The demand of a request that runs: firm its next token and `lookahead` more, estimated up to `new_len` of them.
+    """The demand of a running request: firm for the next token and `lookahead` more, estimated for `new_len` tokens.
 
-    In a windowed pool it grows to its window, a page and the lookahead, and gives back as much as it takes from
-    then on.
+    In a windowed pool the request grows to its window, a page and the lookahead.  From then on it frees as many pages
+    as it takes.
     """
     firm = decode_pages(held.launched_len, held.allocated_len, page_size=page_size, lookahead=lookahead)
     total = {}
@@ -86,16 +86,15 @@ def growth_of(held: Held, new_len: int, pools: Sequence[PoolSpec], *, page_size:
 
 
 def decode_pages(launched_len: int, allocated_len: int, *, page_size: int, lookahead: int) -> int:
-    """Pages that the next token and `lookahead` more take from each pool."""
+    """Pages that the next token and `lookahead` more tokens take from each pool."""
     return max(0, pages_between(allocated_len, launched_len + 1 + lookahead, page_size))
 
 
 def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
-    """Tokens of a windowed pool that a request may come to hold beyond what it has.
+    """Tokens of a windowed pool that a request may take beyond those it holds.
 
-    Chunk and window that are held already are outside of what is available, so only the next
-    chunk and the head-room of decoding must fit; a whole window for a short resume would livelock
-    a small pool (sglang issue 32379).
+    Pages that the request holds already are not available pages, so only the next chunk and the decoding headroom must
+    fit.  Demanding a whole window for a short resume would livelock a small pool (sglang issue 32379).
     """
     seen = lookback(window)
     rest = extent.input_len - extent.start
@@ -104,10 +103,10 @@ def windowed_demand_len(extent: Extent, window: int, page_size: int) -> int:
 
 
 def longest_chunk(extent: Extent, capacity: int, window: int, page_size: int) -> int:
-    """The most tokens of a stretch whose windowed demand `capacity` pages could ever meet; a page at least.
+    """The most tokens of a stretch whose windowed demand fits into `capacity` pages; a page at least.
 
-    The inverse of windowed_demand_len, beside the window that a match has locked.  A demand above the
-    capacity would wait for ever (sglang issue 31205).
+    The inverse of windowed_demand_len, less the window that a match has locked.  A request with a demand above the
+    capacity would wait forever (sglang issue 31205).
     """
     seen = lookback(window)
     free = capacity - num_pages(min(extent.start, seen), page_size)
@@ -117,24 +116,23 @@ def longest_chunk(extent: Extent, capacity: int, window: int, page_size: int) ->
 
 
 def fitting_end(start: int, input_len: int, *, most: int, page_size: int) -> int:
-    """Where a chunk of at most `most` tokens ends: with the input, else on a page boundary if one is passed."""
+    """The end of a chunk of at most `most` tokens: the end of the input, else a page boundary if one is passed."""
     end = min(input_len, start + most)
     aligned = align_down(end, page_size)
     return aligned if end < input_len and aligned > start else end
 
 
-def chunk_room(available: int, *, slack: int, page_size: int, reserve: int) -> int:
-    """Tokens that fit into `available` pages and the `slack` of a begun page, less `reserve` pages."""
+def chunk_capacity(available: int, *, slack: int, page_size: int, reserve: int) -> int:
+    """Tokens that fit into `available` pages and the `slack` of a begun page, without `reserve` pages."""
     return available * page_size + slack - reserve * page_size
 
 
 class Book:
-    """What is promised while one batch is planned: a firm reservation counts against free and evictable pages.
+    """The reservations of one batch while it is planned: each counts against the free and evictable pages.
 
-    No page is taken before the book is closed, so nothing that was promised is counted twice.
-    A lock makes evictable pages protected, so it shows here by itself; `estimated` holds what those
-    who run, or were admitted before, are expected to grow by.  `budget` tokens may still be
-    prefilled; `ratio` scales the output tokens that are still to come.
+    No page is taken before the planning ends, so no reserved page is counted twice.  A lock makes evictable pages
+    protected, so the book needs no entry for locks.  `estimated` is the expected growth of running and newly admitted
+    requests.  `budget` tokens may still be prefilled; `ratio` scales the output tokens that are still to come.
     """
 
     def __init__(self, ledgers: Sequence[Ledger], cache: PrefixCache, *, budget: int, ratio: float) -> None:
@@ -145,21 +143,23 @@ class Book:
         self.reserved = {ledger.name: 0 for ledger in ledgers}
         self.estimated = {ledger.name: 0 for ledger in ledgers}
 
-    def room(self, pool: str) -> int:
-        """Pages of `pool` that nobody was promised; below zero when what runs is short already."""
+    def available(self, pool: str) -> int:
+        """Pages of `pool` that are not reserved; below zero when running requests lack pages already."""
         return self._ledgers[pool].num_free + self._cache.evictable(pool) - self.reserved[pool]
 
     def fits(self, need: Need, *, besides: Need) -> bool:
-        """Can `need` be promised, with `besides` locked for it and what runs growing as estimated?"""
+        """Can `need` be reserved, with `besides` locked for it and with the estimated growth of other requests?"""
         return not self.lacks(need, besides=besides)
 
     def reserve(self, demand: Demand) -> None:
-        """Promise the firm part; what is estimated beyond it counts for whoever asks next."""
+        """Reserve the firm part; the estimate beyond the firm part counts against later requests."""
         for pool, count in demand.firm.items():
             self.reserved[pool] += count
             self.estimated[pool] += demand.total[pool] - count
 
     def lacks(self, need: Need, *, besides: Need) -> Need:
-        """By pool, the pages that are missing for `fits` to hold."""
-        short = {pool: count + besides[pool] + self.estimated[pool] - self.room(pool) for pool, count in need.items()}
+        """The pages that are missing for `fits`, by pool."""
+        short = {
+            pool: count + besides[pool] + self.estimated[pool] - self.available(pool) for pool, count in need.items()
+        }
         return {pool: count for pool, count in short.items() if count > 0}

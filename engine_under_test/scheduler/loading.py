@@ -1,4 +1,4 @@
-"""Those who wait for KV from the host, and what is under way there."""
+"""The requests that wait for KV from the host, and the copies in flight."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from engine_under_test.request import Request
 class LoadingQueue:
     """Requests whose records wait for a load, or have waited for one, in the order of their admission.
 
-    Without a host nobody ever does.
+    Without a host tier the queue is always empty.
     """
 
     def __init__(self, host: HostTier | None) -> None:
@@ -28,27 +28,27 @@ class LoadingQueue:
 
     @property
     def under_way(self) -> Sequence[Transfer]:
-        """All that is being copied, for whomever."""
+        """All copies in flight."""
         return () if self._host is None else self._host.under_way
 
     @property
     def ready(self) -> list[Request]:
-        """Those who need not wait any more."""
+        """The requests whose load has ended."""
         return [request for request, transfer in self._transfers.items() if not transfer]
 
     def awaited(self, request: Request) -> int:
-        """The transfer that a request waits for; 0 where it does not."""
+        """The transfer that a request waits for; 0 if the request does not wait."""
         return self._transfers.get(request, 0)
 
     def add(self, request: Request, transfer: int) -> None:
-        """A request waits for a transfer; for none where that is 0."""
+        """Add a request that waits for a transfer; 0: the request does not wait."""
         self._transfers[request] = transfer
 
     def remove(self, request: Request) -> None:
         del self._transfers[request]
 
     def wake(self) -> list[Request]:
-        """Take in what has been copied; those whose transfer has ended, who are ready now."""
+        """Complete the finished copies; the requests whose transfer has ended now."""
         if self._host is not None:
             self._host.poll()
         under_way = [transfer.id for transfer in self.under_way]
@@ -57,11 +57,11 @@ class LoadingQueue:
         return woken
 
     def wait(self) -> None:
-        """Let all that is being copied end, as far as the store has the patience."""
+        """Wait until the copies in flight end, up to the time limit of the store."""
         if self._host is not None:
             self._host.wait()
 
     def back_up(self) -> None:
-        """Begin to copy to the host what is due."""
+        """Start the backups to the host that are due."""
         if self._host is not None:
             self._host.back_up()

@@ -1,4 +1,4 @@
-"""Where a request comes from, or goes on, when one engine does not do all of it."""
+"""The connection to the peer engine, when two engines serve a request."""
 
 from collections.abc import Sequence
 
@@ -8,28 +8,28 @@ from engine_under_test.request import Request
 
 
 class OtherSide:
-    """Nobody: requests begin and end in this engine.  A side of a pair of engines says otherwise."""
+    """No peer: requests begin and end in this engine.  The prefill side and the decode side replace this class."""
 
     @property
     def requests(self) -> Sequence[Request]:
-        """Those that have not ended, and are not the scheduler's just now."""
+        """The unfinished requests that are not in the scheduler."""
         return ()
 
     @property
     def records(self) -> Sequence[KVRecord]:
-        """What is held for the other side, or for what comes from there; it comes free by itself."""
+        """The records held for transfers; they become free without the scheduler."""
         return ()
 
     @property
     def has_work(self) -> bool:
-        """Is something still to be sent, or to come?"""
+        """Is a message still to be sent or received?"""
         return False
 
     def step(self, now_ms: int) -> None:
-        """Take in what has come, and say what is due; before the scheduler's step."""
+        """Receive messages, and send those that are due; runs before the scheduler's step."""
 
     def check_transfer_id(self, transfer_id: int) -> None:
-        """Raises EngineError for an id that is not above all ids before it."""
+        """Raises EngineError for an id that is not above all earlier ids."""
 
     def add_request(self, request: Request) -> None:
         """Accept a new request with a transfer."""
@@ -40,7 +40,7 @@ class OtherSide:
         return False
 
     def published(self, request: Request, record: KVRecord) -> None:
-        """More of a prompt has been computed."""
+        """The computed part of a prompt has grown."""
 
     def hold_finished(self, request: Request, record: KVRecord) -> bool:
         """Take the record of a finished request for the other side; False where the record is to be released."""
@@ -51,8 +51,8 @@ class OtherSide:
         return False
 
     def has_request(self, request: Request) -> bool:
-        """Is a request here, and not in the scheduler?"""
+        """Is a request held by this side, and not by the scheduler?"""
         return False
 
     def ended(self, request: Request, ending: Ending) -> None:
-        """A request has ended, wherever it was."""
+        """A request has ended, in the scheduler or on this side."""

@@ -7,7 +7,7 @@ from engine_under_test.request import Output, Request
 
 
 class Outbox:
-    """The requests with new tokens, and those that have ended; each is sent once a step, the ended ones last."""
+    """The requests with new tokens or an end to report; each is sent once a step, the ended requests last."""
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -15,14 +15,14 @@ class Outbox:
         self._ended: list[Request] = []
 
     def __bool__(self) -> bool:
-        """Whether the end of a request is not sent yet."""
+        """Is the end of a request not sent yet?"""
         return bool(self._ended)
 
-    def note_news(self, request: Request) -> None:
+    def note_tokens(self, request: Request) -> None:
         self._advanced.append(request)
 
     def note_end(self, request: Request, ending: Ending) -> None:
-        """A request that holds nothing has ended."""
+        """Record the end of a request that holds no KV."""
         request.finish_reason = str(ending)
         self._ended.append(request)
         if self._observer:
@@ -31,5 +31,5 @@ class Outbox:
     def send(self) -> list[Output]:
         ended, self._ended = self._ended, []
         advanced, self._advanced = self._advanced, []
-        going_on = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
-        return [request.send() for request in [*going_on, *ended]]
+        unfinished = [request for request in dict.fromkeys(advanced) if request.finish_reason is None]
+        return [request.send() for request in [*unfinished, *ended]]

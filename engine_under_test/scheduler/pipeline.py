@@ -21,8 +21,8 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Landed:
-    """A pass that has completed: what came of each entry; of none, but the reason, where it failed."""
+class CompletedPass:
+    """A completed pass: the result of each entry, or no results and the reason if the pass failed."""
 
     launch: int
     entries: Sequence[Entry]
@@ -31,9 +31,9 @@ class Landed:
 
 
 class Pipeline:
-    """One pass in flight, or two where a step is launched before the last one's result is known.
+    """The passes in flight: one, or two where a step is launched before the result of the step before is known.
 
-    `speculation` has the drafts that are computed in them, and judges what came of those.
+    `speculation` verifies the drafts that the passes computed.
     """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, ports: Ports) -> None:
@@ -50,7 +50,7 @@ class Pipeline:
         return len(self.flights)
 
     @property
-    def has_room(self) -> bool:
+    def can_launch(self) -> bool:
         return len(self.flights) < self._depth
 
     def launch(self, entries: Sequence[Entry]) -> None:
@@ -69,8 +69,8 @@ class Pipeline:
                     self._observer.notice(Proposed(self._launch, entry.request.id, entry.drafts))
         self._forward.launch(batch)
 
-    def collect(self) -> Landed | None:
-        """The oldest pass, completed; None while it still runs.  What was freed behind its fence is free then."""
+    def collect(self) -> CompletedPass | None:
+        """The oldest pass, completed; None while it still runs.  Pages freed behind its fence become free then."""
         flight = self.flights[0]
         launch, failure = flight.batch.launch, None
         try:
@@ -82,10 +82,12 @@ class Pipeline:
                 self._observer.notice(Late(launch))
             return None
         self.flights.popleft()
-        judged = [self.speculation.judge(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))]
+        verified = [
+            self.speculation.verify(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))
+        ]
         self._memory.complete(launch)
         if self._observer:
             if failure is not None:
                 self._observer.notice(Failed(launch, failure))
             self._observer.notice(Completed(launch))
-        return Landed(launch, flight.entries, judged, failure)
+        return CompletedPass(launch, flight.entries, verified, failure)

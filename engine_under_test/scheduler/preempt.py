@@ -1,4 +1,4 @@
-"""Who gives way to a more important request that waits."""
+"""Preemption: which running requests yield to a waiting request of higher priority."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from engine_under_test.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What a running request would give back, by pool: units of its own, and pages that it is expected to take."""
+    """The units that preempting a request would save, by pool: its own units, and its estimated growth."""
 
     request: Request
     own: Need
@@ -20,8 +20,8 @@ class Yield:
 
 
 @dataclass(frozen=True, slots=True)
-class Rivalry:
-    """The first who waits, what it is lacking by pool (rows too), and who is so much less important."""
+class Contention:
+    """The first waiting request, the units that it lacks by pool, and the requests that it may preempt."""
 
     first: Request
     lacking: Need
@@ -29,20 +29,20 @@ class Rivalry:
 
 
 def victims(lacking: Need, candidates: Sequence[Yield]) -> list[Request]:
-    """Of the candidates, the least important and latest, and nobody without whom the others do.
+    """The candidates to preempt: lowest priority and latest arrival first, without those that are not needed.
 
-    Nobody where nothing is lacking, or where all of them would not do: a preemption in vain helps no one.
+    Empty where no unit is lacking, or where preempting all candidates would not free enough.
     """
     chosen = sorted(candidates, key=lambda one: (one.request.priority, -one.request.id))
     if not _cover(chosen, lacking):
         return []
-    for one in reversed(list(chosen)):
-        others = [other for other in chosen if other is not one]
-        if _cover(others, lacking):
-            chosen = others
+    for candidate in reversed(list(chosen)):
+        remaining = [other for other in chosen if other is not candidate]
+        if _cover(remaining, lacking):
+            chosen = remaining
     return [one.request for one in chosen]
 
 
 def _cover(yields: Sequence[Yield], lacking: Need) -> bool:
-    """Is what all of these give back enough?"""
+    """Do these requests together free enough units?"""
     return all(sum(one.of(pool) for one in yields) >= count for pool, count in lacking.items())

@@ -1,4 +1,4 @@
-"""The queue of those who wait."""
+"""The queue of waiting requests."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from engine_under_test.request import Request
 
 
 class WaitingQueue:
-    """Requests without KV, in order of arrival; who was retracted stands where it arrived."""
+    """Requests without KV, in order of arrival; a retracted request keeps its place."""
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
@@ -33,6 +33,6 @@ class WaitingQueue:
         return request.id in self._requests
 
     def in_order(self, match_len: Callable[[Request], int] | None = None) -> list[Request]:
-        """The most important first; among equals, with `match_len`, the longest match; then who came first."""
+        """The requests by priority; then, with `match_len`, by the longest match; then by arrival."""
         requests = sorted(self, key=lambda request: -match_len(request)) if match_len else list(self)
         return sorted(requests, key=lambda request: -request.priority)

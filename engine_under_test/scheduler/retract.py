@@ -1,22 +1,22 @@
-"""Who gives way when a decode step finds too few pages, and the ratio that learns from it."""
+"""Retraction: which request is retracted when a decode step lacks pages, and the new-token ratio."""
 
 from collections.abc import Sequence
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.request import Request
 
-RETRACTION_HEADROOM = 20  # tokens per survivor that the ratio foresees after a retraction
+RETRACTION_HEADROOM = 20  # tokens per remaining request that the ratio foresees after a retraction
 
 
 def retraction_order(candidates: Sequence[Request]) -> list[Request]:
-    """The least important goes first; ties: who has generated least, the longest prompt, the latest arrival."""
+    """The candidates by lowest priority; ties: fewest output tokens, longest prompt, latest arrival."""
     return sorted(
         candidates, key=lambda request: (request.priority, request.num_outputs, -request.prompt_len, -request.id)
     )
 
 
 class NewTokenRatio:
-    """How much of what requests may still generate admission counts on; between its floor and 1."""
+    """The share of the remaining output tokens that admission counts on; between its floor and 1."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._initial = config.new_token_ratio
@@ -25,16 +25,16 @@ class NewTokenRatio:
         self.value = self._initial
 
     def decay(self) -> None:
-        """A decode step went well."""
+        """Lower the ratio after a decode step without a shortage."""
         self.value = max(self._floor, self.value - self._step)
 
-    def learn(self, survivors: Sequence[Request]) -> None:
-        """A retraction was needed: count on what the survivors have shown, and some headroom."""
-        decoded = sum(request.num_outputs for request in survivors)
-        asked = sum(request.sampling.max_new_tokens for request in survivors)
-        foreseen = (decoded + RETRACTION_HEADROOM * len(survivors)) / (asked + 1)
+    def learn(self, remaining: Sequence[Request]) -> None:
+        """Raise the ratio after a retraction: to the share that the remaining requests generated, plus headroom."""
+        decoded = sum(request.num_outputs for request in remaining)
+        asked = sum(request.sampling.max_new_tokens for request in remaining)
+        foreseen = (decoded + RETRACTION_HEADROOM * len(remaining)) / (asked + 1)
         self.value = max(self._floor, min(1.0, foreseen))
 
     def reset(self) -> None:
-        """Nothing is left to learn from."""
+        """Restore the initial ratio, when no request is active."""
         self.value = self._initial

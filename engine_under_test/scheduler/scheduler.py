@@ -1,8 +1,8 @@
-"""Continuous batching: who computes what in which step, and when they are done.
+"""Continuous batching: which requests are computed in which step, and when requests finish.
 
-One step: loads are taken in; time-outs; windows slide; a batch is planned (prefill first, else decode, or
-both), its pages are taken, and it is launched; the oldest pass in flight is processed; backups are begun.
-Without overlap that pass is the one just launched, with overlap the one before it.
+The parts of a step, in order: complete loads; time out requests; slide windows; plan a batch (prefill first, else
+decode, or both); take the pages of the batch; launch the batch; process the oldest pass in flight; start backups.
+Without overlap the oldest pass is the pass just launched, with overlap the pass before it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.outbox import Outbox
 from engine_under_test.scheduler.pipeline import Pipeline
-from engine_under_test.scheduler.preempt import Rivalry, victims
+from engine_under_test.scheduler.preempt import Contention, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 
@@ -33,8 +33,8 @@ from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 class Scheduler:
     """Holds every request that is not finished, in one of four places: waiting, loading, chunked, running.
 
-    `loading` are those who wait for KV from the host, `chunked` is the one whose input is not yet launched
-    whole.  A shortage defers, retracts or aborts one request; it never raises out of `step`.
+    Requests in `loading` wait for KV from the host.  `chunked` is the request whose input is only partly launched.
+    A shortage of memory defers, retracts or aborts one request; a shortage never raises out of `step`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Scheduler:
 
     @property
     def computing(self) -> list[Request]:
-        """Those of them whose input has begun to be computed."""
+        """The active requests whose prefill has begun."""
         return [self.chunked, *self.running] if self.chunked else list(self.running)
 
     @property
@@ -68,15 +68,15 @@ class Scheduler:
         return bool(len(self.waiting) or self.active or self._outbox or self.pipeline or self.loading.under_way)
 
     def step(self, now_ms: int) -> list[Output]:
-        """One engine step; what clients get to see since the last one."""
-        self._take_in_loads()
+        """Run one engine step; the outputs for clients since the last step."""
+        self._finish_loads()
         self.custody.other_side.step(now_ms)
         self._expire(now_ms)
         self.custody.slide_windows(self.computing, interval=self._config.window_eviction_interval)
-        entries = self._plan() if self.pipeline.has_room and not self.is_paused else []
+        entries = self._plan() if self.pipeline.can_launch and not self.is_paused else []
         if entries:
             self.pipeline.launch(entries)
-        if self.pipeline and not (entries and self.pipeline.has_room):
+        if self.pipeline and not (entries and self.pipeline.can_launch):
             self._process_oldest()
         if not self.active:
             self.ratio.reset()
@@ -84,22 +84,22 @@ class Scheduler:
         return self._outbox.send()
 
     def end(self, request: Request, ending: Ending) -> None:
-        """Take a request out, wherever it is; what it computed and did not publish is given up."""
+        """End a request, in any place; its KV outside the tree is freed."""
         if request in self.waiting:
             self.waiting.remove(request)
         elif not self.custody.other_side.has_request(request):
-            self._leave(request, cause=ending.reason)
+            self._remove(request, cause=ending.reason)
         self.note_end(request, ending)
 
     def note_end(self, request: Request, ending: Ending) -> None:
-        """A request that holds nothing has ended; its client hears of it with the next step."""
+        """Record the end of a request that holds no KV; the next step delivers the end to the client."""
         self._outbox.note_end(request, ending)
         self.pipeline.speculation.forget(request)
         self.custody.sessions.end_turn(request)
         self.custody.other_side.ended(request, ending)
 
     def join(self, request: Request, record: KVRecord, tokens: Sequence[int]) -> None:
-        """A request runs whose record came from elsewhere, with output `tokens` that the client has not seen."""
+        """Run a request whose record was transferred or restored, with output `tokens` not sent to the client yet."""
         self.custody.open(request, record)
         self.running.append(request)
         request.begin(record.protected_len)
@@ -107,21 +107,20 @@ class Scheduler:
         self._process(Entry(request, record, length, length, completes_input=True), Computed(tokens))
 
     def pause(self) -> None:
-        """Launch nothing any more; whoever holds KV gives it back at once and waits."""
+        """Stop launching; every active request frees its KV at once and is requeued."""
         if not self.is_paused:
             self.is_paused = True
             self._notice(Paused())
             for request in self.active:
-                self._put_back(request, cause=FreeCause.PAUSED)
+                self._requeue(request, cause=FreeCause.PAUSED)
 
     def resume(self) -> None:
-        """Go on after a pause."""
         if self.is_paused:
             self.is_paused = False
             self._notice(Resumed())
 
-    def _take_in_loads(self) -> None:
-        """Whoever waited for a transfer that has ended goes on with what is on the device now, before it is evicted."""
+    def _finish_loads(self) -> None:
+        """Lock the loaded KV of each request whose load has ended, before the KV is evicted."""
         for request in self.loading.wake():
             record = self.custody.record(request)
             self.admission.extend(request, record)
@@ -136,27 +135,27 @@ class Scheduler:
                     self.end(request, Ending(FinishReason.TIMEOUT))
 
     def _plan(self) -> list[Entry]:
-        """The next batch, with its pages: a prefill, and who runs beside it where batches are mixed; else a decode."""
+        """The next batch, with its pages: a prefill, with running requests in a mixed batch; else a decode."""
         self._reclaim()
         self._preempt()
-        running = self.going_on()
+        running = self.decode_candidates()
         entries = self._prefill(running)
-        if not entries and self._make_room():
-            return self.pipeline.speculation.guess(self._decode(self.going_on()))
+        if not entries and self._free_decode_pages():
+            return self.pipeline.speculation.add_drafts(self._decode(self.decode_candidates()))
         if entries and self._config.mixed_batches and (decodes := self._decode(running)):
             self.ratio.decay()
             entries += decodes
         return entries
 
-    def going_on(self) -> list[Running]:
-        """Who runs and has a token to compute; the last one of some may be in flight already."""
+    def decode_candidates(self) -> list[Running]:
+        """The running requests that have a token to compute; the last token of a request may be in flight already."""
         running = [Running(request, self.custody.record(request)) for request in self.running]
         return [
             one for one in running if one.request.tokens_left > one.record.launched_len + 1 - len(one.request.tokens)
         ]
 
     def _prefill(self, running: Sequence[Running]) -> list[Entry]:
-        """The next chunk of what has begun, then of who has loaded, then of who waits, with their pages."""
+        """The next chunks, with their pages: of the chunked request, then of loaded, then of waiting requests."""
         begun = [*([self.chunked] if self.chunked else []), *self.loading.ready]
         if not begun and not len(self.waiting):
             return []
@@ -164,38 +163,38 @@ class Scheduler:
         planned: list[Entry] = []
         for request in begun:
             if not self._has_begun(request):
-                continue  # it has given way to one before it
+                continue  # the request yielded to an earlier request of this loop
             entry = self._plan_chunk(request, book, alone=not planned and self._is_alone)
             if entry:
                 planned.append(entry)
             is_parked, is_cut = not entry and self._has_begun(request), entry and not entry.completes_input
             if is_parked or is_cut:
-                return self._take_in(planned)
+                return self._take_reserved_pages(planned)
         planned += self._plan_waiting(book, alone=not planned and self._is_alone)
-        return self._take_in(planned)
+        return self._take_reserved_pages(planned)
 
     def _has_begun(self, request: Request) -> bool:
-        """Does it hold KV, and is some of its input still to be launched?"""
+        """Does the request hold KV, with a part of its input not launched yet?"""
         return request is self.chunked or request in self.loading
 
     @property
     def _is_alone(self) -> bool:
-        """Would nothing become free by itself, if nobody were admitted?"""
+        """Would no page become free by itself, if no request were admitted?"""
         return not (self.running or self.pipeline or self.loading.under_way or self.custody.other_side.records)
 
     def _plan_chunk(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
-        """The next chunk; parked while there is no room and others run, aborted when there is none at all.
+        """The next chunk of a request; without free pages it is parked, or aborted if it is alone.
 
-        Before that those who have only loaded give way.
+        Before that idle sessions release their KV, and a request that is alone retracts the loaded requests.
         """
         record = self.custody.record(request)
         if alone:
             self.custody.slide_windows([request], interval=1)
         planned = self.admission.plan_chunk(request, record, book, alone=alone)
-        while planned is None and book.budget > 0 and self.custody.sessions.make_room():
+        while planned is None and book.budget > 0 and self.custody.sessions.release_oldest():
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
-            self._give_way(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
+            self._retract(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
             planned = self.admission.plan_chunk(request, record, book, alone=alone)
         if planned is None:
             self._notice(Parked(request.id, record.committed_len))
@@ -204,7 +203,7 @@ class Scheduler:
         return planned
 
     def _plan_waiting(self, book: Book, *, alone: bool) -> list[Entry]:
-        """Who is admitted, in the waiting order, up to the first who is not or whose input is cut."""
+        """Admit requests in waiting order, up to the first that does not fit or whose input is chunked."""
         admitted: list[Entry] = []
         for request in self.admission.in_order(self.waiting):
             plan = self.admission.plan_new(request, book, alone=alone and not admitted and not len(self.loading))
@@ -221,8 +220,8 @@ class Scheduler:
                 break
         return admitted
 
-    def _take_in(self, planned: Sequence[Entry]) -> list[Entry]:
-        """Take what was reserved; whose input ends with its entry runs from now on."""
+    def _take_reserved_pages(self, planned: Sequence[Entry]) -> list[Entry]:
+        """Take the reserved pages; a request whose input is complete is running from now on."""
         entries = []
         for entry in planned:
             request = entry.request
@@ -239,18 +238,18 @@ class Scheduler:
         return entries
 
     def _take_pages(self, entry: Entry, length: int) -> bool:
-        """The pages of an entry; who finds none in spite of a promise is put back, and the step goes on."""
+        """Take the pages of an entry; a request without free pages despite its reservation is requeued."""
         try:
             self.custody.grow(entry.record, length)
         except PoolExhausted as exhausted:
             request = entry.request
             self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
-            self._put_back(request, cause=FreeCause.RAN_OUT)
+            self._requeue(request, cause=FreeCause.RAN_OUT)
             return False
         return True
 
     def _decode(self, running: Sequence[Running]) -> list[Entry]:
-        """One token of each who can, with room for the lookahead behind it."""
+        """One token of each request that can decode, with pages for the lookahead behind the token."""
         entries = []
         for request, record in self.admission.decodable(running):
             start = record.launched_len
@@ -259,14 +258,14 @@ class Scheduler:
                 entries.append(entry)
         return entries
 
-    def _make_room(self) -> bool:
-        """Evict for the next decode step; still short, retract whoever has least to lose, but never the last.
+    def _free_decode_pages(self) -> bool:
+        """Evict for the next decode step; if pages are still missing, retract requests, but never the last one.
 
-        Before anybody gives way, what is in flight has landed and every page that is dead under a window
-        has gone.  False where nobody can decode, or a pass or a copy is late, so that nothing can be decided yet.
+        Before a retraction all passes in flight have completed, and all pages outside of the windows are freed.  False
+        where no request can decode, or where a late pass or copy delays the decision.
         """
         if not self._evict_for_decode():
-            if self.admission.decodable(self.going_on()):
+            if self.admission.decodable(self.decode_candidates()):
                 self.ratio.decay()
             return True
         if not self._settle():
@@ -274,13 +273,12 @@ class Scheduler:
         self.custody.slide_windows(self.computing, interval=1)
         num_active = len(self.active)
         while (short := self._evict_for_decode()) and not self.loading.under_way:
-            if not self.custody.sessions.make_room():
+            if not self.custody.sessions.release_oldest():
                 if len(self.active) <= 1 and not self.custody.other_side.records:
                     break
                 last = retraction_order(self.active)[0]
-                self._give_way(
-                    last, Retracted(last.id, last.num_outputs, tuple(short.items())), cause=FreeCause.RETRACTED
-                )
+                retracted = Retracted(last.id, last.num_outputs, tuple(short.items()))
+                self._retract(last, retracted, cause=FreeCause.RETRACTED)
         if len(self.active) < num_active:
             self.ratio.learn(self.active)
         if short and self.running and not self.loading.under_way:
@@ -288,41 +286,41 @@ class Scheduler:
         return not short
 
     def _evict_for_decode(self) -> Need:
-        """Evict until the next decode step has its pages; by pool, those that it still lacks."""
-        return self.custody.evict(self.admission.decode_need(self.going_on()))
+        """Evict until the next decode step has its pages; the pages still missing, by pool."""
+        return self.custody.evict(self.admission.decode_need(self.decode_candidates()))
 
-    def _give_way(self, request: Request, told: Event, *, cause: str) -> None:
+    def _retract(self, request: Request, event: Event, *, cause: str) -> None:
         request.setbacks.retractions += 1
-        self._notice(told)
-        self._put_back(request, cause=cause)
+        self._notice(event)
+        self._requeue(request, cause=cause)
 
     def _reclaim(self) -> None:
-        """Idle sessions give up what they keep where the first who waits lacks pages for it."""
+        """Release the KV of idle sessions while the first waiting request lacks pages."""
         sessions = self.custody.sessions
         while sessions.records and len(self.waiting) and not (self.chunked or self.loading.ready):
             first = self.admission.in_order(self.waiting)[0]
-            lacking = self.admission.lacks_beside(first, self.going_on(), ratio=self.ratio.value, num_yields=0)
-            if not lacking or ROWS in lacking or not sessions.make_room(first, even_its_own=self._is_alone):
+            lacking = self.admission.lacks_beside(first, self.decode_candidates(), ratio=self.ratio.value, num_yields=0)
+            if not lacking or ROWS in lacking or not sessions.release_oldest(first, including_own=self._is_alone):
                 return
 
     def _preempt(self) -> None:
-        """Let those who run give way to the first who waits, if it is that much more important and it helps."""
-        rivalry = self._rivalry()
-        if not rivalry or not victims(rivalry.lacking, rivalry.yields) or not self._settle():
+        """Preempt running requests for the first waiting request, if its priority allows it and it would then fit."""
+        contention = self._contention()
+        if not contention or not victims(contention.lacking, contention.yields) or not self._settle():
             return
-        if rivalry := self._rivalry():
-            for request in victims(rivalry.lacking, rivalry.yields):
-                self._give_way(
-                    request, Preempted(request.id, request.num_outputs, rivalry.first.id), cause=FreeCause.PREEMPTED
+        if contention := self._contention():
+            for request in victims(contention.lacking, contention.yields):
+                self._retract(
+                    request, Preempted(request.id, request.num_outputs, contention.first.id), cause=FreeCause.PREEMPTED
                 )
 
-    def _rivalry(self) -> Rivalry | None:
-        """The first who waits, and who runs and must yield to it; None where there is no such pair."""
+    def _contention(self) -> Contention | None:
+        """The first waiting request, with the running requests that it may preempt; None where there are none."""
         threshold = self._config.preemption_threshold
-        has_begun = self.chunked or self.loading.ready  # who goes on first
+        has_begun = self.chunked or self.loading.ready  # these are planned before waiting requests
         if threshold is None or has_begun or not len(self.waiting):
             return None
-        first, running, ratio = self.admission.in_order(self.waiting)[0], self.going_on(), self.ratio.value
+        first, running, ratio = self.admission.in_order(self.waiting)[0], self.decode_candidates(), self.ratio.value
         rivals = [one for one in running if first.priority > one.request.priority + threshold]
         if not rivals:
             return None
@@ -330,15 +328,16 @@ class Scheduler:
         owned = [self.custody.units_of(one.record, but=match) for one in rivals]
         yields = self.admission.yields(rivals, owned, ratio=ratio)
         num_yields = len(self.admission.decodable(rivals))
-        return Rivalry(first, self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields), yields)
+        lacking = self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields)
+        return Contention(first, lacking, yields)
 
-    def _put_back(self, request: Request, *, cause: str) -> None:
+    def _requeue(self, request: Request, *, cause: str) -> None:
         is_swapped_out = self.custody.other_side.swap_out(request, self.custody.record(request))
-        self._leave(request, cause=cause)
+        self._remove(request, cause=cause)
         if not is_swapped_out:
             self.waiting.add(request)
 
-    def _leave(self, request: Request, *, cause: str) -> None:
+    def _remove(self, request: Request, *, cause: str) -> None:
         if request is self.chunked:
             self.chunked = None
         elif request in self.loading:
@@ -348,43 +347,43 @@ class Scheduler:
         self.custody.release(request, cause=cause)
 
     def _settle(self) -> bool:
-        """Process everything in flight, and let what is being copied end; False where a pass or a copy is late."""
+        """Complete all passes and copies in flight; False where a pass or a copy is late."""
         while self.pipeline:
             if not self._process_oldest():
                 return False
         self.loading.wait()
-        self._take_in_loads()
+        self._finish_loads()
         return not self.loading.under_way
 
     def _process_oldest(self) -> bool:
-        """What the oldest pass computed, where its request has not moved on; False where it still runs."""
-        landed = self.pipeline.collect()
-        if landed is None:
+        """Process the oldest pass, for requests that still hold its records; False where it still runs."""
+        completed = self.pipeline.collect()
+        if completed is None:
             return False
-        self.custody.departures.complete(landed.launch)
-        results = landed.computed or [Computed()] * len(landed.entries)
-        for entry, computed in zip(landed.entries, results, strict=True):
+        self.custody.departures.complete(completed.launch)
+        results = completed.computed or [Computed()] * len(completed.entries)
+        for entry, computed in zip(completed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
-                self._notice(Discarded(landed.launch, entry.request.id))
-            elif landed.failure is None:
+                self._notice(Discarded(completed.launch, entry.request.id))
+            elif completed.failure is None:
                 self._process(entry, computed)
             else:
-                self._retry(entry.request, landed.failure)
+                self._retry(entry.request, completed.failure)
         return True
 
     def _retry(self, request: Request, error: str) -> None:
-        """Put back a request of a failed pass; after too many failures it ends."""
+        """Requeue a request of a failed pass; after too many failures the request ends."""
         request.setbacks.failures += 1
         if request.setbacks.failures > self._config.max_forward_retries:
             self.end(request, Ending(FinishReason.FORWARD_FAILED, f"{request.setbacks.failures} times: {error}"))
         else:
-            self._put_back(request, cause=FreeCause.FORWARD_FAILED)
+            self._requeue(request, cause=FreeCause.FORWARD_FAILED)
 
     def _process(self, entry: Entry, computed: Computed) -> None:
-        """Commit what counts, and what the client wants, publish what others may share, and end who is done."""
+        """Commit the result of an entry, publish its KV, and end a request that is done."""
         request, record = entry.request, entry.record
         if request.receive(computed):
-            self._outbox.note_news(request)
+            self._outbox.note_tokens(request)
         is_done = request.finish_reason is not None or (entry.completes_input and not request.tokens_left)
         record.committed_len = min(entry.end + max(0, len(computed.tokens) - 1), len(request.tokens))
         if entry.drafts:
@@ -392,7 +391,7 @@ class Scheduler:
         if is_done or not entry.decodes:
             self.custody.publish(request, end=record.committed_len)
         if is_done:
-            self._leave(request, cause=FreeCause.FINISHED)
+            self._remove(request, cause=FreeCause.FINISHED)
             self.note_end(request, Ending(FinishReason(request.finish_reason or FinishReason.LENGTH)))
 
     def _notice(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Guesses before a decode, and what of them counts when the model has said what it would."""
+"""Speculative decoding: draft tokens before a decode, and their verification after it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +15,10 @@ from engine_under_test.speculative.verify import num_accepted
 
 
 class Speculation:
-    """Draft and verify: `most` draft tokens are computed behind the newest token of who decodes, and judged at once.
+    """Draft and verify: up to `most` draft tokens are computed behind the newest token of a decoding request.
 
-    A guess goes on from a token that is known, so who decodes waits for the result of its last pass.  Where nobody
-    guesses, 0 of `most`, it need not.
+    A draft continues a known token, so a decoding request waits for the result of its last pass.  Without drafts,
+    `most` is 0, and the request does not wait.
     """
 
     def __init__(self, config: EngineConfig, ports: Ports) -> None:
@@ -28,22 +28,22 @@ class Speculation:
         self._proposer: Proposer = ports.proposer or NgramProposer()
         self._observer = ports.observer
 
-    def guess(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The same decodes, with the drafts that somebody has for them; they may go beyond what was asked for."""
+    def add_drafts(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The same decodes, with the drafts of the proposer; the drafts may exceed `max_new_tokens`."""
         if not self.most or not entries:
             return list(entries)
         requests = [entry.request for entry in entries]
         wanted = [Wanted(one.id, one.namespace, one.tokens, self.most) for one in requests]
         proposed = self._proposer.propose(wanted)
         if len(proposed) != len(wanted):
-            raise EngineError(f"the proposer has {len(proposed)} guesses for {len(wanted)} requests")
+            raise EngineError(f"the proposer returned {len(proposed)} drafts for {len(wanted)} requests")
         return [
             replace(entry, drafts=tuple(self._known(drafts[: self.most])))
             for entry, drafts in zip(entries, proposed, strict=True)
         ]
 
-    def judge(self, launch: int, entry: Entry, computed: Computed) -> Computed:
-        """What counts of a result: what the model said up to the first draft that it would not have said."""
+    def verify(self, launch: int, entry: Entry, computed: Computed) -> Computed:
+        """The accepted part of a result: the accepted drafts, and the token of the model behind them."""
         if not entry.drafts or not computed.tokens:
             return computed
         accepted = num_accepted(entry.drafts, computed.tokens)
@@ -55,7 +55,7 @@ class Speculation:
         return Computed(computed.tokens[: accepted + 1], logits)
 
     def _known(self, drafts: Sequence[int]) -> Iterator[int]:
-        """Up to the first that is no token of the model that judges: who guesses may know more."""
+        """The drafts up to the first outside the vocabulary of the model: a proposer may have a larger one."""
         size = self._vocab_size
         return takewhile(lambda token: token >= 0 and (size is None or token < size), drafts)
 

@@ -1,4 +1,4 @@
-"""The open sessions: whose turn it is, and what the idle ones keep."""
+"""The open sessions: their turns, and the KV that idle sessions keep."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ from engine_under_test.units import num_pages
 
 
 class Sessions:
-    """One turn at a time has the KV of its session: the record moves whole to the turn that goes on from it, and back.
+    """One turn at a time holds the KV of its session: the record moves whole to the turn, and back.
 
-    `by_id` has all that are open.  What the idle ones keep is at most the configured share of each pool, and the first
-    to go where others need room.
+    `by_id` has all open sessions.  Idle sessions keep at most the configured share of each pool.  In a shortage their
+    KV is released before any request is retracted.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Sessions:
         self._memory = memory
         self._departures = departures
         self._observer = observer
-        self.by_id: dict[int, Session] = {}  # the one that was used last stands last
+        self.by_id: dict[int, Session] = {}  # the most recently used session is last
         self._num_sessions = 0
 
     @property
     def records(self) -> list[KVRecord]:
-        """What idle sessions keep, that of the one that was used longest ago first."""
+        """The records of idle sessions, the least recently used session first."""
         return [session.record for session in self.by_id.values() if session.record is not None]
 
     def open(self, namespace: int, now_ms: int) -> int:
@@ -44,8 +44,8 @@ class Sessions:
         self._notice(SessionOpened(self._num_sessions, namespace, now_ms))
         return self._num_sessions
 
-    def why_not(self, session_id: int) -> str | None:
-        """Why a turn cannot begin; None where it can."""
+    def why_refused(self, session_id: int) -> str | None:
+        """Why a turn cannot begin; None if it can."""
         session = self.by_id.get(session_id)
         if session is None or session.is_closing:
             return f"session {session_id} is not open"
@@ -56,7 +56,7 @@ class Sessions:
         session.turn, session.used_ms = request.id, request.arrival_ms
 
     def end_turn(self, request: Request) -> None:
-        """The request has ended, whatever came of it; a session that waited for that is closed now."""
+        """End the turn of a request, for any finish reason; a closing session is closed now."""
         session = self.by_id.get(request.session)
         if session is not None and session.turn == request.id:
             session.turn = 0
@@ -64,12 +64,12 @@ class Sessions:
                 self._close(session)
 
     def kept_len(self, request: Request) -> int:
-        """How many tokens of a turn that waits its session has KV of, so that it could go on from there."""
+        """How many tokens of a waiting turn can be reused from the KV of its session."""
         session = self.by_id.get(request.session)
         return 0 if session is None else session.kept_len(request.tokens, self._memory.window)
 
     def lend(self, request: Request) -> KVRecord:
-        """The record of a turn that was admitted, cut to what it goes on from; it takes a row again."""
+        """Move the record to an admitted turn, cut to the reused tokens and with a new row."""
         session = self.by_id[request.session]
         record, length = session.record, self.kept_len(request)
         assert record is not None, f"session {session.id} keeps nothing"
@@ -82,10 +82,10 @@ class Sessions:
         return record
 
     def keep(self, request: Request, record: KVRecord) -> None:
-        """Take the record of a turn that has finished; it gives back its row, and the pages that nothing is in.
+        """Keep the record of a finished turn; its row and its empty pages are freed.
 
-        Where all sessions keep more than their share those that were used longest ago give theirs up.  None does for a
-        record that exceeds the share alone, which goes at once, or for a session that is closed next.
+        If idle sessions exceed their share, the least recently used release their records.  A record that exceeds the
+        share alone is released at once.  No session releases its record for a closing session.
         """
         session = self.by_id[request.session]
         self._cut(record, record.committed_len)
@@ -97,27 +97,27 @@ class Sessions:
         if self._exceeds_share([record]):
             self._release(session, FreeCause.PAGES_NEEDED)
         while not session.is_closing and self._exceeds_share(self.records):
-            self.make_room()
+            self.release_oldest()
 
-    def give_up(self, request: Request) -> None:
-        """A turn does not go on from what its session keeps."""
+    def release_kept(self, request: Request) -> None:
+        """Release the KV of a session that its turn cannot reuse."""
         if (session := self.by_id.get(request.session)) is not None:
             self._release(session, FreeCause.DIVERGED)
 
-    def make_room(self, request: Request | None = None, *, even_its_own: bool = True) -> bool:
-        """The session that was used longest ago keeps nothing any more; False where there is none.
+    def release_oldest(self, request: Request | None = None, *, including_own: bool = True) -> bool:
+        """Release the KV of the least recently used session; False where no session holds KV.
 
-        Of them the one whose turn `request` is comes last, and only if need be.
+        The session of `request` comes last, and only with `including_own`.
         """
         keeping = [session for session in self.by_id.values() if session.record is not None]
         others = [session for session in keeping if request is None or session.turn != request.id]
-        first = next(iter(others or (keeping if even_its_own else ())), None)
+        first = next(iter(others or (keeping if including_own else ())), None)
         if first is not None:
             self._release(first, FreeCause.PAGES_NEEDED)
         return first is not None
 
     def close(self, session_id: int) -> None:
-        """Give up what a session keeps, at once or when its turn has ended; one that is not open is left alone."""
+        """Close a session and release its KV, at once or when its turn has ended; unknown ids are ignored."""
         session = self.by_id.get(session_id)
         if session is not None and session.turn:
             session.is_closing = True
@@ -125,7 +125,7 @@ class Sessions:
             self._close(session)
 
     def expire(self, now_ms: int) -> None:
-        """Close those that nobody has used for too long."""
+        """Close the sessions that were idle for the session timeout."""
         limit = self._config.session_timeout_ms
         for session in list(self.by_id.values()) if limit is not None else ():
             if session.turn:
@@ -145,7 +145,7 @@ class Sessions:
             self._notice(GivenUp(session.id, cause))
 
     def _cut(self, record: KVRecord, length: int) -> None:
-        """Everything ends at `length`: whole pages behind it go back, once no pass in flight writes there.
+        """Cut a record to `length` tokens; the pages behind are free once no pass in flight writes there.
 
         |..... kept ......|length
         |page |page |page |begun page, kept|page, free|
@@ -156,12 +156,12 @@ class Sessions:
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:
-        """Is it more than idle sessions may keep together?"""
+        """Do these records exceed the share of idle sessions?"""
         share = self._config.idle_session_share
         return any(self._num_kept(records, pool.window) > share * pool.num_pages for pool in self._memory.pools)
 
     def _num_kept(self, records: Sequence[KVRecord], window: int | None) -> int:
-        """Pages that records keep from being free in a pool, at most: what two share is counted for each."""
+        """An upper bound of the pages that records hold in a pool; a page of two records counts twice."""
         page_size, count = self._memory.page_size, 0
         for record in records:
             first = 0

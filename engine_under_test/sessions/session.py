@@ -9,10 +9,10 @@ from engine_under_test.units import Owner, common_len, lookback, session_owner
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Between two turns it has the `record` of the last one, with no row of the request table, and the `tokens` whose
-    KV is there; while a turn has the record, or where it was given up, there is none.
+    """Between two turns the session holds the `record` of the last turn, without a row, and the `tokens` of that KV.
 
-    `turn` is the request that runs or waits as its turn, 0 where there is none.
+    `record` is None while a turn holds the record, and after a release.  `turn` is the request that runs or waits as
+    the turn of the session; 0 for none.
     """
 
     id: int
@@ -28,10 +28,10 @@ class Session:
         return session_owner(self.id)
 
     def kept_len(self, prompt: Sequence[int], window: int | None) -> int:
-        """How many tokens of a prompt need not be computed; one of them always is.
+        """How many tokens of a prompt the record already has; the last prompt token is always computed.
 
-        A rewind, to where the prompt ends or goes another way, must stay behind what the tree shares, and where the
-        window of the next token is all there:
+        A rewind goes to the end of the prompt, or to where the prompt differs.  The rewind must not cut pages of the
+        tree, and the whole window of the next token must be in the record:
 
             |the tree's |private          |committed_len
                    |..windowed pages gone..|frontier

@@ -1,15 +1,14 @@
-"""What of a guess counts."""
+"""Verification of draft tokens."""
 
 from collections.abc import Sequence
 
 
-def num_accepted(drafts: Sequence[int], said: Sequence[int]) -> int:
-    """How many draft tokens the model has said itself, from the first one on.
+def num_accepted(drafts: Sequence[int], sampled: Sequence[int]) -> int:
+    """How many leading draft tokens equal the token of the model.
 
-    `said` is what it says at each place, one more than there are drafts: likeliest, or drawn for that position.  A
-    draft that was drawn too is accepted with just the probability that the model gives it, and what stands in the
-    place of the first that was not is drawn from the same distribution: what comes out is what would have come out
-    without drafts, token by token.
+    `sampled` has the model's token at each position, one more than `drafts`: the most likely token, or a sampled one.
+    A draft is accepted with the probability that the model gives the token.  The token behind the accepted drafts
+    comes from the same distribution.  So the output is the same as without drafts, token by token.
     """
-    pairs = enumerate(zip(drafts, said, strict=False))
-    return next((place for place, (draft, token) in pairs if draft != token), len(drafts))
+    pairs = enumerate(zip(drafts, sampled, strict=False))
+    return next((position for position, (draft, token) in pairs if draft != token), len(drafts))

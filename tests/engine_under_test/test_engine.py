@@ -1,4 +1,4 @@
-"""What clients see of the engine: tokens as they come, once why a request ended, and what was cached of it."""
+"""The engine as clients see it: new tokens, the finish reason, and the cached prefix length."""
 
 from dataclasses import replace
 
@@ -72,14 +72,14 @@ def test_a_request_for_no_tokens_leaves_its_prompt_cached():
         pytest.param([1, *PROMPT], 0, id="another prompt"),
     ],
 )
-def test_what_was_served_before_is_cached(prompt, cached):
+def test_served_prompt_is_cached(prompt, cached):
     serving = Serving()
     serving.serve(PROMPT, max_new_tokens=3)
 
     assert serving.serve(prompt).cached_tokens == cached
 
 
-def test_an_output_that_comes_back_in_a_prompt_is_cached():
+def test_output_reused_in_a_prompt_is_cached():
     serving = Serving()
     output = serving.serve(PROMPT, max_new_tokens=12).tokens
 
@@ -109,7 +109,7 @@ def test_without_sharing_nothing_is_cached():
     assert (received.cached_tokens, serving.free) == (0, all_pages(UNSHARED))
 
 
-def test_a_flush_drops_what_is_cached():
+def test_flush_drops_cached_pages():
     serving = Serving()
     serving.serve(PROMPT)
 
@@ -118,7 +118,7 @@ def test_a_flush_drops_what_is_cached():
     assert (serving.free, serving.serve(PROMPT).cached_tokens) == (all_pages(HYBRID), 0)
 
 
-def test_a_flush_while_requests_run_leaves_them_alone():
+def test_flush_leaves_running_requests_unchanged():
     serving = Serving()
     request = serving.submit(PROMPT, max_new_tokens=12)
     serving.step(4)
@@ -148,7 +148,7 @@ REJECTIONS = [
     [case[1:] for case in REJECTIONS],
     ids=[case[0] for case in REJECTIONS],
 )
-def test_what_could_never_run_is_rejected_at_arrival(config, prompt, max_new_tokens, reason):
+def test_impossible_request_is_rejected_at_submit(config, prompt, max_new_tokens, reason):
     serving = Serving(config)
     request = serving.submit(prompt, max_new_tokens=max_new_tokens)
 
@@ -173,7 +173,7 @@ def test_a_rejection_is_reported():
         pytest.param(replace(SWA_ONLY, swa_pages=4), 50, 8, id="a prompt longer than the only pool, which slides"),
     ],
 )
-def test_what_can_run_alone_is_served(config, prompt_len, max_new_tokens):
+def test_request_that_fits_alone_is_served(config, prompt_len, max_new_tokens):
     serving, prompt = Serving(config), list(range(prompt_len))
 
     received = serving.serve(prompt, max_new_tokens=max_new_tokens)
@@ -218,7 +218,7 @@ ABORTED = [
 
 @ALL_CONFIGS
 @pytest.mark.parametrize(("steps", "streamed"), ABORTED)
-def test_an_aborted_request_ends_and_gives_everything_back(config, steps, streamed):
+def test_aborted_request_ends_and_frees_everything(config, steps, streamed):
     serving, prompt = Serving(config), list(range(40))
     expected = serving.expected(prompt, max_new_tokens=2)
     request = serving.submit(prompt, max_new_tokens=20)
@@ -235,7 +235,7 @@ def test_an_aborted_request_ends_and_gives_everything_back(config, steps, stream
     )
 
 
-def test_an_abort_leaves_the_others_alone():
+def test_abort_leaves_other_requests_running():
     serving = Serving()
     first, second = serving.submit(PROMPT, max_new_tokens=8), serving.submit(PROMPT, max_new_tokens=8)
     serving.step(3)
@@ -258,7 +258,7 @@ def test_a_second_abort_is_ignored(steps):
     assert [output.request_id for output in serving.engine.step()] == [request] * (1 - steps)
 
 
-def test_an_abort_of_nobody_is_ignored():
+def test_abort_of_unknown_request_is_ignored():
     serving = Serving()
 
     serving.engine.abort(17)
@@ -267,7 +267,7 @@ def test_an_abort_of_nobody_is_ignored():
 
 
 @pytest.mark.parametrize("steps", [0, 2, 4], ids=["while it waits", "between its chunks", "while it runs"])
-def test_a_request_that_takes_too_long_ends(steps):
+def test_request_over_its_timeout_ends(steps):
     serving, prompt = Serving(replace(HYBRID, request_timeout_ms=100)), list(range(40))
     request = serving.submit(prompt, max_new_tokens=20)
     serving.step(steps)
@@ -279,7 +279,7 @@ def test_a_request_that_takes_too_long_ends(steps):
     assert (serving.reason(request), serving.free) == ("timeout", all_pages(HYBRID))
 
 
-def test_a_request_within_its_time_goes_on():
+def test_request_within_its_timeout_runs_on():
     serving = Serving(replace(HYBRID, request_timeout_ms=100))
     serving.clock.advance(50)
     request = serving.submit(PROMPT)
@@ -307,7 +307,7 @@ LEAST_SWA = {1: 8, 2: 5, 4: 4, 8: 3, 16: 3}  # pages for a window of 6, by page 
 @pytest.mark.parametrize("page_size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("pools", POOLS)
 def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(page_size, pools):
-    """Whatever is shared, parked, evicted or retracted on the way."""
+    """The output does not depend on sharing, parking, eviction or retraction."""
     variants: dict[str, dict[str, object]] = {
         "hybrid": {},
         "full": {"swa_pages": 0, "sliding_window": None},
@@ -340,7 +340,7 @@ def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(pa
 
 
 @pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
-def test_whether_somebody_observes_changes_nothing(observed):
+def test_observer_changes_no_output(observed):
     config = replace(HYBRID, swa_pages=4, full_pages=14, chunk_len=5, waiting_order="lpm", new_token_ratio=0.1)
     serving = Serving(config, observed=observed)
     for prompt, max_new_tokens in [*TRAFFIC, ([], 1)]:

@@ -152,7 +152,7 @@ def test_level_census_poisons_freed_pages(checkpoint, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        pytest.param({}, "checkpoint: not given, and neither is a forward", id="nothing to run"),
+        pytest.param({}, "checkpoint: not given, and no forward is given", id="nothing to run"),
         pytest.param({"dtype": "int4"}, "dtype: 'int4' is not one of float32, float64, bfloat16", id="dtype"),
         pytest.param({"device": "abacus"}, "device: 'abacus' cannot be used", id="device"),
     ],

@@ -1,4 +1,4 @@
-"""Who is admitted with which chunk: what fits beside what runs, and how a chunk goes on when pages are short."""
+"""Admission: which chunk fits beside running requests, and how a chunk continues when pages are short."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_prompts_share_the_chunk_of_a_step():
     assert serving.passes == [((1, 0, 10), (2, 0, 4)), ((2, 4, 10),)]
 
 
-def test_what_is_left_of_the_chunk_of_a_step_goes_to_who_waits():
+def test_rest_of_a_steps_budget_goes_to_waiting_requests():
     serving = Serving()
     serving.submit(LONG[:20])
     serving.submit(OTHER[:8])
@@ -31,7 +31,7 @@ def test_what_is_left_of_the_chunk_of_a_step_goes_to_who_waits():
     assert serving.passes == [((1, 0, 16),), ((1, 16, 20), (2, 0, 8))]
 
 
-def test_nobody_is_admitted_beside_an_unfinished_chunk():
+def test_no_admission_beside_an_unfinished_chunk():
     serving = Serving()
     serving.submit(LONG)
     serving.submit(SHORT)
@@ -61,7 +61,7 @@ def test_no_more_requests_run_than_there_are_rows():
 @pytest.mark.parametrize(
     ("waiting_order", "first"), [pytest.param("fcfs", 2, id="first come"), pytest.param("lpm", 3, id="longest match")]
 )
-def test_who_waits_is_admitted_in_the_configured_order(waiting_order, first):
+def test_waiting_requests_are_admitted_in_the_configured_order(waiting_order, first):
     serving = Serving(replace(HYBRID, waiting_order=waiting_order, max_running_requests=1))
     serving.serve(OTHER)
     serving.submit(SHORT)
@@ -98,7 +98,7 @@ ALL_COUNTED_ON = replace(HYBRID, new_token_ratio=1.0, new_token_ratio_floor=1.0)
 
 
 def test_requests_that_arrive_together_are_charged_for_each_others_growth():
-    """With all of the output counted on nobody is ever retracted."""
+    """With the full output in the estimate, no request is ever retracted."""
     serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
     for first in (100, 200, 300):
         serving.submit(list(range(first, first + 4)), max_new_tokens=28)
@@ -109,7 +109,7 @@ def test_requests_that_arrive_together_are_charged_for_each_others_growth():
 
 
 @pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
-def test_with_all_of_the_output_counted_on_nobody_is_retracted_for_windowed_pages(steps_between):
+def test_full_output_estimate_prevents_retraction_for_windowed_pages(steps_between):
     """A request that holds less than its window still grows to it, also while it runs."""
     serving = Serving(replace(ALL_COUNTED_ON, full_pages=256, max_running_requests=8))
     for first in range(8):
@@ -123,7 +123,7 @@ def test_with_all_of_the_output_counted_on_nobody_is_retracted_for_windowed_page
 
 @pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
 def test_two_requests_that_fill_the_pool_exactly_run_side_by_side(steps_between):
-    """The next token of who runs is part of its estimate and counts once."""
+    """The next token of a running request is part of its estimate and counts once."""
     serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
     serving.submit(list(range(4)), max_new_tokens=28)
     serving.step(steps_between)
@@ -156,7 +156,7 @@ def test_alone_a_request_is_admitted_whatever_its_estimate():
     assert serving.passes == [((1, 0, 8),)]
 
 
-def test_alone_a_first_chunk_shrinks_to_what_there_is():
+def test_first_chunk_of_a_request_alone_shrinks_to_the_free_pages():
     serving = Serving()
     hold(serving.engine.memory, "full", leaving=2)
     serving.submit(LONG)
@@ -168,7 +168,7 @@ def test_alone_a_first_chunk_shrinks_to_what_there_is():
     ]
 
 
-def test_a_chunk_goes_on_in_a_begun_page_when_there_is_no_other():
+def test_chunk_uses_a_begun_page_when_no_page_is_free():
     serving = Serving(replace(HYBRID, chunk_len=3))
     serving.submit(LONG)
     serving.step()
@@ -202,7 +202,7 @@ def begun() -> Serving:
     return serving
 
 
-def test_a_chunk_is_parked_while_there_is_no_page_and_others_run():
+def test_chunk_is_parked_while_no_page_is_free_and_other_requests_run():
     serving = begun()
     hold(serving.engine.memory, "full", leaving=0)
 
@@ -211,7 +211,7 @@ def test_a_chunk_is_parked_while_there_is_no_page_and_others_run():
     assert (serving.heard.of(Parked), serving.passes[-1]) == ([Parked(2, 16)], ((1, 5, 6),))
 
 
-def test_a_parked_chunk_holds_no_reservation_against_those_who_run():
+def test_parked_chunk_reserves_nothing_against_running_requests():
     serving = begun()
     hold(serving.engine.memory, "full", leaving=0)
 
@@ -220,7 +220,7 @@ def test_a_parked_chunk_holds_no_reservation_against_those_who_run():
     assert (serving.passes[-1], serving.heard.of(Retracted)) == (((1, 7, 8),), [])
 
 
-def test_a_parked_chunk_goes_on_when_there_are_pages():
+def test_parked_chunk_resumes_when_pages_are_free():
     serving = begun()
     held = hold(serving.engine.memory, "full", leaving=0)
     serving.step(2)
@@ -267,7 +267,7 @@ def test_alone_a_chunk_takes_the_windowed_page_in_reserve_too():
     assert serving.passes == [((1, 0, 12),), ((1, 12, 16),)]
 
 
-def test_alone_a_chunk_goes_on_page_by_page_to_the_end():
+def test_chunked_request_alone_is_computed_page_by_page():
     serving = alone_with("swa", leaving=0)
 
     serving.run()
@@ -286,7 +286,7 @@ def test_alone_a_chunk_reclaims_its_dead_window_before_it_gives_up():
     assert serving.tokens(request) == serving.expected(LONG, max_new_tokens=4)
 
 
-def test_alone_a_chunk_evicts_what_others_left_before_it_gives_up():
+def test_chunked_request_alone_evicts_cached_pages_before_it_is_aborted():
     serving = Serving()
     serving.serve(OTHER)
     request = serving.submit(LONG)
@@ -306,7 +306,7 @@ def test_alone_a_chunk_that_finds_no_page_at_all_ends_with_the_reason():
     assert (serving.reason(1), serving.heard.of(Parked)) == (OUT_OF_PAGES, [Parked(1, 12)])
 
 
-def test_who_waits_behind_a_chunk_that_gave_up_is_served_in_the_same_step():
+def test_request_behind_an_aborted_chunk_is_served_in_the_same_step():
     serving = alone_with("full", leaving=0)
     second = serving.submit(SHORT)
 
@@ -321,7 +321,7 @@ def test_who_waits_behind_a_chunk_that_gave_up_is_served_in_the_same_step():
     )
 
 
-def test_an_unfinished_chunk_gives_way_to_those_who_run():
+def test_unfinished_chunk_yields_to_running_requests():
     serving = begun()
     held = hold(serving.engine.memory, "full", leaving=0)
     retracted = serving.until(Retracted)

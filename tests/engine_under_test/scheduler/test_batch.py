@@ -1,4 +1,4 @@
-"""What a forward pass is told: the tokens of each entry, and the pages that its pools' layers see."""
+"""The forward batch: the tokens of each entry, and the pages that the layers of each pool read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The records of those who hold KV: they grow, slide and are released, and never lose a page."""
+"""KV records: they grow, slide and are released, and never lose a page."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_growth_inside_a_page_takes_nothing():
     assert bench.free == {"full": 14, "swa": 10}
 
 
-def test_growth_evicts_what_nobody_has_locked():
+def test_growth_evicts_unlocked_pages():
     bench = CacheBench()
     bench.cached(KEY[:20])
     request = bench.start(KEY[20:])
@@ -66,7 +66,7 @@ def test_growth_beyond_the_pools_takes_nothing():
         pytest.param({"full": 17, "swa": 14}, {"full": 1, "swa": 2}, id="more than both have"),
     ],
 )
-def test_an_eviction_says_what_is_short_then(need, short):
+def test_eviction_returns_the_missing_pages(need, short):
     bench = CacheBench()
     bench.cached(KEY[:20])
 
@@ -83,7 +83,7 @@ def test_a_slide_frees_the_private_pages_below_the_frontier():
     assert (bench.free, bench.heard.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12)])
 
 
-def test_a_slide_over_what_is_shared_unlocks_it():
+def test_slide_over_shared_pages_unlocks_them():
     bench = CacheBench()
     bench.cached(KEY[:16])
     request = bench.start(KEY)
@@ -135,7 +135,7 @@ def test_without_a_window_nothing_slides():
 
 @pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)
 @pytest.mark.parametrize("end", [1, 4, 13, 30], ids="{} tokens".format)
-def test_a_release_gives_everything_back(window, end):
+def test_release_frees_everything(window, end):
     config = replace(HYBRID, sliding_window=window)
     bench = CacheBench(config)
     request = bench.start(KEY)
@@ -158,7 +158,7 @@ def test_a_request_holds_one_record():
     assert str(caught.value).splitlines()[0] == "request 1 has a record already"
 
 
-def test_the_records_are_those_of_who_holds_kv():
+def test_records_belong_to_requests_that_hold_kv():
     bench = CacheBench()
     first, second = bench.start(KEY), bench.start(KEY)
 
@@ -192,7 +192,7 @@ def test_a_release_behind_a_pass_in_flight_waits_for_it():
         pytest.param(4, [], {"full": 4, "swa": 4}, id="a later one"),
     ],
 )
-def test_a_lock_that_departs_is_given_back_when_its_pass_has_completed(launch, departing, evictable):
+def test_departing_lock_is_released_after_its_pass(launch, departing, evictable):
     bench = CacheBench()
     bench.cached(KEY[:16])
     request = bench.start(KEY)
@@ -205,7 +205,7 @@ def test_a_lock_that_departs_is_given_back_when_its_pass_has_completed(launch, d
     assert ([one.launch for one in bench.custody.departures.waiting], bench.evictable) == (departing, evictable)
 
 
-def test_what_a_record_would_give_back_is_its_row_its_own_pages_and_what_it_alone_protects():
+def test_units_of_a_record_are_its_row_private_pages_and_pages_only_it_protects():
     bench = CacheBench()
     bench.cached(KEY[:16])
     request = bench.start(KEY)
@@ -220,10 +220,10 @@ def test_what_a_record_would_give_back_is_its_row_its_own_pages_and_what_it_alon
     ("others", "reads"),
     [
         pytest.param([KEY], [1, 2], id="another request protects it too"),
-        pytest.param([], KEY, id="it is what the match reads"),
+        pytest.param([], KEY, id="the match reads the pages"),
     ],
 )
-def test_what_a_record_protects_with_others_is_not_counted(others, reads):
+def test_units_of_a_record_exclude_pages_protected_elsewhere(others, reads):
     bench = CacheBench()
     bench.cached(KEY[:16])
     request = bench.start(KEY)
@@ -236,7 +236,7 @@ def test_what_a_record_protects_with_others_is_not_counted(others, reads):
     assert units == {"full": 2, "swa": 2, "rows": 1}
 
 
-def test_who_was_released_no_longer_holds_its_record():
+def test_released_request_holds_no_record():
     bench = CacheBench()
     request = bench.start(KEY)
     record = bench.custody.record(request)
@@ -247,7 +247,7 @@ def test_who_was_released_no_longer_holds_its_record():
     assert (before, bench.custody.holds(request, record)) == (True, False)
 
 
-def test_who_comes_back_does_not_hold_the_record_that_it_had():
+def test_readmitted_request_does_not_hold_its_old_record():
     bench = CacheBench()
     request = bench.start(KEY)
     record = bench.custody.record(request)

@@ -1,4 +1,4 @@
-"""What a request needs of each pool, at the numbers that once went wrong, and the book of a step."""
+"""The demand of a request in each pool, at the numbers of known bugs, and the book of a step."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from engine_under_test.scheduler.demand import (
     Demand,
     Extent,
     Held,
-    chunk_room,
+    chunk_capacity,
     demand_of,
     fitting_end,
     growth_of,
@@ -89,12 +89,12 @@ def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
         pytest.param(Held(9, 9, 0), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
         pytest.param(Held(40, 40, 24), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows to its length and a page"),
         pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window of which nothing is its own yet"),
-        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="room for the lookahead"),
-        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="room for the lookahead, most of it there"),
+        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="capacity for the lookahead"),
+        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="capacity for the lookahead, most of it there"),
         pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
     ],
 )
-def test_who_runs_grows_by_what_is_expected_and_in_a_window_no_further_than_that(held, new_len, lookahead, firm, total):
+def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, lookahead, firm, total):
     demand = growth_of(held, new_len, (FULL, SWA), page_size=4, lookahead=lookahead)
 
     assert (demand.firm, demand.total) == ({"full": firm, "swa": firm}, total)
@@ -133,7 +133,7 @@ def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, mos
 
 
 @pytest.mark.parametrize(
-    ("available", "slack", "reserve", "room"),
+    ("available", "slack", "reserve", "capacity"),
     [
         pytest.param(1, 36, 1, 36, id="100 tokens less a page"),
         pytest.param(1, 0, 1, 0, id="64 tokens less a page: parked"),
@@ -141,59 +141,59 @@ def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, mos
         pytest.param(1, 36, 0, 100, id="nothing in reserve"),
     ],
 )
-def test_a_chunk_leaves_its_reserve(available, slack, reserve, room):
-    assert chunk_room(available, slack=slack, page_size=64, reserve=reserve) == room
+def test_a_chunk_leaves_its_reserve(available, slack, reserve, capacity):
+    assert chunk_capacity(available, slack=slack, page_size=64, reserve=reserve) == capacity
 
 
 def book_over(bench: CacheBench) -> Book:
     return Book(bench.memory.ledgers.ledgers, bench.cache, budget=16, ratio=1.0)
 
 
-def test_the_room_of_a_pool_is_what_is_free_or_evictable():
+def test_available_pages_are_free_or_evictable():
     bench = CacheBench()
     bench.cached(list(range(20)))
     bench.compute(bench.start([1, 2, 3]), 3)
 
     book = book_over(bench)
 
-    assert (book.room("full"), book.room("swa")) == (15, 11)
+    assert (book.available("full"), book.available("swa")) == (15, 11)
 
 
-def test_a_reservation_takes_from_the_room():
+def test_reservation_reduces_the_available_pages():
     book = book_over(CacheBench())
     firm = {"full": 3, "swa": 2}
 
     book.reserve(Demand(firm, firm))
 
-    assert (book.room("full"), book.room("swa")) == (13, 10)
+    assert (book.available("full"), book.available("swa")) == (13, 10)
 
 
-def test_a_lock_takes_from_the_room():
+def test_lock_reduces_the_available_pages():
     bench = CacheBench()
     bench.cached(list(range(20)))
     book = book_over(bench)
 
     bench.start(list(range(21)))
 
-    assert (book.room("full"), book.room("swa")) == (11, 10)
+    assert (book.available("full"), book.available("swa")) == (11, 10)
 
 
-def test_what_was_estimated_beyond_a_reservation_counts_for_whoever_asks_next():
+def test_estimate_beyond_a_reservation_counts_against_later_requests():
     book = book_over(CacheBench())
 
     book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
 
-    assert (book.room("full"), book.estimated) == (13, {"full": 6, "swa": 2})
+    assert (book.available("full"), book.estimated) == (13, {"full": 6, "swa": 2})
 
 
-def test_an_overdrawn_book_fits_nobody():
+def test_overdrawn_book_fits_no_need():
     book = book_over(CacheBench())
     book.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
 
-    assert (book.room("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
+    assert (book.available("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
 
 
-def test_a_book_says_what_is_missing_in_which_pool():
+def test_book_returns_the_missing_pages_by_pool():
     book = book_over(CacheBench())
     book.estimated["swa"] = 2
 
@@ -205,13 +205,13 @@ def test_a_book_says_what_is_missing_in_which_pool():
     [
         pytest.param(12, 0, 0, True, id="just fits"),
         pytest.param(13, 0, 0, False, id="a page too many"),
-        pytest.param(10, 2, 0, True, id="with what is locked for it"),
-        pytest.param(10, 3, 0, False, id="what is locked for it is too much"),
-        pytest.param(10, 0, 2, True, id="with what runs growing"),
-        pytest.param(10, 1, 2, False, id="what runs grows too much"),
+        pytest.param(10, 2, 0, True, id="fits beside its locks"),
+        pytest.param(10, 3, 0, False, id="locks are too many"),
+        pytest.param(10, 0, 2, True, id="fits beside the estimated growth"),
+        pytest.param(10, 1, 2, False, id="growth is too much"),
     ],
 )
-def test_a_need_fits_beside_what_is_locked_for_it_and_what_runs(need, locked, growth, fits):
+def test_need_fits_beside_its_locks_and_estimated_growth(need, locked, growth, fits):
     book = book_over(CacheBench())
     book.estimated["swa"] = growth
 

@@ -1,4 +1,4 @@
-"""What goes wrong behind the ports costs time and at most the requests that it hits, never a page."""
+"""Faults at the ports cost time and at most the affected requests, never a page."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def expected_of_two(serving: Serving) -> list[list[int]]:
 # --- a pass is late
 
 
-def test_a_late_pass_stays_in_flight_and_is_asked_for_again():
+def test_late_pass_stays_in_flight_and_is_collected_again():
     serving = Serving()
     serving.faults.arm("forward.late", count=2)
     serving.submit(SHORT, max_new_tokens=1)
@@ -71,7 +71,7 @@ def test_a_late_pass_loses_nothing(config, overlap, steps):
     assert (outputs(serving), serving.heard.of(Discarded), serving.emptied()) == (expected_of_two(serving), [], True)
 
 
-def test_who_is_aborted_while_its_pass_is_late_gives_everything_back_when_it_has_completed():
+def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
     serving = Serving()
     serving.faults.arm("forward.late", count=2)
     request = serving.submit(SHORT)
@@ -139,7 +139,7 @@ def test_a_pass_is_tried_again_as_often_as_configured(retries):
     assert len(serving.heard.of(Failed)) == retries + 1
 
 
-def test_the_client_keeps_what_it_had_before_the_failure():
+def test_client_keeps_tokens_from_before_a_failure():
     serving = Serving(replace(HYBRID, max_forward_retries=0))
     serving.faults.arm("forward.fails", skip=3)
 
@@ -172,7 +172,7 @@ def test_one_failure_counts_once_though_two_passes_are_lost():
     assert received.tokens == serving.expected(SHORT, max_new_tokens=4)
 
 
-def test_others_in_the_pass_behind_a_failed_one_go_on():
+def test_requests_in_the_pass_behind_a_failed_pass_run_on():
     """Request 2 was not in the pass that failed."""
     serving = Serving(replace(OVERLAPPED, max_forward_retries=0))
     first = serving.submit(SHORT)
@@ -198,7 +198,7 @@ def test_nothing_of_a_failed_pass_is_published():
     assert (received.cached_tokens, received.tokens) == (0, serving.expected(OTHER, max_new_tokens=4))
 
 
-def test_a_failure_after_a_pause_is_not_held_against_who_has_come_back():
+def test_failure_of_a_pass_from_before_a_pause_does_not_count():
     serving = Serving(replace(OVERLAPPED, max_forward_retries=0))
     serving.submit(OTHER[:9])
     serving.step()
@@ -232,7 +232,7 @@ def test_a_refused_take_takes_nothing_in_any_pool(skip, pool):
     )
 
 
-def test_who_is_refused_waits_and_the_step_goes_on_with_the_others():
+def test_request_refused_memory_waits_and_other_requests_run():
     serving = Serving()
     for prompt in (SHORT, OTHER[:8]):
         serving.submit(prompt, max_new_tokens=2)

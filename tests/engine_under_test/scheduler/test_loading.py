@@ -1,4 +1,4 @@
-"""Who waits for KV from the host, and how it goes on when that is there."""
+"""Requests that wait for KV from the host, and their progress after the load."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ALL_CONFIGS = pytest.mark.parametrize(
 
 
 @ALL_CONFIGS
-def test_who_loads_gets_what_it_would_get_without_a_cache(config):
+def test_loaded_request_generates_the_same_as_without_a_cache(config):
     serving = with_copies(LONG, config=config)
 
     received = serving.serve(LONG, max_new_tokens=6)
@@ -25,7 +25,7 @@ def test_who_loads_gets_what_it_would_get_without_a_cache(config):
     assert (received.tokens, len(serving.heard.of(Loaded))) == (serving.expected(LONG, max_new_tokens=6), 1)
 
 
-def test_what_was_loaded_is_not_computed():
+def test_loaded_tokens_are_not_recomputed():
     serving = with_copies(LONG)
     before = len(serving.passes)
 
@@ -44,7 +44,7 @@ def test_until_it_has_loaded_a_request_computes_nothing():
     assert (ids(serving), serving.passes[before:]) == ({"waiting": [], "loading": [2], "running": []}, [])
 
 
-def test_it_is_known_what_a_request_waits_for():
+def test_loading_queue_names_the_awaited_transfer():
     serving, store = by_hand(LONG)
     loading(serving, LONG)
     [request] = serving.engine.scheduler.loading
@@ -57,8 +57,8 @@ def test_it_is_known_what_a_request_waits_for():
     assert ([*awaited, queue.awaited(request)], queue.ready) == ([3, 0], [request])
 
 
-def test_who_needs_more_of_the_host_than_is_on_its_way_loads_the_rest_behind_it():
-    """And computes nothing that the host has; nothing is brought twice."""
+def test_request_loads_the_rest_after_a_shared_load():
+    """The request computes no token that the host has; no page is loaded twice."""
     serving, store = by_hand(LONG[:9], LONG, config=replace(HOSTED, load_back_threshold=4))
     short = loading(serving, LONG[:9])
     whole = loading(serving, LONG)
@@ -73,7 +73,7 @@ def test_who_needs_more_of_the_host_than_is_on_its_way_loads_the_rest_behind_it(
     assert serving.tokens(whole) == serving.expected(LONG, max_new_tokens=4)
 
 
-def test_others_go_on_beside_it():
+def test_other_requests_run_during_a_load():
     serving, _ = by_hand(LONG)
     loading(serving, LONG)
 
@@ -83,7 +83,7 @@ def test_others_go_on_beside_it():
     assert serving.tokens(other) == serving.expected(SHORT, max_new_tokens=4)
 
 
-def test_it_goes_on_in_the_step_in_which_its_load_is_taken_in():
+def test_request_runs_in_the_step_in_which_its_load_ends():
     serving, store = by_hand(LONG)
     loading(serving, LONG)
     store.end(*store.begun)
@@ -93,7 +93,7 @@ def test_it_goes_on_in_the_step_in_which_its_load_is_taken_in():
     assert (ids(serving)["running"], serving.passes[-1]) == ([2], ((2, 16, 20),))
 
 
-def test_a_load_is_told_when_it_is_planned_and_when_it_has_come():
+def test_load_is_reported_when_planned_and_when_ended():
     serving = with_copies(LONG)
     request = loading(serving, LONG)
 
@@ -104,7 +104,7 @@ def test_a_load_is_told_when_it_is_planned_and_when_it_has_come():
     assert (loaded.request_id, loaded.length, len(loaded.pages)) == (request, 16, 4)
 
 
-def test_a_client_hears_of_what_was_loaded_as_of_what_was_cached():
+def test_loaded_tokens_count_as_cached_in_the_output():
     serving = with_copies(LONG)
 
     received = serving.serve(LONG)
@@ -133,7 +133,7 @@ def test_a_load_that_saves_too_little_is_not_made():
     assert (serving.heard.of(LoadPlanned), received.tokens) == ([], serving.expected(LONG, max_new_tokens=4))
 
 
-def test_what_is_left_of_a_prompt_is_computed_in_chunks():
+def test_rest_of_a_prompt_after_a_load_is_computed_in_chunks():
     prompt = [*LONG, *range(400, 424)]
     serving = with_copies(LONG)
     before = len(serving.passes)
@@ -160,7 +160,7 @@ def test_two_that_need_the_same_wait_for_one_load():
     assert [serving.tokens(request) for request in (2, 3)] == [serving.expected(LONG, max_new_tokens=4)] * 2
 
 
-def test_who_joins_a_load_is_charged_nothing_for_it():
+def test_request_sharing_a_load_is_not_charged_for_it():
     serving, _ = by_hand(LONG)
     for _ in range(2):
         loading(serving, LONG)

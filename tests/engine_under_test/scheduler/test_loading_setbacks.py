@@ -1,4 +1,4 @@
-"""Who waits for KV from the host: what goes wrong meanwhile, and who gives way."""
+"""Requests that wait for KV from the host: failures during a load, and retraction."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ ALL_CONFIGS = pytest.mark.parametrize(
 )
 
 
-# --- what goes wrong
+# --- failures
 
 
 @pytest.mark.parametrize("fault", ["host.fails", "host.torn"])
@@ -69,8 +69,8 @@ def test_a_load_that_a_pool_refuses_is_not_waited_for(skip, pool):
     assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
 
 
-def test_who_is_alone_waits_for_the_copy_of_what_is_evicted_for_it():
-    """The other has ended in the pass that was in flight, and what it left is being copied."""
+def test_request_alone_waits_for_backups_of_evicted_pages():
+    """The other request has ended in the pass in flight, and its pages are being copied."""
     store = StoreByHand()
     config = replace(HOSTED_FULL_ONLY, full_pages=8, host_policy="write_back", overlap=True)
     serving = serving_with_host(replace(config, new_token_ratio=0.01, new_token_ratio_floor=0.01), store)
@@ -91,7 +91,7 @@ END: dict[str, Callable[[Serving, int], None]] = {
 
 
 @pytest.mark.parametrize("reason", END)
-def test_who_ends_while_it_loads_gives_back_what_is_its_own_at_once(reason):
+def test_request_ended_while_loading_frees_its_own_units_at_once(reason):
     serving, _ = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
     request = loading(serving, LONG)
     END[reason](serving, request)
@@ -107,7 +107,7 @@ def test_who_ends_while_it_loads_gives_back_what_is_its_own_at_once(reason):
 
 @pytest.mark.parametrize("reason", END)
 @pytest.mark.parametrize("ending", ["end", "fail"])
-def test_the_load_of_who_has_ended_ends_by_itself(reason, ending):
+def test_load_of_an_ended_request_completes(reason, ending):
     serving, store = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
     request = loading(serving, LONG)
     END[reason](serving, request)
@@ -125,7 +125,7 @@ def test_the_load_of_who_has_ended_ends_by_itself(reason, ending):
     )
 
 
-def test_who_comes_after_one_that_has_ended_finds_its_load():
+def test_later_request_reuses_the_load_of_an_ended_request():
     serving, store = by_hand(LONG)
     serving.engine.abort(loading(serving, LONG))
     loading(serving, LONG)
@@ -137,7 +137,7 @@ def test_who_comes_after_one_that_has_ended_finds_its_load():
     assert serving.heard.of(LoadPlanned)[0].transfer == serving.heard.of(LoadPlanned)[1].transfer
 
 
-def test_who_is_paused_while_it_loads_waits_again():
+def test_request_paused_while_loading_waits_again():
     serving, store = by_hand(LONG)
     loading(serving, LONG)
     serving.engine.pause()
@@ -155,7 +155,7 @@ def test_who_is_paused_while_it_loads_waits_again():
     )
 
 
-def test_a_pause_takes_in_what_was_loaded_for_nobody():
+def test_pause_completes_orphaned_loads():
     serving, store = by_hand(LONG)
     loading(serving, LONG)
     serving.engine.pause()
@@ -166,7 +166,7 @@ def test_a_pause_takes_in_what_was_loaded_for_nobody():
     assert (serving.emptied(), host_free(serving)) == (True, {"host full": 32, "host swa": 24})
 
 
-def test_who_waits_for_a_load_holds_nothing_that_is_discarded():
+def test_abort_of_a_loading_request_discards_no_result():
     serving, store = by_hand(LONG, config=replace(HOSTED, overlap=True))
     serving.submit(SHORT, max_new_tokens=8)
     serving.submit(LONG)
@@ -178,13 +178,13 @@ def test_who_waits_for_a_load_holds_nothing_that_is_discarded():
     assert (serving.heard.of(Discarded), serving.tokens(2)) == ([], serving.expected(SHORT, max_new_tokens=8))
 
 
-# --- who gives way
+# --- retraction
 
 
 TIGHT = replace(HOSTED_FULL_ONLY, full_pages=7, new_token_ratio=0.1, new_token_ratio_floor=0.05)
 
 
-def test_who_loads_may_be_retracted_and_is_served_later():
+def test_loading_request_is_retracted_and_served_later():
     serving, store = by_hand(LONG[:12], config=TIGHT)
     runs = serving.submit(SHORT, max_new_tokens=20)
     serving.step(2)
@@ -203,7 +203,7 @@ def test_who_loads_may_be_retracted_and_is_served_later():
     )
 
 
-def test_nobody_is_retracted_while_a_copy_is_late():
+def test_late_copy_delays_retraction():
     serving, store = by_hand(LONG[:12], config=TIGHT)
     serving.submit(SHORT, max_new_tokens=20)
     serving.step(2)
@@ -229,7 +229,7 @@ def all_have_loaded() -> tuple[Serving, StoreByHand, list[int]]:
     return serving, store, held
 
 
-def test_who_has_only_loaded_gives_way_when_nobody_else_can_go_on():
+def test_loaded_request_yields_when_no_other_request_can_run():
     serving, _, _ = all_have_loaded()
 
     serving.step()
@@ -240,7 +240,7 @@ def test_who_has_only_loaded_gives_way_when_nobody_else_can_go_on():
     )
 
 
-def test_who_gave_way_is_served_later():
+def test_yielding_request_is_served_later():
     serving, store, held = all_have_loaded()
     serving.step()
     let_go(serving.engine.memory, "full", held)

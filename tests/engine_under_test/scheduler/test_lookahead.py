@@ -1,4 +1,4 @@
-"""Decodes have room for the lookahead, and whoever promises pages counts it."""
+"""Decodes have pages for the lookahead, and reservations count these pages."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ AHEAD = replace(HYBRID, lookahead_tokens=6)
         pytest.param(12, 18, 5, id="pages ahead"),
     ],
 )
-def test_a_decode_takes_room_for_the_lookahead(lookahead, allocated_len, pages):
+def test_decode_takes_pages_for_the_lookahead(lookahead, allocated_len, pages):
     serving = Serving(replace(HYBRID, lookahead_tokens=lookahead))
     serving.submit(SHORT)
     serving.step(2)
@@ -32,7 +32,7 @@ def test_a_decode_takes_room_for_the_lookahead(lookahead, allocated_len, pages):
     assert (record.launched_len, record.allocated_len, len(record.handles)) == (6, allocated_len, pages)
 
 
-def test_a_prefill_takes_no_room_for_the_lookahead():
+def test_prefill_takes_no_pages_for_the_lookahead():
     serving = Serving(AHEAD)
     serving.submit(SHORT)
     serving.step()
@@ -46,7 +46,7 @@ def test_a_prefill_takes_no_room_for_the_lookahead():
 @pytest.mark.parametrize(
     "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
 )
-def test_the_room_ahead_comes_back(config, overlap):
+def test_lookahead_pages_are_freed(config, overlap):
     serving = Serving(replace(config, lookahead_tokens=6, overlap=overlap))
 
     received = serving.serve(OTHER, max_new_tokens=9)
@@ -103,7 +103,7 @@ def test_in_the_least_windowed_pool_a_request_is_served_to_its_end(lookahead):
 @pytest.mark.parametrize("lookahead", [1, 4, 9], ids="{} ahead".format)
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 @pytest.mark.parametrize("pools", [{"swa_pages": 0, "sliding_window": None}, {"full_pages": 256}], ids=["full", "swa"])
-def test_with_all_of_the_output_counted_on_nobody_is_retracted_for_the_lookahead(pools, overlap, lookahead):
+def test_full_output_estimate_prevents_retraction_for_the_lookahead(pools, overlap, lookahead):
     """Also where pages are short for all eight."""
     config = EngineConfig.from_mapping(
         HYBRID.to_mapping()

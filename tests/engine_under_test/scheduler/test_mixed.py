@@ -1,4 +1,4 @@
-"""Mixed batches: who runs goes on beside a prefill, and both have their pages."""
+"""Mixed batches: running requests decode beside a prefill, and both have their pages."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(30
 MIXED = replace(HYBRID, mixed_batches=True)
 
 
-def test_who_runs_goes_on_beside_a_prefill():
+def test_running_request_decodes_beside_a_prefill():
     serving = Serving(MIXED)
     serving.submit(OTHER[:8], max_new_tokens=9)
     serving.step(2)
@@ -22,7 +22,7 @@ def test_who_runs_goes_on_beside_a_prefill():
     assert serving.passes[2:] == [((2, 0, 5), (1, 9, 10)), ((1, 10, 11), (2, 5, 6))]
 
 
-def test_who_runs_takes_its_tokens_from_the_chunk():
+def test_running_requests_take_their_tokens_from_the_budget():
     serving = Serving(MIXED)
     for first in (10, 20):
         serving.submit([first], max_new_tokens=9)
@@ -34,7 +34,7 @@ def test_who_runs_takes_its_tokens_from_the_chunk():
     assert serving.passes[-1] == ((3, 0, 12), (1, 1, 2), (2, 1, 2))
 
 
-def test_without_a_chunk_length_a_prompt_is_computed_at_once_beside_who_runs():
+def test_unchunked_prompt_is_computed_whole_beside_running_requests():
     serving = Serving(replace(MIXED, chunk_len=None, swa_pages=16))
     serving.submit(SHORT)
     serving.step()
@@ -45,7 +45,7 @@ def test_without_a_chunk_length_a_prompt_is_computed_at_once_beside_who_runs():
     assert serving.passes[-1] == ((2, 0, 40), (1, 5, 6))
 
 
-def test_nobody_is_admitted_when_who_runs_fills_the_chunk():
+def test_no_admission_when_running_requests_fill_the_budget():
     serving = Serving(replace(MIXED, chunk_len=2))
     for first in (10, 20):
         serving.submit([first], max_new_tokens=3)
@@ -62,13 +62,13 @@ def test_nobody_is_admitted_when_who_runs_fills_the_chunk():
 @pytest.mark.parametrize(
     ("pool", "leaving", "computed"),
     [
-        pytest.param("full", 2, ((1, 8, 9),), id="two pages, one of which who runs needs"),
+        pytest.param("full", 2, ((1, 8, 9),), id="two pages, one needed by the running request"),
         pytest.param("full", 3, ((2, 0, 5), (1, 8, 9)), id="three pages"),
-        pytest.param("swa", 3, ((1, 8, 9),), id="two and a page of its window, one of which who runs needs"),
+        pytest.param("swa", 3, ((1, 8, 9),), id="two and a page of its window, one needed by the running request"),
         pytest.param("swa", 4, ((2, 0, 5), (1, 8, 9)), id="three and a page of its window"),
     ],
 )
-def test_the_page_of_who_runs_is_in_the_reservation(pool, leaving, computed):
+def test_page_of_a_running_request_is_reserved(pool, leaving, computed):
     """A prompt of two pages arrives."""
     serving = Serving(MIXED)
     serving.submit(OTHER[:8], max_new_tokens=2)
@@ -81,7 +81,7 @@ def test_the_page_of_who_runs_is_in_the_reservation(pool, leaving, computed):
     assert (serving.passes[-1], serving.heard.of(RanOut)) == (computed, [])
 
 
-def test_a_begun_chunk_leaves_who_runs_its_page():
+def test_begun_chunk_leaves_the_page_of_a_running_request():
     serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
     serving.submit(OTHER[:7], max_new_tokens=12)
     serving.step()
@@ -97,8 +97,8 @@ def test_a_begun_chunk_leaves_who_runs_its_page():
     )
 
 
-def test_a_begun_chunk_is_parked_while_who_runs_is_short_already():
-    """The book is overdrawn: nothing is promised to anybody else before room was made."""
+def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
+    """The book is overdrawn: no other page is reserved before pages are freed."""
     serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
     serving.submit(OTHER[:7], max_new_tokens=12)
     serving.step()
@@ -133,7 +133,7 @@ def test_outputs_are_those_of_unmixed_batches(config, overlap):
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_with_all_of_the_output_counted_on_nobody_is_retracted_beside_a_prefill(page_size):
+def test_full_output_estimate_prevents_retraction_beside_a_prefill(page_size):
     serving = Serving(
         replace(
             MIXED,
@@ -167,7 +167,7 @@ def test_the_ratio_falls_with_a_decode_beside_a_prefill_and_not_with_a_prefill_a
     assert values == pytest.approx([0.7, 0.7, 0.7 - decay])
 
 
-def test_a_prompt_that_is_admitted_beside_who_runs_is_charged_for_its_chunk_alone():
+def test_prompt_admitted_beside_running_requests_is_charged_for_its_chunk():
     serving = Serving(MIXED)
     serving.submit(SHORT, max_new_tokens=9)
     serving.step()

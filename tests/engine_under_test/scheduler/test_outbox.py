@@ -1,4 +1,4 @@
-"""The outbox: each client hears once a step, those who have ended last."""
+"""The outbox: each request is sent once a step, ended requests last."""
 
 from engine_under_test.events import Finished
 from engine_under_test.ports import Computed
@@ -18,11 +18,11 @@ def request_with_news(number: int) -> Request:
 def outbox_of(*requests: Request, heard: Heard | None = None) -> Outbox:
     outbox = Outbox(heard)
     for request in requests:
-        outbox.note_news(request)
+        outbox.note_tokens(request)
     return outbox
 
 
-def test_who_has_news_is_sent_it_once():
+def test_new_tokens_are_sent_once():
     outbox = outbox_of(request_with_news(1), request_with_news(2))
 
     sent = [outbox.send(), outbox.send()]
@@ -30,7 +30,7 @@ def test_who_has_news_is_sent_it_once():
     assert sent == [[Output(1, (11,), None, 0, 0), Output(2, (12,), None, 0, 0)], []]
 
 
-def test_what_is_new_in_many_ways_is_sent_together():
+def test_all_new_tokens_of_a_request_are_sent_together():
     request = request_with_news(1)
 
     sent = outbox_of(request, request, request).send()
@@ -38,7 +38,7 @@ def test_what_is_new_in_many_ways_is_sent_together():
     assert sent == [Output(1, (11,), None, 0, 0)]
 
 
-def test_who_has_ended_is_sent_its_news_with_the_reason_and_last():
+def test_ended_request_is_sent_last_with_tokens_and_reason():
     first, second = request_with_news(1), request_with_news(2)
     outbox = outbox_of(first, second)
     outbox.note_end(first, Ending(FinishReason.STOP))
@@ -48,14 +48,14 @@ def test_who_has_ended_is_sent_its_news_with_the_reason_and_last():
     assert sent == [Output(2, (12,), None, 0, 0), Output(1, (11,), "stop", 0, 0)]
 
 
-def test_who_had_nothing_to_hear_hears_of_its_end():
+def test_ended_request_without_tokens_is_sent():
     outbox = Outbox(None)
     outbox.note_end(Request(3, 1, [5], SamplingParams(4)), Ending(FinishReason.ABORT))
 
     assert outbox.send() == [Output(3, (), "abort", 0, 0)]
 
 
-def test_while_somebody_has_not_heard_of_its_end_there_is_something_to_send():
+def test_outbox_is_true_while_an_end_is_unsent():
     outbox = outbox_of(request_with_news(1))
     states = [bool(outbox)]
     outbox.note_end(request_with_news(2), Ending(FinishReason.ABORT))
@@ -66,7 +66,7 @@ def test_while_somebody_has_not_heard_of_its_end_there_is_something_to_send():
     assert [*states, bool(outbox)] == [False, True, False]
 
 
-def test_an_end_is_told_at_once():
+def test_end_is_reported_to_the_observer_at_once():
     heard = Heard()
 
     outbox_of(heard=heard).note_end(request_with_news(4), Ending(FinishReason.LENGTH))

@@ -1,4 +1,4 @@
-"""A step launches before it knows what the last one computed, and nothing is read, freed or told too early."""
+"""Overlap: a step launches before the last result is known; no page is read or freed, and no token sent, too early."""
 
 from dataclasses import replace
 
@@ -114,7 +114,7 @@ def test_a_request_that_stops_has_been_scheduled_once_more_and_that_is_discarded
     assert (serving.passes[-1], serving.heard.of(Discarded)) == (((1, 11, 12),), [Discarded(4, 1)])
 
 
-def test_a_client_hears_nothing_of_what_was_discarded():
+def test_discarded_results_are_not_sent_to_the_client():
     serving = stopped_in_flight()
 
     serving.run()
@@ -122,7 +122,7 @@ def test_a_client_hears_nothing_of_what_was_discarded():
     assert (serving.tokens(1), serving.reason(1)) == (serving.expected(OTHER[:9], max_new_tokens=3), "stop")
 
 
-def test_what_was_discarded_is_not_published():
+def test_discarded_results_are_not_published():
     serving = stopped_in_flight()
 
     serving.run()
@@ -130,13 +130,13 @@ def test_what_was_discarded_is_not_published():
     assert [inserted.end for inserted in serving.heard.of(Inserted)] == [8]
 
 
-def test_the_private_pages_and_the_row_of_who_ends_in_flight_wait_for_its_pass():
+def test_private_pages_and_row_of_request_ended_in_flight_wait_for_its_pass():
     serving = stopped_in_flight()
 
     assert serving.fenced() == {"full": {4: 1}, "swa": {4: 1}, "rows": {4: 1}}
 
 
-def test_the_lock_of_who_ends_in_flight_departs_with_its_pass():
+def test_lock_of_request_ended_in_flight_is_released_with_its_pass():
     serving = stopped_in_flight()
 
     departing = serving.engine.scheduler.custody.departures.waiting
@@ -144,7 +144,7 @@ def test_the_lock_of_who_ends_in_flight_departs_with_its_pass():
     assert ([one.launch for one in departing], serving.engine.cache.evictable("full")) == ([4], 0)
 
 
-def test_what_waited_behind_a_fence_is_free_when_the_pass_has_completed():
+def test_fenced_pages_are_free_after_their_pass():
     serving = stopped_in_flight()
 
     serving.step()
@@ -156,7 +156,7 @@ def test_what_waited_behind_a_fence_is_free_when_the_pass_has_completed():
 
 
 @ALL_CONFIGS
-def test_everything_comes_back_when_the_last_pass_has_completed(config):
+def test_everything_is_free_after_the_last_pass(config):
     serving = stopped_in_flight(config)
 
     serving.run()
@@ -164,13 +164,13 @@ def test_everything_comes_back_when_the_last_pass_has_completed(config):
     assert serving.emptied()
 
 
-def test_there_is_work_while_a_pass_is_in_flight_for_nobody():
+def test_engine_has_work_while_an_orphaned_pass_is_in_flight():
     serving = stopped_in_flight()
 
     assert (serving.engine.scheduler.active, serving.engine.has_work) == ([], True)
 
 
-def test_a_flush_in_flight_leaves_what_the_pass_reads():
+def test_flush_keeps_pages_that_a_pass_in_flight_reads():
     serving = stopped_in_flight()
 
     serving.engine.flush()
@@ -180,7 +180,7 @@ def test_a_flush_in_flight_leaves_what_the_pass_reads():
 
 @ALL_CONFIGS
 @pytest.mark.parametrize("steps", [1, 2, 4, 5], ids=["first chunk", "two chunks", "input and first token", "decodes"])
-def test_who_is_aborted_in_flight_gives_everything_back_once_its_passes_have_completed(config, steps):
+def test_request_aborted_in_flight_frees_everything_after_its_passes(config, steps):
     serving = Serving(config)
     request = serving.submit(LONG, max_new_tokens=20)
     serving.step(steps)
@@ -192,7 +192,7 @@ def test_who_is_aborted_in_flight_gives_everything_back_once_its_passes_have_com
     assert (held_back, serving.reason(request), serving.emptied()) == (True, "abort", True)
 
 
-def test_who_is_aborted_with_two_passes_in_flight_waits_for_the_second():
+def test_request_aborted_with_two_passes_in_flight_waits_for_the_second():
     serving = Serving(OVERLAPPED)
     request = serving.submit(LONG, max_new_tokens=20)
     serving.step()
@@ -206,7 +206,7 @@ def test_who_is_aborted_with_two_passes_in_flight_waits_for_the_second():
     assert (waiting, serving.fenced()["rows"], serving.heard.of(Discarded)) == ({2: 1}, {2: 1}, [Discarded(1, 1)])
 
 
-def test_who_times_out_in_flight_gives_everything_back_once_its_pass_has_completed():
+def test_request_timed_out_in_flight_frees_everything_after_its_pass():
     serving = Serving(replace(OVERLAPPED, request_timeout_ms=100))
     request = serving.submit(LONG, max_new_tokens=20)
     serving.step(3)
@@ -217,7 +217,7 @@ def test_who_times_out_in_flight_gives_everything_back_once_its_pass_has_complet
     assert (serving.reason(request), len(serving.heard.of(Discarded)), serving.emptied()) == ("timeout", 1, True)
 
 
-def test_an_abort_in_flight_leaves_the_others_of_the_pass_alone():
+def test_abort_in_flight_leaves_other_requests_of_the_pass_running():
     serving = Serving(OVERLAPPED)
     first, second = serving.submit(SHORT, max_new_tokens=9), serving.submit(OTHER[:9], max_new_tokens=9)
     serving.step(3)
@@ -272,7 +272,7 @@ def test_a_long_prompt_goes_through_the_least_windowed_pool():
     assert received.tokens == serving.expected(LONG, max_new_tokens=9)
 
 
-def test_a_window_slides_no_further_than_what_is_in_flight_reads():
+def test_window_keeps_pages_that_passes_in_flight_read():
     serving = Serving(replace(UNSHARED, overlap=True))
     serving.submit(LONG)
 
@@ -303,7 +303,7 @@ def test_duplicates_that_a_pass_in_flight_reads_are_freed_behind_it():
     assert [(freed.pool, len(freed.units), freed.after) for freed in duplicates] == [("swa", 2, 2), ("full", 2, 2)]
 
 
-def test_a_stale_result_does_not_count_for_who_has_come_back():
+def test_stale_result_is_ignored_for_a_requeued_request():
     serving = Serving(OVERLAPPED)
     request = serving.submit(OTHER[:9])
     serving.step()
@@ -318,8 +318,8 @@ def test_a_stale_result_does_not_count_for_who_has_come_back():
     )
 
 
-def test_retraction_waits_until_what_is_in_flight_has_landed():
-    """So what a retraction gives back can be taken at once."""
+def test_retraction_waits_for_passes_in_flight():
+    """So the pages of a retracted request can be taken at once."""
     serving = Serving(replace(TIGHT, full_pages=7))
     for prompt in (OTHER[:8], LONG[:8]):
         serving.submit(prompt, max_new_tokens=10)
@@ -331,7 +331,7 @@ def test_retraction_waits_until_what_is_in_flight_has_landed():
     assert (passes.count(Launched), passes[-2:]) == (passes.count(Completed), [Completed, Completed])
 
 
-def test_who_was_retracted_is_served_to_its_end():
+def test_retracted_request_is_served_to_its_end():
     serving = Serving(replace(TIGHT, full_pages=7))
     for prompt in (OTHER[:8], LONG[:8]):
         serving.submit(prompt, max_new_tokens=10)
@@ -344,8 +344,8 @@ def test_who_was_retracted_is_served_to_its_end():
     ]
 
 
-def test_nobody_is_retracted_while_a_pass_is_late():
-    """Whether somebody must give way is seen when the pass has landed."""
+def test_late_pass_delays_retraction():
+    """The need for a retraction is known only after the pass has completed."""
     serving = Serving(replace(TIGHT, full_pages=6))
     for prompt in (OTHER[:8], LONG[:8]):
         serving.submit(prompt, max_new_tokens=10)
@@ -361,7 +361,7 @@ def test_nobody_is_retracted_while_a_pass_is_late():
     )
 
 
-def test_who_lands_with_its_last_token_makes_room_so_that_nobody_is_retracted():
+def test_request_finishing_in_flight_frees_pages_instead_of_a_retraction():
     """Both need a page for their next token; one stops with the token that is in flight."""
     serving = Serving(replace(TIGHT, full_pages=6))
     expected = serving.expected(OTHER[:8], max_new_tokens=5)

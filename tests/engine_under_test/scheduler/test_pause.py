@@ -1,4 +1,4 @@
-"""A pause takes everything back at once and launches nothing; afterwards all is computed again."""
+"""A pause frees all KV at once and launches nothing; after it all requests are recomputed."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def at_work(config, *, steps: int) -> Serving:
 @pytest.mark.parametrize(
     "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
 )
-def test_a_pause_takes_everything_back_at_once(config, steps):
+def test_pause_frees_everything_at_once(config, steps):
     serving = at_work(config, steps=steps)
 
     serving.engine.pause()
@@ -53,7 +53,7 @@ def test_after_a_pause_all_are_served_to_their_end(overlap, steps):
     ]
 
 
-def test_a_parked_chunk_is_taken_back_too():
+def test_pause_frees_a_parked_chunk():
     serving = at_work(HYBRID, steps=1)
     held = hold(serving.engine.memory, "full", leaving=0)
     serving.step()
@@ -73,7 +73,7 @@ def test_nothing_is_launched_while_it_is_paused():
     assert len(serving.passes) == 1
 
 
-def test_who_arrives_during_a_pause_waits():
+def test_request_submitted_during_a_pause_waits():
     serving = Serving()
     serving.engine.pause()
     request = serving.submit(SHORT)
@@ -87,7 +87,7 @@ def test_who_arrives_during_a_pause_waits():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 6], ids=["one runs", "a prompt has begun", "all run"])
-def test_what_a_pass_in_flight_reads_waits_for_it(steps):
+def test_pages_read_by_a_pass_in_flight_are_freed_after_it(steps):
     serving = at_work(OVERLAPPED, steps=steps)
     serving.engine.pause()
     waiting = serving.fenced()["rows"]
@@ -97,7 +97,7 @@ def test_what_a_pass_in_flight_reads_waits_for_it(steps):
     assert (list(waiting), serving.fenced()["rows"], serving.emptied()) == ([steps], {}, True)
 
 
-def test_what_is_in_flight_at_a_pause_is_discarded():
+def test_passes_in_flight_at_a_pause_are_discarded():
     serving = at_work(OVERLAPPED, steps=6)
     serving.engine.pause()
 
@@ -106,7 +106,7 @@ def test_what_is_in_flight_at_a_pause_is_discarded():
     assert serving.heard.of(Discarded) == [Discarded(6, 1), Discarded(6, 2)]
 
 
-def test_who_is_aborted_during_a_pause_ends():
+def test_request_aborted_during_a_pause_ends():
     serving = at_work(HYBRID, steps=2)
     serving.engine.pause()
     serving.engine.abort(1)
@@ -116,7 +116,7 @@ def test_who_is_aborted_during_a_pause_ends():
     assert (serving.reason(1), serving.reason(2)) == ("abort", None)
 
 
-def test_who_waits_too_long_during_a_pause_ends():
+def test_request_times_out_during_a_pause():
     serving = at_work(replace(HYBRID, request_timeout_ms=100), steps=2)
     serving.engine.pause()
     serving.clock.advance(100)
@@ -135,7 +135,7 @@ def test_a_second_pause_and_a_second_resume_change_nothing():
     assert (len(serving.heard.of(Paused)), len(serving.heard.of(Resumed))) == (1, 1)
 
 
-def test_what_was_published_before_a_pause_is_not_computed_again():
+def test_prefix_published_before_a_pause_is_not_recomputed():
     serving = at_work(HYBRID, steps=2)
     serving.engine.pause()
     serving.engine.resume()

@@ -1,4 +1,4 @@
-"""Priorities: who is admitted first, and who gives way to a more important request."""
+"""Priorities: the order of admission, and preemption for a request of higher priority."""
 
 from dataclasses import replace
 
@@ -26,14 +26,14 @@ def ids(requests) -> list[int]:
     ("lacking", "yields", "chosen"),
     [
         pytest.param({}, [giving(1, full=3)], [], id="nothing is lacking"),
-        pytest.param({"full": 1}, [], [], id="nobody to ask"),
-        pytest.param({"full": 4}, [giving(1, full=3)], [1], id="pages of its own and what it would take"),
+        pytest.param({"full": 1}, [], [], id="no candidates"),
+        pytest.param({"full": 4}, [giving(1, full=3)], [1], id="own pages and estimated growth"),
         pytest.param({"full": 5}, [giving(1, full=3)], [], id="not even all would do"),
         pytest.param({"full": 4, "swa": 1}, [giving(1, full=3)], [], id="nor in the second pool"),
         pytest.param({"full": 2}, [giving(1, full=1), giving(2, full=1)], [2], id="the latest of equals"),
         pytest.param({"full": 2}, [giving(1, 0, full=1), giving(2, 1, full=1)], [1], id="the least important"),
         pytest.param({"full": 4}, [giving(1, full=1), giving(2, full=1)], [2, 1], id="as many as it takes"),
-        pytest.param({"full": 6}, [giving(1, full=9), giving(2, full=1)], [1], id="nobody who does not help"),
+        pytest.param({"full": 6}, [giving(1, full=9), giving(2, full=1)], [1], id="no unneeded victim"),
         pytest.param({"rows": 1}, [giving(1, rows=1), giving(2, rows=1)], [2], id="a row"),
         pytest.param(
             {"full": 5, "swa": 1},
@@ -43,11 +43,11 @@ def ids(requests) -> list[int]:
         ),
     ],
 )
-def test_the_fewest_who_cover_what_is_lacking_give_way_the_least_important_first(lacking, yields, chosen):
+def test_fewest_sufficient_victims_of_lowest_priority_are_chosen(lacking, yields, chosen):
     assert ids(victims(lacking, yields)) == chosen
 
 
-def test_the_most_important_who_waits_is_admitted_first():
+def test_waiting_request_of_highest_priority_is_admitted_first():
     serving = Serving(replace(HYBRID, max_running_requests=1))
     for first, priority in ((10, 0), (20, 2), (30, 1), (40, 2)):
         serving.submit([first], priority=priority, max_new_tokens=1)
@@ -79,7 +79,7 @@ def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
     return serving
 
 
-def test_who_runs_gives_way_to_a_more_important_request():
+def test_running_request_yields_to_higher_priority():
     serving = rivals(waiting=1)
 
     assert (serving.heard.of(Preempted), serving.passes[-1]) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
@@ -88,7 +88,7 @@ def test_who_runs_gives_way_to_a_more_important_request():
 @pytest.mark.parametrize(
     ("threshold", "running", "waiting", "preempted"),
     [
-        pytest.param(None, 0, 9, [], id="nobody may"),
+        pytest.param(None, 0, 9, [], id="preemption is off"),
         pytest.param(0, 0, 0, [], id="equals"),
         pytest.param(0, 1, 0, [], id="less important"),
         pytest.param(0, 0, 1, [1], id="more important"),
@@ -97,19 +97,19 @@ def test_who_runs_gives_way_to_a_more_important_request():
         pytest.param(2, -1, 2, [1], id="more than the threshold above one below zero"),
     ],
 )
-def test_only_who_is_more_important_by_more_than_the_threshold_takes_a_place(threshold, running, waiting, preempted):
+def test_preemption_needs_a_priority_above_the_threshold(threshold, running, waiting, preempted):
     serving = rivals(replace(ONE_ROW, preemption_threshold=threshold), running=running, waiting=waiting)
 
     assert [event.request_id for event in serving.heard.of(Preempted)] == preempted
 
 
-def test_nobody_gives_way_where_there_is_room_for_both():
+def test_no_preemption_when_both_requests_fit():
     serving = rivals(replace(ONE_ROW, max_running_requests=2), waiting=1)
 
     assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((2, 0, 9),))
 
 
-def test_who_was_preempted_is_served_to_its_end():
+def test_preempted_request_is_served_to_its_end():
     serving = rivals(waiting=1)
 
     serving.run()
@@ -121,7 +121,7 @@ def test_who_was_preempted_is_served_to_its_end():
     )
 
 
-def test_who_was_preempted_waits_until_the_more_important_request_has_ended():
+def test_preempted_request_waits_for_the_end_of_higher_priority():
     serving = rivals(waiting=1)
 
     serving.run()
@@ -148,10 +148,10 @@ def three_of_two_pages(*priorities: int) -> Serving:
         pytest.param((0, 2, 1), 12, [1], id="the least important"),
         pytest.param((0, 0, 0), 20, [3, 2], id="two for a longer prompt"),
         pytest.param((1, 0, 1), 20, [2, 3], id="two of them with the least important first"),
-        pytest.param((5, 5, 5), 20, [], id="nobody who is as important"),
+        pytest.param((5, 5, 5), 20, [], id="equal priority"),
     ],
 )
-def test_as_many_give_way_as_the_pages_of_who_waits_take(priorities, prompt_len, preempted):
+def test_preemption_frees_the_pages_of_the_waiting_request(priorities, prompt_len, preempted):
     serving = three_of_two_pages(*priorities)
     serving.submit(list(range(500, 500 + prompt_len)), priority=5, max_new_tokens=5)
 
@@ -161,7 +161,7 @@ def test_as_many_give_way_as_the_pages_of_who_waits_take(priorities, prompt_len,
 
 
 def one_of_eight_pages(prompt: list[int]) -> Serving:
-    """Request 1 runs on eight pages, all the tree's, of the ten that there are; then a more important one arrives."""
+    """Request 1 reads eight pages of the tree, of ten pages; then a request of higher priority arrives."""
     serving = Serving(replace(FULL_ONLY, full_pages=10, chunk_len=None, preemption_threshold=0))
     serving.submit(LONG[:32], max_new_tokens=8)
     serving.step(2)
@@ -170,20 +170,20 @@ def one_of_eight_pages(prompt: list[int]) -> Serving:
     return serving
 
 
-def test_what_only_a_victim_protects_counts_as_what_it_gives():
+def test_pages_protected_only_by_a_victim_count_as_freed():
     serving = one_of_eight_pages([*range(500, 531)])
 
     assert ([event.request_id for event in serving.heard.of(Preempted)], serving.passes[-1]) == ([1], ((2, 0, 31),))
 
 
-def test_what_the_more_important_request_reads_itself_does_not_count():
-    """It starts from what the victim protects, and needs more than the rest."""
+def test_pages_of_the_waiting_requests_match_do_not_count_as_freed():
+    """The request starts from the prefix that the victim protects, and needs more than the other pages."""
     serving = one_of_eight_pages([*LONG[:32], *range(500, 512)])
 
     assert serving.heard.of(Preempted) == []
 
 
-def test_who_was_preempted_for_is_admitted_in_the_same_step():
+def test_preempting_request_is_admitted_in_the_same_step():
     serving = three_of_two_pages(0, 0, 0)
     request = serving.submit(list(range(500, 520)), priority=5, max_new_tokens=5)
 
@@ -192,8 +192,8 @@ def test_who_was_preempted_for_is_admitted_in_the_same_step():
     assert serving.passes[-1][0] == (request, 0, 16)
 
 
-def test_nobody_gives_way_in_vain():
-    """A neighbour holds what the more important request would need even if nobody else ran."""
+def test_no_preemption_when_victims_free_too_little():
+    """Another owner holds pages that the request of higher priority would need even if it ran alone."""
     serving = three_of_two_pages(0, 0, 0)
     held = hold(serving.engine.memory, "full", leaving=0)
     request = serving.submit(LONG, priority=5)
@@ -206,8 +206,8 @@ def test_nobody_gives_way_in_vain():
     assert (preempted, serving.reason(request)) == ([], "length")
 
 
-def test_nobody_gives_way_in_vain_when_a_mixed_batch_leaves_the_chunk_to_who_waits():
-    """The chunk is the longer the fewer run beside it, and takes the more windowed pages."""
+def test_no_useless_preemption_when_a_mixed_batch_frees_budget():
+    """Fewer running requests leave a longer chunk, which takes more windowed pages."""
     config = replace(HYBRID, page_size=1, full_pages=256, swa_pages=20, sliding_window=3, max_running_requests=8)
     serving = Serving(replace(config, mixed_batches=True, preemption_threshold=0))
     for first in range(3):
@@ -224,7 +224,7 @@ def test_nobody_gives_way_in_vain_when_a_mixed_batch_leaves_the_chunk_to_who_wai
     )
 
 
-def test_nobody_gives_way_while_a_prompt_has_begun():
+def test_no_preemption_while_a_prompt_is_chunked():
     serving = Serving(replace(HYBRID, preemption_threshold=0))
     serving.submit(LONG)
     serving.step()
@@ -235,7 +235,7 @@ def test_nobody_gives_way_while_a_prompt_has_begun():
     assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((1, 16, 32),))
 
 
-def test_a_preemption_waits_until_what_is_in_flight_has_landed():
+def test_preemption_waits_for_passes_in_flight():
     serving = Serving(replace(ONE_ROW, overlap=True))
     serving.submit(SHORT, max_new_tokens=9)
     serving.step(2)
@@ -264,8 +264,8 @@ def test_a_preemption_waits_for_a_late_pass():
     assert (before, [event.request_id for event in serving.heard.of(Preempted)]) == ([], [1])
 
 
-def test_while_nobody_could_help_passes_go_on_overlapping():
-    """A preemption that would be in vain does not wait for what is in flight."""
+def test_useless_preemption_does_not_stop_overlap():
+    """A useless preemption does not wait for passes in flight."""
     serving = Serving(replace(COUNTED_ON, overlap=True))
     for first in (10, 20):
         serving.submit([first, *range(6)], max_new_tokens=9)
@@ -279,7 +279,7 @@ def test_while_nobody_could_help_passes_go_on_overlapping():
 
 
 def test_the_last_token_in_flight_is_not_preempted():
-    """Who ends with the pass in flight gives everything back by itself."""
+    """A request that ends with the pass in flight frees its pages without a preemption."""
     serving = Serving(replace(ONE_ROW, overlap=True))
     serving.submit(SHORT, max_new_tokens=2)
     serving.step(2)

@@ -1,4 +1,4 @@
-"""The waiting queue keeps the order of arrival, also of those who come back."""
+"""The waiting queue keeps the order of arrival, also of requeued requests."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_whoever_arrived_first_stands_first(added):
     assert ids(queue_of(*added)) == [1, 2, 3]
 
 
-def test_who_comes_after_a_return_stands_last():
+def test_new_request_after_a_requeue_is_last():
     queue = queue_of(2, 1)
     list(queue)
 
@@ -36,7 +36,7 @@ def test_who_comes_after_a_return_stands_last():
     assert ids(queue) == [1, 2, 3]
 
 
-def test_who_is_removed_waits_no_more():
+def test_removed_request_is_not_waiting():
     queue = queue_of(1, 2, 3)
     second = list(queue)[1]
 
@@ -53,7 +53,7 @@ def test_the_longest_match_goes_first_and_the_first_come_among_equals():
     assert ids(order) == [2, 4, 3, 1]
 
 
-def test_the_most_important_goes_first_then_the_longest_match_then_who_came_first():
+def test_queue_orders_by_priority_then_match_then_arrival():
     queue = WaitingQueue()
     for request_id, priority in ((1, 0), (2, 1), (3, 1), (4, 0), (5, 1)):
         queue.add(Request(request_id, 1, [1], SamplingParams(1), priority=priority))

@@ -1,4 +1,4 @@
-"""Who gives way, and what the new-token ratio learns from it."""
+"""The order of retraction, and the new-token ratio after a retraction."""
 
 from dataclasses import replace
 
@@ -33,11 +33,11 @@ def request(
         ),
     ],
 )
-def test_whoever_has_least_to_lose_gives_way(candidates, order):
+def test_retraction_order_follows_priority_outputs_prompt_and_arrival(candidates, order):
     assert [request.id for request in retraction_order(candidates)] == order
 
 
-def test_the_ratio_after_a_retraction_is_what_the_survivors_have_shown():
+def test_ratio_after_a_retraction_follows_the_remaining_requests():
     ratio = NewTokenRatio(CONFIG)
 
     ratio.learn([request(1, num_outputs=10), request(2, num_outputs=20), request(3, num_outputs=30)])
@@ -77,7 +77,7 @@ def test_the_ratio_decays_to_its_floor(steps, value):
     assert ratio.value == pytest.approx(value)
 
 
-def test_a_reset_forgets_what_was_learnt():
+def test_reset_restores_the_initial_ratio():
     ratio = NewTokenRatio(CONFIG)
     ratio.decay()
 

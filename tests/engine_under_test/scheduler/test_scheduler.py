@@ -1,4 +1,4 @@
-"""Who computes what in which step, and who gives way when pages are short."""
+"""The scheduler: which requests a step computes, and which are retracted when pages are short."""
 
 from dataclasses import replace
 
@@ -79,9 +79,9 @@ def two_that_outgrow_the_pool(*, second_after: int = 0, first_len: int = 8) -> S
 @pytest.mark.parametrize(
     ("second_after", "first_len", "retracted"),
     [
-        pytest.param(2, 8, 2, id="who has fewest outputs"),
-        pytest.param(0, 12, 1, id="of equal outputs who has the longest prompt"),
-        pytest.param(0, 8, 2, id="of equal prompts who came last"),
+        pytest.param(2, 8, 2, id="fewest outputs"),
+        pytest.param(0, 12, 1, id="equal outputs: longest prompt"),
+        pytest.param(0, 8, 2, id="equal prompts: latest arrival"),
     ],
 )
 def test_when_pages_run_out_one_is_retracted(second_after, first_len, retracted):
@@ -109,13 +109,13 @@ def test_a_client_sees_how_often_its_request_was_retracted():
     assert [serving.received[request].num_retractions for request in (1, 2)] == [0, 1]
 
 
-def test_a_retraction_says_what_was_short():
+def test_retraction_event_names_the_missing_pages():
     retracted = two_that_outgrow_the_pool().until(Retracted)
 
     assert (retracted.num_outputs, retracted.need) == (5, (("full", 1),))
 
 
-def test_the_survivors_teach_the_ratio():
+def test_retraction_sets_the_ratio_from_the_remaining_requests():
     serving = Serving(TIGHT)
     serving.submit(OTHER[:8], max_new_tokens=30)
     serving.submit(LONG[:8], max_new_tokens=30)
@@ -125,7 +125,7 @@ def test_the_survivors_teach_the_ratio():
     assert serving.engine.scheduler.ratio.value == (retracted.num_outputs + 20) / 31
 
 
-def test_a_ratio_falls_with_each_decode_step_and_is_forgotten_when_all_is_done():
+def test_ratio_falls_with_each_decode_step_and_is_reset_when_idle():
     serving = Serving()
     serving.submit(SHORT, max_new_tokens=4)
     serving.step(3)
@@ -136,7 +136,7 @@ def test_a_ratio_falls_with_each_decode_step_and_is_forgotten_when_all_is_done()
     assert [value, serving.engine.scheduler.ratio.value] == pytest.approx([0.7 - 2 * 0.602 / 600, 0.7])
 
 
-def test_nobody_is_retracted_while_something_can_be_evicted():
+def test_no_retraction_while_pages_are_evictable():
     serving = Serving(TIGHT)
     serving.serve(SHORT, max_new_tokens=8)
     serving.submit(OTHER[:4], max_new_tokens=5)
@@ -147,7 +147,7 @@ def test_nobody_is_retracted_while_something_can_be_evicted():
     assert (serving.heard.of(Retracted), serving.tokens(3)) == ([], serving.expected(LONG[:4], max_new_tokens=5))
 
 
-def test_nobody_is_retracted_while_a_window_is_dead():
+def test_no_retraction_while_windowed_pages_are_dead():
     serving = Serving(replace(UNSHARED, window_eviction_interval=64))
     for first in (10, 20):
         serving.submit([first, *range(8)], max_new_tokens=24)
@@ -169,7 +169,7 @@ def test_a_window_that_slides_keeps_few_pages():
     assert max(used) == 3
 
 
-def test_what_slides_out_of_a_shared_prefix_can_be_evicted():
+def test_pages_slid_out_of_a_shared_prefix_are_evictable():
     serving = Serving()
     serving.submit(OTHER, max_new_tokens=20)
     serving.step(2)
@@ -181,7 +181,7 @@ def test_what_slides_out_of_a_shared_prefix_can_be_evicted():
 
 
 class Thief(Heard):
-    """A neighbour that takes what is free in the moment in which the first promise is made."""
+    """Another owner that takes all free pages when the first reservation is made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class Thief(Heard):
             self.serving = None
 
 
-def test_who_is_refused_a_promised_page_is_put_back_and_served_later():
+def test_request_refused_a_reserved_page_is_requeued_and_served():
     thief = Thief()
     serving = thief.serving = Serving(heard=thief)
     serving.submit(SHORT)
@@ -209,7 +209,7 @@ def test_who_is_refused_a_promised_page_is_put_back_and_served_later():
     assert (ran_out, serving.tokens(1)) == ([RanOut(1, "full", 2, 1)], serving.expected(SHORT, max_new_tokens=4))
 
 
-def test_who_is_put_back_holds_nothing():
+def test_requeued_request_holds_nothing():
     thief = Thief()
     serving = thief.serving = Serving(heard=thief)
     serving.submit(SHORT)

@@ -1,4 +1,4 @@
-"""Decodes with drafts: what is computed, what of it counts, and what is left of the rest."""
+"""Decodes with drafts: computation, verification, and the KV of rejected drafts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,12 +23,12 @@ CONFIGS = {
     "overlapped": replace(HYBRID, overlap=True, **DRAFTING),
     "mixed": replace(HYBRID, mixed_batches=True, chunk_len=5, **DRAFTING),
     "overlapped and mixed": replace(HYBRID, overlap=True, mixed_batches=True, chunk_len=5, **DRAFTING),
-    "more room": replace(HYBRID, lookahead_tokens=6, draft_tokens=2),
+    "longer lookahead": replace(HYBRID, lookahead_tokens=6, draft_tokens=2),
 }
 
 
 class Stubborn:
-    """Guesses the same, and more than is wanted, whatever was said."""
+    """Proposes the same drafts for any tokens, and more than are wanted."""
 
     def __init__(self) -> None:
         self.forgotten: list[int] = []
@@ -41,7 +41,7 @@ class Stubborn:
 
 
 class Absent(Stubborn):
-    """Has nothing to say, not even that."""
+    """Returns no drafts, not even an empty list per request."""
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
         return []
@@ -67,7 +67,7 @@ def test_however_good_the_guesses_the_output_is_the_same(config, lengths):
 
 @LENGTHS
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-def test_who_gives_way_in_between_says_the_same(lengths, overlap):
+def test_retracted_request_with_drafts_generates_the_same(lengths, overlap):
     serving = Guessing(replace(FULL_ONLY, full_pages=10, overlap=overlap, new_token_ratio=0.1, **DRAFTING), lengths)
     requests = {serving.submit(prompt, max_new_tokens=14): prompt for prompt in (OTHER, PROMPT[:9])}
 
@@ -97,8 +97,8 @@ def test_good_guesses_save_passes():
         pytest.param(3, (13, 13, 13, 4), id="all are right"),
     ],
 )
-def test_a_record_goes_as_far_as_what_counts(length, cursors):
-    """What was written for a wrong guess stays behind committed_len, as room."""
+def test_record_ends_with_the_accepted_drafts(length, cursors):
+    """KV of rejected drafts stays behind committed_len, in allocated pages."""
     serving = Guessing(CONFIGS["hybrid"], (length,))
     serving.submit(PROMPT[:9], max_new_tokens=20)
     serving.step(2)
@@ -118,7 +118,7 @@ def test_in_flight_it_is_the_last_token_that_is_launched():
     assert (record.committed_len, record.launched_len, record.allocated_len) == (9, 10, 13)
 
 
-def test_nobody_goes_on_before_the_guess_is_judged():
+def test_decode_waits_for_draft_verification():
     serving = Guessing(CONFIGS["overlapped"], (1,))
 
     serving.serve(PROMPT[:9], max_new_tokens=7)
@@ -133,7 +133,7 @@ def test_nobody_goes_on_before_the_guess_is_judged():
         pytest.param(SamplingParams(20, stop_token_ids=()), 20, "length", id="a whole number of passes"),
     ],
 )
-def test_beyond_what_was_asked_for_nothing_is_sent(wanted, tokens, reason):
+def test_drafts_beyond_max_new_tokens_are_not_sent(wanted, tokens, reason):
     serving = Guessing(CONFIGS["hybrid"], (3,))
 
     received = serving.serve(PROMPT[:9], max_new_tokens=wanted.max_new_tokens)
@@ -142,7 +142,7 @@ def test_beyond_what_was_asked_for_nothing_is_sent(wanted, tokens, reason):
 
 
 def test_beyond_a_stop_token_nothing_is_sent_or_shared():
-    """It is the second of four tokens that one pass has for the client."""
+    """The stop token is the second of four tokens that one pass returns."""
     serving = Guessing(CONFIGS["hybrid"], (3,))
     said = serving.expected(PROMPT[:9], max_new_tokens=5)
     request = serving.submit(PROMPT[:9], max_new_tokens=20, stop_token_ids=[said[2]])
@@ -155,7 +155,7 @@ def test_beyond_a_stop_token_nothing_is_sent_or_shared():
 
 @pytest.mark.parametrize("lengths", [(3,), (0,), (1, 2)], ids=str)
 @ALL_CONFIGS
-def test_a_session_keeps_what_was_said_and_no_more(config, lengths):
+def test_session_keeps_only_accepted_tokens(config, lengths):
     serving = Guessing(replace(config, max_context_len=64), lengths)
     session = serving.engine.open_session()
     said = list(PROMPT[:9])
@@ -181,8 +181,8 @@ def test_more_than_was_wanted_is_not_computed():
     assert [len(proposed.drafts) for proposed in serving.heard.of(Proposed)] == [3, 3]
 
 
-def test_beside_a_prefill_nobody_guesses():
-    """Its budget counts a token for each who decodes."""
+def test_mixed_batch_has_no_drafts():
+    """The budget counts one token for each decoding request."""
     serving = Guessing(CONFIGS["mixed"], (3,))
     serving.submit(OTHER, max_new_tokens=12)
     serving.step(3)
@@ -194,7 +194,7 @@ def test_beside_a_prefill_nobody_guesses():
     assert not {proposed.launch for proposed in serving.heard.of(Proposed)}.intersection(mixed)
 
 
-def test_who_has_ended_is_forgotten_by_who_guesses():
+def test_proposer_forgets_ended_requests():
     proposer = Stubborn()
 
     Guessing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
@@ -202,8 +202,8 @@ def test_who_has_ended_is_forgotten_by_who_guesses():
     assert proposer.forgotten == [1]
 
 
-def test_while_a_guess_is_judged_nobody_is_said_to_decode():
-    """The ratio falls with each decode, and not with the steps between them."""
+def test_ratio_falls_once_per_decode_with_drafts():
+    """The ratio falls with each decode, not with steps that wait for draft verification."""
     serving = Guessing(CONFIGS["overlapped"], (1,))
     serving.submit(PROMPT[:9], max_new_tokens=20)
     serving.until(Proposed)
@@ -217,14 +217,14 @@ def test_while_a_guess_is_judged_nobody_is_said_to_decode():
     assert before - serving.engine.scheduler.ratio.value == pytest.approx(passes * step)
 
 
-def test_a_proposer_that_leaves_somebody_out_is_named():
+def test_missing_drafts_of_a_proposer_raise_an_error():
     serving = Guessing(CONFIGS["hybrid"], proposer=Absent())
     serving.submit(PROMPT, max_new_tokens=3)
 
-    with pytest.raises(EngineError, match="the proposer has 0 guesses for 1 requests"):
+    with pytest.raises(EngineError, match="the proposer returned 0 drafts for 1 requests"):
         serving.run()
 
 
-def test_a_proposer_that_is_never_asked_is_refused():
+def test_proposer_without_draft_tokens_is_refused():
     with pytest.raises(ConfigError, match="draft_tokens: 0, and a proposer is given"):
         Guessing(HYBRID, (3,))

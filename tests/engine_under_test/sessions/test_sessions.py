@@ -1,4 +1,4 @@
-"""Streaming sessions: what a turn leaves behind, who goes on from it, and when it goes."""
+"""Streaming sessions: the KV that a turn leaves, its reuse by the next turn, and its release."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,14 +38,14 @@ class Talking(Serving):
 
 
 def second_turn(serving: Talking, session: int, *, cut: int = 0) -> list[int]:
-    """The prompt that goes on from a first turn: its prompt and output, less `cut`, and something new."""
+    """The prompt of a second turn: prompt and output of the first, less `cut` tokens, and new tokens."""
     first = serving.answer(session, PROMPT)
     said = [*PROMPT, *first.tokens]
     return [*said[: len(said) - cut], 200, 201, 202]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_turn_goes_on_where_the_one_before_ended(config):
+def test_turn_starts_at_the_end_of_the_turn_before(config):
     """The last token that was sampled has no KV yet; everything before it has."""
     serving = Talking(config)
     session = serving.engine.open_session()
@@ -59,8 +59,8 @@ def test_a_turn_goes_on_where_the_one_before_ended(config):
 
 @pytest.mark.parametrize("cut", range(1, 14))
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_turn_may_take_back_what_was_said(config, cut):
-    """Wherever it goes another way, its output is that of an engine without a cache."""
+def test_turn_may_rewind_the_turn_before(config, cut):
+    """The output after any rewind is that of an engine without a cache."""
     serving = Talking(config)
     session = serving.engine.open_session()
     prompt = second_turn(serving, session, cut=cut)
@@ -165,7 +165,7 @@ def test_a_turn_that_is_aborted_while_it_waits_leaves_the_session_as_it_was():
     assert serving.answer(session, following).cached_tokens == len(PROMPT) + 3
 
 
-def test_the_turn_after_an_aborted_one_starts_from_what_is_shared():
+def test_turn_after_an_aborted_turn_starts_from_the_shared_prefix():
     serving = Talking()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
@@ -180,7 +180,7 @@ def test_the_turn_after_an_aborted_one_starts_from_what_is_shared():
     assert not any(kept.length > 20 for kept in serving.heard.of(Kept))
 
 
-def test_a_turn_that_is_retracted_computes_again_and_its_session_goes_on():
+def test_retracted_turn_is_recomputed_and_its_session_stays_open():
     serving = Talking()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
@@ -206,7 +206,7 @@ def test_sessions_of_two_namespaces_share_nothing():
 
 
 def test_idle_sessions_keep_at_most_their_share():
-    """Of 24 pages 12: two sessions of five pages each, and of the third the first must go."""
+    """The share is 12 of 24 pages: two sessions of five pages fit; a third one evicts the first."""
     serving = Talking(replace(FULL_ONLY, full_pages=24, idle_session_share=0.5))
     sessions = [serving.engine.open_session() for _ in range(3)]
 
@@ -218,7 +218,7 @@ def test_idle_sessions_keep_at_most_their_share():
     assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "pages needed")]
 
 
-def test_the_session_that_was_used_longest_ago_gives_way_to_who_needs_the_room():
+def test_least_recently_used_session_yields_its_pages():
     serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0))
     one, other = serving.engine.open_session(), serving.engine.open_session()
     serving.answer(one, PROMPT)
@@ -233,8 +233,8 @@ def test_the_session_that_was_used_longest_ago_gives_way_to_who_needs_the_room()
     assert serving.heard.of(GivenUp)
 
 
-def test_a_session_gives_way_to_its_own_turn_when_nothing_else_would():
-    """What it keeps and what the turn needs do not fit side by side."""
+def test_session_releases_its_kv_for_its_own_turn_last():
+    """The kept pages and the pages of the turn do not fit side by side."""
     serving = Talking(replace(FULL_ONLY, full_pages=8, prefix_sharing=False, idle_session_share=1.0))
     session = serving.engine.open_session()
     first = serving.answer(session, list(range(100, 120)), max_new_tokens=4)
@@ -246,7 +246,7 @@ def test_a_session_gives_way_to_its_own_turn_when_nothing_else_would():
     assert second.tokens == serving.expected(prompt, max_new_tokens=2)
 
 
-def test_decoding_takes_the_room_of_idle_sessions_before_anybody_is_retracted():
+def test_decode_takes_pages_of_idle_sessions_before_a_retraction():
     serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0, new_token_ratio=0.1))
     session = serving.engine.open_session()
     serving.answer(session, list(range(500, 516)))
@@ -259,7 +259,7 @@ def test_decoding_takes_the_room_of_idle_sessions_before_anybody_is_retracted():
     assert not serving.heard.of(Retracted)
 
 
-def test_nobody_evicts_what_an_idle_session_has_locked():
+def test_pages_locked_by_an_idle_session_are_not_evicted():
     serving = Talking()
     session = serving.engine.open_session()
     serving.answer(session, PROMPT)
@@ -270,7 +270,7 @@ def test_nobody_evicts_what_an_idle_session_has_locked():
 
 
 @pytest.mark.parametrize(("ms", "num_closed"), [(99, 0), (100, 1)])
-def test_a_session_that_nobody_uses_is_closed_after_a_while(ms, num_closed):
+def test_idle_session_is_closed_after_its_timeout(ms, num_closed):
     serving = Talking(replace(HYBRID, session_timeout_ms=100))
     serving.engine.open_session()
 
@@ -295,7 +295,7 @@ def test_a_turn_that_takes_long_is_no_idle_session():
     assert serving.heard.of(SessionClosed) == []
 
 
-def test_what_a_pass_in_flight_still_writes_is_no_part_of_what_is_kept():
+def test_session_keeps_no_pages_that_a_pass_in_flight_writes():
     """With overlap a turn that stops is scheduled once more; its next turn writes after that pass."""
     serving = Talking(replace(HYBRID, overlap=True))
     session = serving.engine.open_session()
@@ -320,7 +320,7 @@ def share_of_half() -> tuple[Talking, int]:
     return serving, first
 
 
-def test_a_turn_that_is_too_long_to_be_kept_costs_nobody_else_anything():
+def test_turn_too_long_to_keep_releases_no_other_session():
     serving, _ = share_of_half()
     second = serving.engine.open_session()
 
@@ -329,7 +329,7 @@ def test_a_turn_that_is_too_long_to_be_kept_costs_nobody_else_anything():
     assert serving.heard.of(GivenUp) == [GivenUp(second, "pages needed")]
 
 
-def test_a_session_that_is_to_be_closed_with_its_turn_costs_nobody_else_anything():
+def test_closing_session_releases_no_other_session():
     serving, _ = share_of_half()
     second = serving.engine.open_session()
     serving.take_turn(second, list(range(200, 230)))

@@ -1,4 +1,4 @@
-"""An engine that guesses, as well as its test says."""
+"""An engine with a proposer whose accuracy the test sets."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from tests.engine_under_test.builders import Serving
 
 
 class Guessing(Serving):
-    """Of one guess after the other so many draft tokens are right as `lengths` say, over and over."""
+    """Drafts whose numbers of right tokens are `lengths`, repeated in a cycle."""
 
     def __init__(self, config: EngineConfig, lengths: Sequence[int] = (), *, proposer: Proposer | None = None) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""Prompt lookup: what was said behind the same tokens is guessed again."""
+"""Prompt lookup: a draft repeats the tokens behind the last occurrence."""
 
 import pytest
 
@@ -14,8 +14,8 @@ def guess(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request:
 @pytest.mark.parametrize(
     ("tokens", "drafts"),
     [
-        pytest.param([1, 2, 3, 4, 5], [], id="nothing was said twice"),
-        pytest.param([1, 2, 3, 4, 5, 1, 2], [3, 4, 5], id="what came behind it"),
+        pytest.param([1, 2, 3, 4, 5], [], id="no repeated token"),
+        pytest.param([1, 2, 3, 4, 5, 1, 2], [3, 4, 5], id="tokens behind the match"),
         pytest.param([1, 2, 9, 8, 7, 1, 2, 5, 5, 5, 1, 2], [5, 5, 5], id="the last time"),
         pytest.param([1, 2, 3, 6, 7, 8, 2, 3, 9, 0, 1, 2, 3], [6, 7, 8], id="the longest run counts more"),
         pytest.param([7, 7], [7, 7, 7], id="a place at the end goes on as it began"),
@@ -23,7 +23,7 @@ def guess(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request:
         pytest.param([1], [], id="a single token"),
     ],
 )
-def test_a_guess_is_what_came_last_time(tokens, drafts):
+def test_draft_repeats_the_last_continuation(tokens, drafts):
     assert guess(NgramProposer(), tokens) == drafts
 
 
@@ -31,7 +31,7 @@ def test_no_more_is_guessed_than_is_wanted():
     assert guess(NgramProposer(), [1, 2, 3, 4, 1], most=2) == [2, 3]
 
 
-def test_what_was_said_since_is_known_too():
+def test_new_tokens_are_indexed():
     proposer = NgramProposer()
     guess(proposer, [1, 2, 3])
 
@@ -45,7 +45,7 @@ def test_requests_do_not_guess_from_each_other():
     assert guess(proposer, [5, 1], request=2) == []
 
 
-def test_who_has_ended_is_forgotten():
+def test_ended_request_is_forgotten():
     proposer = NgramProposer()
     guess(proposer, [1, 2, 3, 1])
     proposer.forget(1)

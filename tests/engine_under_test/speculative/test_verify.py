@@ -1,4 +1,4 @@
-"""How many draft tokens count."""
+"""The number of accepted draft tokens."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from engine_under_test.speculative.verify import num_accepted
 
 
 @pytest.mark.parametrize(
-    ("drafts", "said", "accepted"),
+    ("drafts", "sampled", "accepted"),
     [
         pytest.param([], [5], 0, id="no drafts"),
         pytest.param([5, 6], [5, 6, 7], 2, id="all"),
@@ -14,5 +14,5 @@ from engine_under_test.speculative.verify import num_accepted
         pytest.param([5, 6], [9, 6, 7], 0, id="not those behind a wrong one"),
     ],
 )
-def test_drafts_count_up_to_the_first_that_was_not_said(drafts, said, accepted):
-    assert num_accepted(drafts, said) == accepted
+def test_drafts_are_accepted_up_to_the_first_mismatch(drafts, sampled, accepted):
+    assert num_accepted(drafts, sampled) == accepted

@@ -13,8 +13,8 @@ CHUNK_BEYOND_THE_ROOM = Mutant(
     hunks=(
         Hunk(
             f"{ADMISSION}.plan_chunk",
-            healthy="    if min(room, book.budget) <= 0:\n        return None\n",
-            broken="    room = book.budget\n",
+            healthy="    if min(capacity, book.budget) <= 0:\n        return None\n",
+            broken="    capacity = book.budget\n",
         ),
     ),
     caught_by=("reserved_units_never_run_out", "reservations_match_planner", "admission_matches_planner"),

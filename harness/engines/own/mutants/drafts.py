@@ -23,7 +23,7 @@ EVERY_DRAFT_COUNTS = Mutant(
     source="drafts are taken for what the model said, whatever it said",
     hunks=(
         Hunk(
-            f"{SPECULATION}.judge",
+            f"{SPECULATION}.verify",
             healthy="accepted = num_accepted(entry.drafts, computed.tokens)",
             broken="accepted = len(entry.drafts)",
         ),
@@ -46,8 +46,8 @@ MORE_DRAFTS_THAN_ROOM = Mutant(
     id="S160",
     source="somebody guesses more than was wanted, and all of it is computed, beyond the room for it",
     hunks=(
-        Hunk(f"{SPECULATION}.guess", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
-        Hunk(f"{SPECULATION}.guess", healthy="self._known(drafts[: self.most])", broken="self._known(drafts)"),
+        Hunk(f"{SPECULATION}.add_drafts", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
+        Hunk(f"{SPECULATION}.add_drafts", healthy="self._known(drafts[: self.most])", broken="self._known(drafts)"),
     ),
     caught_by=("drafts_fit_their_allocation", "drafts_follow_one_token", "IndexError", "AccountingError"),
 )
@@ -82,7 +82,7 @@ DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.speculative.verify:num_accepted",
-            healthy="return next((place for place, (draft, token) in pairs if draft != token), len(drafts))",
+            healthy="return next((position for position, (draft, token) in pairs if draft != token), len(drafts))",
             broken="return sum(draft == token for _, (draft, token) in pairs)",
         ),
     ),

@@ -213,7 +213,7 @@ ABORTED_WHILE_LOADING_STAYS = Mutant(
     source="a request that is given up while it waits for the host stays in the queue there",
     hunks=(
         Hunk(
-            "engine_under_test.scheduler.scheduler:Scheduler._leave",
+            "engine_under_test.scheduler.scheduler:Scheduler._remove",
             healthy="self.loading.remove(request)",
             broken="pass",
         ),

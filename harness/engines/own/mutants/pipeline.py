@@ -67,7 +67,7 @@ STALE_RESULT_COUNTS = Mutant(
 FAILED_PASS_COUNTS = Mutant(
     id="S74",
     source="a pass that failed counts as done: junk is published as the KV of its tokens",
-    hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif landed.failure is None:", broken="elif True:"),),
+    hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif completed.failure is None:", broken="elif True:"),),
     caught_by=("failed_passes_are_retried", "requests_survive_failed_passes", "committed_tokens_have_landed"),
 )
 
@@ -126,7 +126,7 @@ PAUSE_GOES_ON_LAUNCHING = Mutant(
 RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
     id="S79",
     source="a retraction that does not wait for what passes in flight are about to give back",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="if not self._settle():", broken="if False:"),),
+    hunks=(Hunk(f"{SCHEDULER}._free_decode_pages", healthy="if not self._settle():", broken="if False:"),),
     caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
@@ -154,7 +154,7 @@ THREE_PASSES_IN_FLIGHT = Mutant(
     source="a pipeline one deeper than agreed: three passes are in flight where two may be",
     hunks=(
         Hunk(
-            f"{PIPELINE}.has_room",
+            f"{PIPELINE}.can_launch",
             healthy="return len(self.flights) < self._depth",
             broken="return len(self.flights) <= self._depth",
         ),

@@ -45,9 +45,9 @@ SHORTAGE_RETRACTS_AT_ONCE = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._evict_for_decode",
-            healthy="return self.custody.evict(self.admission.decode_need(self.going_on()))",
+            healthy="return self.custody.evict(self.admission.decode_need(self.decode_candidates()))",
             broken=(
-                "need = self.admission.decode_need(self.going_on())\n    "
+                "need = self.admission.decode_need(self.decode_candidates())\n    "
                 "free = {book.name: book.num_free for book in self.custody._memory.ledgers.ledgers}\n    "
                 "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}"
             ),
@@ -61,7 +61,7 @@ DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
     source="sglang pull 28246: a decode step that was short retracted before the dead windows had been given up",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._make_room",
+            f"{SCHEDULER}._free_decode_pages",
             healthy="self.custody.slide_windows(self.computing, interval=1)",
             broken="pass",
         ),
@@ -74,11 +74,11 @@ LAST_ONE_DOES_NOT_FIT = Mutant(
     source="sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._make_room",
+            f"{SCHEDULER}._free_decode_pages",
             healthy="if short and self.running and not self.loading.under_way:",
             broken="if False:",
         ),
-        Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return True"),
+        Hunk(f"{SCHEDULER}._free_decode_pages", healthy="return not short", broken="return True"),
     ),
     caught_by=("reserved_units_never_run_out",),
 )
@@ -105,7 +105,7 @@ CHUNKED_REQUEST_RUNS_TOO = Mutant(
     source="sglang issues 1787, 1837 and 1858: a request with an unfinished chunk was merged into the running batch",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._take_in",
+            f"{SCHEDULER}._take_reserved_pages",
             healthy="    self.chunked = request\n",
             broken="    self.chunked = request\n            self.running.append(request)\n",
         ),
@@ -226,7 +226,7 @@ FINISHED_STAYS_IN_CUSTODY = Mutant(
     source="a request that its stop token ends leaves the batch, and nobody releases what it holds",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._leave",
+            f"{SCHEDULER}._remove",
             healthy="self.custody.release(request, cause=cause)",
             broken='if request.finish_reason != "stop":\n        self.custody.release(request, cause=cause)',
         ),
@@ -258,8 +258,8 @@ TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._process_oldest",
-            healthy="zip(landed.entries, results, strict=True)",
-            broken="zip(landed.entries, [*results[1:], *results[:1]], strict=True)",
+            healthy="zip(completed.entries, results, strict=True)",
+            broken="zip(completed.entries, [*results[1:], *results[:1]], strict=True)",
         ),
     ),
     caught_by=("outputs_match_reference", "clients_get_only_computed_tokens", "outputs_stay_within_max_new_tokens"),
@@ -310,7 +310,7 @@ HEADROOM_FOR_ONE = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.scheduler.retract:NewTokenRatio.learn",
-            healthy="RETRACTION_HEADROOM * len(survivors)",
+            healthy="RETRACTION_HEADROOM * len(remaining)",
             broken="RETRACTION_HEADROOM",
         ),
     ),
@@ -330,8 +330,8 @@ DECODES_WAIT_FOR_ARRIVALS = Mutant(
     hunks=(
         Hunk(
             f"{SCHEDULER}._plan",
-            healthy="if not entries and self._make_room():",
-            broken="if not entries and len(self.waiting) and self._make_room():",
+            healthy="if not entries and self._free_decode_pages():",
+            broken="if not entries and len(self.waiting) and self._free_decode_pages():",
         ),
     ),
     caught_by=("work_makes_progress",),

@@ -85,7 +85,7 @@ SESSIONS_WITHOUT_BOUND = Mutant(
     source="sglang issues 27024 and 27025: idle sessions held the pool without bound, until nobody could go on",
     hunks=(
         Hunk(
-            f"{SESSIONS}.make_room",
+            f"{SESSIONS}.release_oldest",
             healthy="if first is not None:",
             broken="return False\n    if first is not None:",
         ),
@@ -101,7 +101,7 @@ STATE_REFERENCES_STAY_WITH_THE_REQUEST = Waiting(
 TWO_TURNS_AT_ONCE = Mutant(
     id="S150",
     source="a turn begins while another one of its session runs, and takes its place",
-    hunks=(Hunk(f"{SESSIONS}.why_not", healthy="if session.turn else None", broken="if False else None"),),
+    hunks=(Hunk(f"{SESSIONS}.why_refused", healthy="if session.turn else None", broken="if False else None"),),
     caught_by=("session_has_one_turn",),
 )
 ROOM_IS_KEPT = Mutant(
@@ -135,7 +135,7 @@ TURN_IS_REFUSED_FOR_NOTHING = Mutant(
     source="a session that keeps something is taken for one whose turn runs, and nobody can go on",
     hunks=(
         Hunk(
-            f"{SESSIONS}.why_not",
+            f"{SESSIONS}.why_refused",
             healthy="if session.turn else None",
             broken="if session.turn or session.record else None",
         ),

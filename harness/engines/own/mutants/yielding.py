@@ -9,7 +9,7 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
     source="a retraction that queues the request again and releases nothing, so there is no more room than before",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._leave",
+            f"{SCHEDULER}._remove",
             healthy="self.custody.release(request, cause=cause)",
             broken='if cause != "retracted":\n        self.custody.release(request, cause=cause)',
         ),
@@ -25,7 +25,11 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
 ENDED_INSTEAD_OF_RETRACTED = Mutant(
     id="S54",
     source="a shortage that ends the first who runs, where retracting another would do",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="len(self.active) <= 1 and", broken="len(self.active) <= 99 and"),),
+    hunks=(
+        Hunk(
+            f"{SCHEDULER}._free_decode_pages", healthy="len(self.active) <= 1 and", broken="len(self.active) <= 99 and"
+        ),
+    ),
     caught_by=("oom_abort_only_if_alone",),
 )
 
@@ -51,7 +55,7 @@ EQUALS_ARE_PREEMPTED = Mutant(
     source="a preemption that does not look who is less important: equals throw each other out",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._rivalry",
+            f"{SCHEDULER}._contention",
             healthy="for one in running if first.priority > one.request.priority + threshold",
             broken="for one in running",
         ),
@@ -96,14 +100,14 @@ SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
 NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
     id="S120",
     source="a retraction after which nobody is decoded: the step of those for whom it made room is lost",
-    hunks=(Hunk(f"{SCHEDULER}._make_room", healthy="return not short", broken="return False"),),
+    hunks=(Hunk(f"{SCHEDULER}._free_decode_pages", healthy="return not short", broken="return False"),),
     caught_by=("retraction_lets_others_run",),
 )
 
 NOBODY_IS_PREEMPTED_WHILE_ONE_IS_LESS_IMPORTANT = Mutant(
     id="S121",
     source="a preemption that is given up where somebody is less important, not where nobody is",
-    hunks=(Hunk(f"{SCHEDULER}._rivalry", healthy="if not rivals:", broken="if rivals:"),),
+    hunks=(Hunk(f"{SCHEDULER}._contention", healthy="if not rivals:", broken="if rivals:"),),
     caught_by=("preemption_matches_planner",),
 )
 
@@ -143,10 +147,12 @@ ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
     source="found here by random traffic: who was alone ended while what it had evicted was on its way to the host",
     hunks=(
         Hunk(
-            f"{SCHEDULER}._make_room", healthy="_for_decode()) and not self.loading.under_way", broken="_for_decode())"
+            f"{SCHEDULER}._free_decode_pages",
+            healthy="_for_decode()) and not self.loading.under_way",
+            broken="_for_decode())",
         ),
         Hunk(
-            f"{SCHEDULER}._make_room",
+            f"{SCHEDULER}._free_decode_pages",
             healthy="if short and self.running and not self.loading.under_way",
             broken="if short",
         ),
