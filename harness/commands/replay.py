@@ -7,7 +7,7 @@ import typer
 
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
-from harness.commands.told import print_lines
+from harness.commands.layout import print_lines
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
@@ -15,9 +15,9 @@ from harness.core.oplog import Header, OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
 from harness.report.heading import configuration_line, mutant_lines, opening_lines
-from harness.report.story import Line, Part, told_lines
+from harness.report.story import Line, Part, story_lines
 from harness.search.deaths import death_of, is_expected
-from harness.search.jobs import Died
+from harness.search.jobs import JobDeath
 
 
 def replay(
@@ -81,7 +81,7 @@ def _check_version(path: Path, header: Header) -> None:
         raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {asked}")
 
 
-def _ended_by(death: Died, path: Path, log: OpLog) -> Ended:
+def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
     """The log took its process down, and there is no failure to tell of."""
     verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
     told = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
@@ -146,4 +146,4 @@ def _told(path: Path, repeated: Repeated) -> list[Line]:
     if header.expected not in (None, *failure.fingerprints):
         lines.append(Line(Part.EVIDENCE, f"expected: {header.expected}"))
     lines.append(Line(Part.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
-    return lines + told_lines(header, failure, path)
+    return lines + story_lines(header, failure, path)

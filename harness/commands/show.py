@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.commands.console import OUT
-from harness.commands.told import columns_of, print_lines
+from harness.commands.layout import columns_of, print_lines
 from harness.core.driver import Driver, Failure
 from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog

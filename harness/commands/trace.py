@@ -11,7 +11,7 @@ from rich.table import Table
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
-from harness.commands.told import print_lines
+from harness.commands.layout import print_lines
 from harness.core.driver import STUCK, Failure
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode

@@ -20,10 +20,10 @@ from harness.core.mutant import Mutant
 from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import ENGINE
-from harness.mutants.verdict import told_by
+from harness.mutants.verdict import detecting_laws
 from harness.search.campaign import Finding, Plan, Worker
-from harness.search.findings import settle, write
-from harness.search.jobs import Died, run_jobs
+from harness.search.findings import report_finding, write
+from harness.search.jobs import JobDeath, run_jobs
 from harness.search.process import prepare_process
 from harness.search.profiles import PROFILES
 from harness.search.shrink import Budget, DoesNotFail
@@ -148,7 +148,7 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
     Worker(warm_up, lambda _: None).work()  # what Hypothesis computes once, no hunt pays
     jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
-        if isinstance(ended, Died):
+        if isinstance(ended, JobDeath):
             yield Hunted(
                 mutant=mutant.id,
                 seed=seed,
@@ -209,12 +209,12 @@ def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded)
     bound(scope.seconds + scope.hang_seconds)
     finding = _by_its_list(mutant, finding)
     try:
-        settled = settle(finding, out, Budget(cpu_seconds=scope.seconds))
+        settled = report_finding(finding, out, Budget(cpu_seconds=scope.seconds))
     except DoesNotFail:
         path = write(finding.log, finding.fingerprint, out)
-        law = f"{finding.invariant}, which does not show again"
+        law = f"{finding.invariant}, which does not fail again"
         return replace(searched, outcome=Outcome.BY_ANOTHER, law=law, path=str(path))
-    told = told_by(mutant, settled.log)
+    told = detecting_laws(mutant, settled.log)
     listed = [name for name in told if name in mutant.caught_by]
     return replace(
         searched,

@@ -71,10 +71,10 @@ def failure_text(failure: Failure, path: Path | None = None) -> str:
 
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
     """The violations, with the histories of the things that they name and the equations of the pools."""
-    return "\n".join(map(str, _story_lines(violations, Scene(history, pools))))
+    return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))
 
 
-def told_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
+def story_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
     """The whole story of a failure of a log: its engine and configuration, then the failure.
 
     A violation with the fingerprint that the log expects comes first.
@@ -98,7 +98,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
         lines = list(_error_lines(failure, failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
-        lines = _story_lines(violations, scene)
+        lines = _violation_lines(violations, scene)
     return lines if path is None else [*lines, replay_line(path)]
 
 
@@ -106,7 +106,7 @@ def replay_line(path: Path) -> Line:
     return Line(Part.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
 
 
-def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
+def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
     by_name: dict[str, list[Violation]] = {}
     for violation in violations:
         by_name.setdefault(violation.law, []).append(violation)

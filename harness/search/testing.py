@@ -1,4 +1,4 @@
-"""What the pytest plugin does: replay an op-log, fuzz an engine; both give the text of a failure, or ""."""
+"""The actions of the pytest plugin: replay an op-log, fuzz an engine; both return the text of a failure, or ""."""
 
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -7,22 +7,22 @@ from harness.core.errors import UsageError
 from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import repeat
-from harness.report.story import told_lines
+from harness.report.story import story_lines
 from harness.search.campaign import Plan, Worker
-from harness.search.findings import settle
+from harness.search.findings import report_finding
 from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
 from harness.search.shrink import Budget
 
 
 def replayed(path: Path) -> str:
-    """The story of an op-log that fails; raises UsageError for one that cannot be read, or not on this machine."""
-    told = repeat(OpLog.load(path), runs=1, trace_origins=True).told
-    failure = told.driver.failure
-    return "\n".join(map(str, told_lines(told.log.header, failure, path))) if failure is not None else ""
+    """The story of an op-log that fails; raises UsageError if it cannot be read or run here."""
+    again = repeat(OpLog.load(path), runs=1, trace_origins=True).told
+    failure = again.driver.failure
+    return "\n".join(map(str, story_lines(again.log.header, failure, path))) if failure is not None else ""
 
 
 class Wanted(TypedDict, total=False):
-    """How long, from which seed and by which machine an engine is fuzzed."""
+    """The options of a campaign: its length, its seed and its machine."""
 
     profile: str
     machine: str | None
@@ -32,7 +32,7 @@ class Wanted(TypedDict, total=False):
 
 
 def fuzzed(engine: str, out: Path, **wanted: Unpack[Wanted]) -> str:
-    """The stories of what a campaign in this process finds, with the line that runs it again."""
+    """The stories of the findings of a campaign in this process, with the command that runs it again."""
     profile, machine, seed = wanted.get("profile", "smoke"), wanted.get("machine"), wanted.get("seed", 0)
     seconds, runs = wanted.get("seconds"), wanted.get("runs")
     target = target_of(engine)
@@ -43,12 +43,12 @@ def fuzzed(engine: str, out: Path, **wanted: Unpack[Wanted]) -> str:
     limit = seconds if seconds is not None else 60 * chosen.minutes if runs is None else float("inf")
     plan = Plan(engine, chosen, seed, limit, runs, machine, out=out)
     result = Worker(plan, lambda _: None).work()
-    told = [f"not deterministic: {place}" for place in result.diverged]
+    texts = [f"not deterministic: {run}" for run in result.diverged]
     for finding in result.findings.values():
-        settled = settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
-        told.append("\n".join(map(str, settled.story)))
-    if not told:
+        report = report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+        texts.append("\n".join(map(str, report.story)))
+    if not texts:
         return ""
     named = f"--machine {machine} " if machine is not None else ""
     again = f"swarden fuzz --engine {engine} {named}--profile {profile} --seed {seed} --workers 1"
-    return "\n\n".join([*told, f"to run it again: {again}"])
+    return "\n\n".join([*texts, f"to run it again: {again}"])
