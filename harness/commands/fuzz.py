@@ -42,7 +42,7 @@ def fuzz(
     workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
     engine: EngineOption = OWN,
-    model: Annotated[str | None, typer.Option(help="what engines run, as tiny-gemma3; a stand-in by default")] = None,
+    model: Annotated[str | None, typer.Option(help="model of engines, as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
     step_timeout: Annotated[
@@ -52,7 +52,7 @@ def fuzz(
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Drive an engine with random traffic; check every step; shrink and keep what fails."""
+    """Drive an engine with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
     target = target_of(engine)
     _check_machine(target, machine, model)
@@ -104,7 +104,7 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
 
 
 def _check_out(out: Path) -> None:
-    """Findings must not be lost for want of a place: a file is written there and removed."""
+    """Raise UsageError unless a file can be written to the folder of the findings."""
     trial = out / f".trial-{os.getpid()}"
     try:
         out.mkdir(parents=True, exist_ok=True)
