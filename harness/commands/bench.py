@@ -17,7 +17,7 @@ from harness.search.process import prepare_process
 
 
 class Part(StrEnum):
-    """What can be measured alone."""
+    """A part of the benchmarks that can be measured alone."""
 
     STEP = "step"
     STRICT = "strict"
@@ -47,7 +47,7 @@ def bench(
     ] = strict_overhead.CPU_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """What a checked engine step costs, in steps of an empty Hypothesis machine; what the strict check adds to one;
+    """The cost of a checked engine step, in steps of an empty Hypothesis machine; the cost of the strict check;
     our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
     idle host tier against steps without one; generation with prompt lookup against generation without; two engines
     linked over TCP against two linked within their process.

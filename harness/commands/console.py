@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-PIPED_WIDTH = 240  # columns, for tables that nobody's terminal cuts
+PIPED_WIDTH = 240  # columns of tables that no terminal wraps
 
 
 class StandardOutputError(Exception):

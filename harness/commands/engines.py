@@ -24,5 +24,5 @@ def engines(
     if as_json:
         print_json({"engines": found})
     for row in () if as_json else found:
-        told = f"{row['name']} {row['version']} ({row['target']})" if row["why"] is None else str(row["why"])
-        OUT.print(told, markup=False)
+        line = f"{row['name']} {row['version']} ({row['target']})" if row["why"] is None else str(row["why"])
+        OUT.print(line, markup=False)

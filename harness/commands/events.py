@@ -1,4 +1,4 @@
-"""What happens while a command runs, as JSON lines in a file."""
+"""The events of a command, as JSON lines in a file."""
 
 from array import array
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from harness.core.driver import Driver
 from harness.core.errors import UsageError
 from invariants.transition import Transition
 
-EventsOption = Annotated[Path | None, typer.Option("--events", help="write what happens to this file, a line each")]
+EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, a JSON line each")]
 
 
 class EventLines:
-    """Lines of JSON, each with an `event`, written as they come; nowhere without a file, or once it is full."""
+    """Writes events as JSON lines at once; writes nothing without a file, or after a write error."""
 
     def __init__(self, file: FileIO | None) -> None:
         self._file = file
@@ -39,16 +39,16 @@ class EventLines:
             self._file = None
 
     def write_transition(self, driver: Driver, change: Transition) -> None:
-        """Every event of a transition, with the op that it is of, its engine and that engine's step."""
+        """Write each event of a transition, with its op, its engine and the engine's step."""
         where = {"op": len(driver.ops), "engine": driver.moved, "step": change.after.step}
         for event in change.events:
-            told = {name: _owner(value) for name, value in event._asdict().items()}
-            self.write(type(event).__name__, **where, **told)
+            fields = {name: _owner(value) for name, value in event._asdict().items()}
+            self.write(type(event).__name__, **where, **fields)
 
 
 @contextmanager
 def event_lines(path: Path | None) -> Iterator[EventLines]:
-    """The file opened anew; raises UsageError where it cannot be written."""
+    """Truncate and open the file; raises UsageError if it cannot be written."""
     if path is None:
         yield EventLines(None)
         return
@@ -61,12 +61,12 @@ def event_lines(path: Path | None) -> Iterator[EventLines]:
 
 
 def _owner(value: object) -> object:
-    """An owner in words: of what an event has, only owners are named tuples, each engine's its own."""
+    """An owner as text; in an event only owners are named tuples, of a type that depends on the engine."""
     return str(value) if hasattr(value, "_fields") else value
 
 
 def _plain(value: object) -> object:
-    """The tags of a read."""
+    """The tags of a read event as a list."""
     if isinstance(value, array):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} in an event")

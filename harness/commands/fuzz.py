@@ -12,9 +12,9 @@ import typer
 
 from harness.commands.console import ERR, OUT, print_json, progress
 from harness.commands.events import EventLines, EventsOption, event_lines
+from harness.commands.layout import print_lines
 from harness.commands.options import EngineOption
-from harness.commands.progress import Telling
-from harness.commands.told import print_lines
+from harness.commands.progress import ProgressDisplay
 from harness.core.errors import UsageError
 from harness.core.mutant import Mutant
 from harness.core.mutant_file import VARIABLE, mutant_of
@@ -22,12 +22,12 @@ from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.core.target import Target
 from harness.search.campaign import Plan
-from harness.search.findings import Settled
+from harness.search.findings import FindingReport
 from harness.search.outcome import Outcome
 from harness.search.process import prepare_process
 from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
 from harness.search.shrink import Budget
-from harness.search.workers import Crew
+from harness.search.workers import WorkerGroup
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
@@ -42,7 +42,7 @@ def fuzz(
     workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
     engine: EngineOption = OWN,
-    model: Annotated[str | None, typer.Option(help="what engines run, as tiny-gemma3; a stand-in by default")] = None,
+    model: Annotated[str | None, typer.Option(help="model of engines, as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
     step_timeout: Annotated[
@@ -52,7 +52,7 @@ def fuzz(
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Drive an engine with random traffic; check every step; shrink and keep what fails."""
+    """Drive an engine with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
     target = target_of(engine)
     _check_machine(target, machine, model)
@@ -81,7 +81,7 @@ def fuzz(
     if as_json:
         print_json(outcome.summary())
     else:
-        _tell(outcome)
+        _print_outcome(outcome)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -91,7 +91,7 @@ def _check(option: str, value: str, choices: Collection[str]) -> None:
 
 
 def _check_machine(target: Target, machine: str | None, model: str | None) -> None:
-    """The engine can be driven here, by this machine, with this model."""
+    """Raise UsageError unless the engine can run here, with this machine and this model."""
     target.prepare_process()
     if machine is not None:
         _check("--machine", machine, target.machines)
@@ -104,7 +104,7 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
 
 
 def _check_out(out: Path) -> None:
-    """Findings must not be lost for want of a place: a file is written there and removed."""
+    """Raise UsageError unless a file can be written to the folder of the findings."""
     trial = out / f".trial-{os.getpid()}"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -115,13 +115,13 @@ def _check_out(out: Path) -> None:
 
 
 def _opening(plan: Plan) -> str:
-    """What is about to happen, for a person."""
+    """The first line of the output: the length and the subject of the campaign."""
     length = _count(plan.max_runs, "run") if plan.max_runs is not None else _count(plan.seconds / 60, "minute")
-    what = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
-    what += f" with model {plan.model}" if plan.model else ""
+    subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
+    subject += f" with model {plan.model}" if plan.model else ""
     bug = f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     where = f"on {_count(plan.workers, 'worker')}; Ctrl-C ends it early and keeps findings"
-    return f"{length} of random traffic for {what}{bug}, {where}"
+    return f"{length} of random traffic for {subject}{bug}, {where}"
 
 
 def _count(number: float, noun: str) -> str:
@@ -155,30 +155,31 @@ def _command(plan: Plan, minutes: float | None, step_timeout: float) -> str:
 
 
 def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) -> Outcome:
-    """All runs, then every finding settled by the same workers."""
-    assert plan.out is not None, "a campaign has a place for its findings"
+    """Make all runs, then shrink and report every finding with the same workers."""
+    assert plan.out is not None, "a campaign has a folder for its findings"
     prepare_process()
-    findings: list[Settled] = []
-    not_shown: list[str] = []
+    findings: list[FindingReport] = []
+    not_reproduced: list[str] = []
     try:
         with progress() as bar:
-            tell = Telling(plan, bar, lines).campaign
-            with Crew(plan.workers, plan.out, hang_seconds=step_timeout, tell=tell) as crew, crew.interruptible():
-                result = crew.run(plan)
-                for settled in crew.settle(plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
-                    if isinstance(settled, Settled):
-                        findings.append(settled)
-                        lines.write("finding", **settled.figures())
+            on_progress = ProgressDisplay(plan, bar, lines).update
+            group = WorkerGroup(plan.workers, plan.out, hang_seconds=step_timeout, on_progress=on_progress)
+            with group, group.interruptible():
+                result = group.run(plan)
+                for report in group.report_findings(plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
+                    if isinstance(report, FindingReport):
+                        findings.append(report)
+                        lines.write("finding", **report.figures())
                     else:
-                        not_shown.append(settled.why)
-                is_interrupted = crew.is_interrupted
+                        not_reproduced.append(report.reason)
+                is_interrupted = group.is_interrupted
     except KeyboardInterrupt:
         ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {plan.out}", markup=False)
         raise
-    return Outcome(plan, command, result, findings, not_shown, _mutant(plan), is_interrupted)
+    return Outcome(plan, command, result, findings, not_reproduced, _mutant(plan), is_interrupted)
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     for finding in outcome.findings:
         print_lines(OUT, finding.story)
         if finding.engine_steps is not None:

@@ -33,7 +33,7 @@ class PoolFigures:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a prompt."""
+    """The answer to a prompt, with its figures."""
 
     prompt_tokens: int
     token_ids: list[int]
@@ -59,8 +59,8 @@ def generate(
     full_pages: Annotated[int | None, typer.Option(min=0, help="as many as the request needs by default")] = None,
     swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as a window needs by default")] = None,
     chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 512,
-    draft_tokens: Annotated[int, typer.Option(min=0, help="tokens guessed a step; 0 guesses nothing")] = 0,
-    draft: Annotated[Path | None, typer.Option(help="checkpoint that guesses, not what was said before")] = None,
+    draft_tokens: Annotated[int, typer.Option(min=0, help="tokens guessed a step; 0 for none")] = 0,
+    draft: Annotated[Path | None, typer.Option(help="checkpoint of a draft model; prompt lookup by default")] = None,
     disaggregated: Annotated[bool, typer.Option("--disaggregated", help="prompt and answer by an engine each")] = False,
     over_tcp: Annotated[bool, typer.Option("--over-tcp", help="those engines in processes of their own")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
@@ -86,15 +86,15 @@ def generate(
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
     with serving(config, Running(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
-        answer = _answer(served, token_ids, sampling, TextStream(tokenizer), is_told=not as_json)
+        answer = _answer(served, token_ids, sampling, TextStream(tokenizer), is_printed=not as_json)
     if as_json:
         print_json(asdict(answer))
     else:
-        ERR.print(_table(answer) if answer.pools else _told(answer))
+        ERR.print(_table(answer) if answer.pools else _summary(answer))
 
 
 def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
-    """Raises UsageError, of what the checkpoint says with its file."""
+    """The configuration; a UsageError about a value of the checkpoint names its file."""
     try:
         return EngineConfig(**settings)
     except ConfigError as error:
@@ -115,7 +115,7 @@ def _prompt(text: str | None, file: Path | None) -> str:
 
 
 def _answer(
-    served: Serving, token_ids: list[int], sampling: SamplingParams, stream: TextStream, *, is_told: bool
+    served: Serving, token_ids: list[int], sampling: SamplingParams, stream: TextStream, *, is_printed: bool
 ) -> Answer:
     """Step until the end; each piece of text is printed as soon as it is known."""
     served.server.submit(token_ids, sampling)
@@ -133,12 +133,12 @@ def _answer(
                 answer.finish_reason = output.finish_reason
                 piece += stream.end()
             answer.text += piece
-            if is_told:
-                OUT.file.write(piece)  # as it is: a console would mend tabs and control characters
+            if is_printed:
+                OUT.file.write(piece)  # unchanged: a console would replace tabs and control characters
                 OUT.file.flush()
     if answer.finish_reason not in ("stop", "length"):
         raise UsageError(f"the prompt of {len(token_ids)} tokens cannot be answered: {answer.finish_reason}")
-    if is_told:
+    if is_printed:
         OUT.file.write("\n")
     if served.engines:
         answer.steps, answer.pools = num_steps, _figures(served, peaks)
@@ -152,7 +152,7 @@ def _ledgers(served: Serving) -> Iterator[tuple[str, Ledger]]:
 
 
 def _figures(served: Serving, peaks: Mapping[str, int]) -> dict[str, PoolFigures]:
-    """Nobody runs any more, so that what is not free is the cache's."""
+    """The pools after the last request: every page that is not free is cached."""
     figures = {}
     for side, engine in served.engines.items():
         for ledger in engine.memory.ledgers.ledgers:
@@ -166,11 +166,11 @@ def _table(answer: Answer) -> Table:
     table = Table("pool", "pages", "most in use", "cached", "MiB", box=None)
     for name, pool in answer.pools.items():
         table.add_row(name, *map(str, (pool.pages, pool.peak, pool.cached)), f"{pool.bytes / 2**20:.1f}")
-    table.caption = _told(answer)
+    table.caption = _summary(answer)
     table.caption_justify = "left"
     return table
 
 
-def _told(answer: Answer) -> str:
+def _summary(answer: Answer) -> str:
     steps = "" if answer.steps is None else f", {answer.steps} steps"
     return f"{answer.prompt_tokens} prompt tokens, {len(answer.token_ids)} new ({answer.finish_reason}){steps}"

@@ -1,4 +1,4 @@
-"""swarden mutants: the catalogue of bugs, how fast each is found when planted, and which law tells of which."""
+"""swarden mutants: the catalogue of bugs, the time to find each planted bug, and the law that finds it."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_
 from harness.core.registry import OWN, target_of
 from harness.core.target import Target
 from harness.engines.own.mutants.catalog import ROWS
-from harness.mutants.hunt import FOUND_SHARE, Hunted, Outcome, Scope, Score, hunts, scores_of
+from harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
 from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.unplanted import ForTheOracle, Row, Waiting
 from harness.search.jobs import STOPPING
@@ -33,14 +33,14 @@ SEEDS_FILE = "seeds.jsonl"
 mutants = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Bugs by their number: list them, plant and hunt them, or say who tells of which.",
+    help="Bugs by their number: list them, plant and hunt them, or print the kill matrix.",
 )
 mutants.command()(sample)
 
 
 @mutants.callback(invoke_without_command=True)
 def listing(context: typer.Context) -> None:
-    """Every bug of the catalogue: its id, whether it is planted, where it happened."""
+    """Every bug of the catalogue: its id, its status and its source."""
     if context.invoked_subcommand is None:
         for row in ROWS:
             OUT.print(f"{row.id:4} {_status(row)}: {row.source}", markup=False)
@@ -78,7 +78,7 @@ def run(
     scope = Scope(engine, seeds, seconds, out)
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
         signal.signal(number, signal.default_int_handler)
-    hunted: list[Hunted] = []
+    hunted: list[HuntResult] = []
     with _seeds_file(out) as add:
         ERR.print(f"{len(chosen) * seeds} hunts, each for at most {seconds:g} s of CPU and as many to shrink")
         try:
@@ -86,13 +86,13 @@ def run(
                 hunted.append(one)
                 add(one)
         except KeyboardInterrupt:
-            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} hunts; those under way are discarded")
-        finally:  # whatever ends it, what was found before is told
+            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} hunts; unfinished hunts are discarded")
+        finally:  # finished hunts are printed after any error, too
             scores = scores_of(chosen, seeds, hunted)
             if as_json:
                 print_json({"mutants": [score.figures() for score in scores]})
             else:
-                _tell(scores)
+                _print_scores(scores)
     raise typer.Exit(ExitCode.CLEAN if all(score.is_found for score in scores) else ExitCode.RED)
 
 
@@ -100,7 +100,7 @@ def run(
 def matrix(
     oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
 ) -> None:
-    """The page of the kill matrix: which invariant tells of which bug, by replaying their op-logs."""
+    """The page of the kill matrix: which invariant detects which bug, from replays of their op-logs."""
     OUT.file.write(page(matrix_of(ROWS, oplogs)))
 
 
@@ -124,10 +124,10 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
 
 
 @contextmanager
-def _seeds_file(out: Path) -> Iterator[Callable[[Hunted], None]]:
-    """Adds a hunt to the file, behind those of earlier commands, and tells of it.
+def _seeds_file(out: Path) -> Iterator[Callable[[HuntResult], None]]:
+    """Yields a function that appends a hunt to the file and prints it.
 
-    Raises UsageError where the folder or the file cannot be written.
+    Raises UsageError if the folder or the file cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def _seeds_file(out: Path) -> Iterator[Callable[[Hunted], None]]:
     except OSError as error:
         raise _unwritable(out, error) from error
 
-    def add(one: Hunted) -> None:
+    def add(one: HuntResult) -> None:
         try:
             file.write(msgspec.json.encode(one) + b"\n")
         except OSError as error:
@@ -151,15 +151,15 @@ def _unwritable(out: Path, error: OSError) -> UsageError:
     return UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder")
 
 
-def _progress(one: Hunted) -> str:
+def _progress(one: HuntResult) -> str:
     law = f" ({one.law})" if one.law else ""
     return (
         f"{one.mutant} seed {one.seed}: {one.outcome}{law} after {one.runs} runs, {one.search_cpu_seconds:g} s of CPU"
     )
 
 
-def _tell(scores: Sequence[Score]) -> None:
-    """The table, where to look at what another law found, and why the end is red."""
+def _print_scores(scores: Sequence[Score]) -> None:
+    """Print the table, a replay command for each bug found by another law, and the reasons for a red end."""
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:
@@ -174,7 +174,7 @@ def _tell(scores: Sequence[Score]) -> None:
 
 
 def _table(scores: Sequence[Score]) -> Table:
-    """Runs and CPU seconds of all hunts; behind them the medians of those that found it."""
+    """The runs and CPU seconds of all hunts, then the medians over the hunts that found the bug."""
     medians = ("found_cpu_seconds", "shrink_cpu_seconds", "ops", "engine_steps")
     table = Table("mutant", "", "by", "runs", "CPU s", "found, CPU s", "shrunk, CPU s", "ops", "steps")
     for score in scores:

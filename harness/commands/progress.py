@@ -1,4 +1,4 @@
-"""How far a campaign is, as a live text on standard error and as lines of events."""
+"""The progress of a campaign, as a live text on standard error and as event lines."""
 
 import time
 
@@ -8,25 +8,25 @@ from harness.commands.events import EventLines
 from harness.core.registry import target_of
 from harness.core.target import Target
 from harness.search.campaign import Plan, Tallies
-from harness.search.workers import Crew
+from harness.search.workers import WorkerGroup
 
-SILENT_S = 5.0  # without a step, from which on a worker is shown as silent
+SILENT_S = 5.0  # without a step, before a worker is shown as silent
 
 
-class Telling:
-    """Shows a campaign while it runs; called by its crew at least a few times a second."""
+class ProgressDisplay:
+    """Shows the progress of a campaign while it runs."""
 
     def __init__(self, plan: Plan, bar: Progress, lines: EventLines) -> None:
         self._plan = plan
         self._bar = bar
         self._task = bar.add_task("starting the workers")
         self._lines = lines
-        self._told_runs = [0] * plan.workers
+        self._written_runs = [0] * plan.workers
 
-    def campaign(self, crew: Crew) -> None:
-        for index, tallies in enumerate(crew.tallies):
-            if tallies.runs > self._told_runs[index]:
-                self._told_runs[index] = tallies.runs
+    def update(self, group: WorkerGroup) -> None:
+        for index, tallies in enumerate(group.tallies):
+            if tallies.runs > self._written_runs[index]:
+                self._written_runs[index] = tallies.runs
                 self._lines.write(
                     "progress",
                     worker=index,
@@ -35,18 +35,18 @@ class Telling:
                     failed_runs=tallies.failed_runs,
                 )
         if not self._bar.disable:
-            self._bar.update(self._task, description=self._text(crew))
+            self._bar.update(self._task, description=self._text(group))
 
-    def _text(self, crew: Crew) -> str:
-        tallies = crew.result.tallies
-        left_s = self._plan.seconds - (time.monotonic() - crew.began)
+    def _text(self, group: WorkerGroup) -> str:
+        tallies = group.result.tallies
+        left_s = self._plan.seconds - (time.monotonic() - group.started_at)
         workers = ", ".join(
             f"{one.runs}" + (f" (silent for {worker.silent_s:.0f} s)" if worker.silent_s > SILENT_S else "")
-            for one, worker in zip(crew.tallies, crew.workers, strict=True)
+            for one, worker in zip(group.tallies, group.workers, strict=True)
         )
-        parts = [f"{tallies.runs} runs ({workers}), {tallies.steps} steps", f"{len(crew.result.findings)} findings"]
-        if crew.result.seconds:
-            parts.append("settling findings")
+        parts = [f"{tallies.runs} runs ({workers}), {tallies.steps} steps", f"{len(group.result.findings)} findings"]
+        if group.result.seconds:
+            parts.append("shrinking findings")
         elif self._plan.max_runs is not None:
             parts.append(f"{self._plan.max_runs - tallies.runs} runs left")
         elif left_s < float("inf"):
@@ -55,7 +55,7 @@ class Telling:
 
 
 def missing_probes(tallies: Tallies, target: Target) -> str:
-    """How many probes of the machines that ran were not seen yet, and the first of them; else the rarest."""
+    """The number of probes not reached yet, of the machines that ran, and the first of them; else the rarest probe."""
     ran = [name for machine, spec in target.machines.items() if tallies.machine_runs[machine] for name in spec.probes]
     missing = [name for name in ran if not tallies.probes[name]]
     if missing:

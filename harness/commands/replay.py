@@ -7,7 +7,7 @@ import typer
 
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
-from harness.commands.told import print_lines
+from harness.commands.layout import print_lines
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
@@ -15,9 +15,9 @@ from harness.core.oplog import Header, OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
 from harness.report.heading import configuration_line, mutant_lines, opening_lines
-from harness.report.story import Line, Part, told_lines
+from harness.report.story import Line, Part, story_lines
 from harness.search.deaths import death_of, is_expected
-from harness.search.jobs import Died
+from harness.search.jobs import JobDeath
 
 
 def replay(
@@ -38,18 +38,18 @@ def replay(
             lines.write("replay", path=str(path))
             replays.append(_ended(path, engine, runs, lines))
             if not as_json:
-                print_lines(OUT, replays[-1].told)
+                print_lines(OUT, replays[-1].lines)
     if as_json:
         print_json({"replays": [one.figures for one in replays]})
     raise typer.Exit(worst(one.code for one in replays))
 
 
 class Ended(NamedTuple):
-    """How the replay of one op-log ended: for the exit code, for scripts, and for a person."""
+    """The result of the replay of one op-log: its exit code, its figures for scripts, and its lines for people."""
 
     code: ExitCode
     figures: dict[str, Any]
-    told: list[Line]
+    lines: list[Line]
 
 
 def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ended:
@@ -60,51 +60,51 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
         death = death_of(log)
         if death is not None:
             return _ended_by(death, path, log)
-        hear = lines.write_transition if lines.is_on else None
-        repeated = repeat(log, runs, hear, trace_origins=True)
+        on_transition = lines.write_transition if lines.is_on else None
+        repeated = repeat(log, runs, on_transition, trace_origins=True)
     except UsageError as error:
         why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         figures = {"path": str(path), "verdict": "ERROR", "why": why}
         return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
-    lines_told = _told(path, repeated)
+    story = _lines_of(path, repeated)
     if engine is not None:
         target = target_of(engine)
-        lines_told.insert(1, Line(Part.EVIDENCE, f"replayed on {target.name} {target.version()}, as asked"))
-    return Ended(_code(repeated), _figures(path, repeated), lines_told)
+        story.insert(1, Line(Part.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says"))
+    return Ended(_code(repeated), _figures(path, repeated), story)
 
 
 def _check_version(path: Path, header: Header) -> None:
-    """A log says nothing of another version of its engine, unless that is asked for."""
+    """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
     here = target_of(header.engine).version()
     if header.version not in ("", here):
-        asked = f"give --engine {header.engine} to replay it on the installed version"
-        raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {asked}")
+        remedy = f"give --engine {header.engine} to replay it on the installed version"
+        raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {remedy}")
 
 
-def _ended_by(death: Died, path: Path, log: OpLog) -> Ended:
-    """The log took its process down, and there is no failure to tell of."""
+def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
+    """The result for a log that killed its process."""
     verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
-    told = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
+    story = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
     headings = [
         *opening_lines(log.header),
         *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
-    told += [Line(Part.HEADING, heading) for heading in headings]
+    story += [Line(Part.HEADING, heading) for heading in headings]
     figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
-    return Ended(ExitCode.VIOLATED, figures, told)
+    return Ended(ExitCode.VIOLATED, figures, story)
 
 
 def _code(repeated: Repeated) -> ExitCode:
-    told = repeated.told
-    if repeated.verdict is Verdict.FLAKY or told.is_nondeterministic:
+    shown = repeated.told
+    if repeated.verdict is Verdict.FLAKY or shown.is_nondeterministic:
         return ExitCode.NONDETERMINISTIC
-    if told.driver.failure is None:
+    if shown.driver.failure is None:
         return ExitCode.CLEAN
-    return ExitCode.STUCK if told.driver.failure.fingerprint == STUCK else ExitCode.VIOLATED
+    return ExitCode.STUCK if shown.driver.failure.fingerprint == STUCK else ExitCode.VIOLATED
 
 
 def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
-    """What scripts read of one op-log; `fingerprint` is the expected one where it is among those that were found."""
+    """The figures of one op-log for scripts; `fingerprint` is the expected one if it was found."""
     log, failure = repeated.told.log, repeated.told.driver.failure
     found = list(failure.fingerprints) if failure else []
     expected = log.header.expected
@@ -127,17 +127,17 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
     }
 
 
-def _told(path: Path, repeated: Repeated) -> list[Line]:
-    told, verdict = repeated.told, repeated.verdict
-    header, failure = told.log.header, told.driver.failure
+def _lines_of(path: Path, repeated: Repeated) -> list[Line]:
+    shown, verdict = repeated.told, repeated.verdict
+    header, failure = shown.log.header, shown.driver.failure
     counts = f": failed {repeated.num_failed} of {len(repeated.runs)} runs" if verdict is Verdict.FLAKY else ""
     lines = [Line(Part.VERDICT, f"{verdict.value} {path}{counts}")]
     if repeated.differs:
         lines.append(Line(Part.EVIDENCE, f"not deterministic: {repeated.differs}"))
-    elif told.diverged and told.is_same_build:
-        lines.append(Line(Part.EVIDENCE, f"not deterministic: {told.diverged}"))
-    elif told.diverged:
-        remark = f"remark: another build wrote this log; the state differs from {told.diverged}"
+    elif shown.diverged and shown.is_same_build:
+        lines.append(Line(Part.EVIDENCE, f"not deterministic: {shown.diverged}"))
+    elif shown.diverged:
+        remark = f"remark: another build wrote this log; the state differs from {shown.diverged}"
         lines.append(Line(Part.EVIDENCE, remark))
     if header.truncated:
         lines.append(Line(Part.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
@@ -146,4 +146,4 @@ def _told(path: Path, repeated: Repeated) -> list[Line]:
     if header.expected not in (None, *failure.fingerprints):
         lines.append(Line(Part.EVIDENCE, f"expected: {header.expected}"))
     lines.append(Line(Part.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
-    return lines + told_lines(header, failure, path)
+    return lines + story_lines(header, failure, path)

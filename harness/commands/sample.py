@@ -1,4 +1,4 @@
-"""swarden mutants sample: a seeded sample of small changes of the engine's code, and what random traffic misses."""
+"""swarden mutants sample: a seeded sample of small changes of the engine's code, run under random traffic."""
 
 import sys
 from importlib import import_module
@@ -31,7 +31,7 @@ def sample(
     runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines, and as many of their parts")] = 60,
     seconds: Annotated[float, typer.Option(min=1, help="the most CPU seconds for each mutation")] = 20.0,
     workers: Annotated[int, typer.Option(min=1, help="processes")] = 2,
-    out: Annotated[Path, typer.Option(help="where each result is added; a run that was ended goes on there")] = RESULTS,
+    out: Annotated[Path, typer.Option(help="where each result is added; an interrupted run continues there")] = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Change the engine's code in small ways, one at a time, and run recorded random traffic on each."""
@@ -41,15 +41,15 @@ def sample(
     left = results.left(mutations)
     corpus = recorded(out.with_name(f"corpus-{target_of(OWN).source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
     if corpus.num_red:
-        ERR.print(f"{corpus.num_red} runs fail without any change, and were left out", markup=False)
+        ERR.print(f"{corpus.num_red} runs fail without any change, and were skipped", markup=False)
     for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):
         tried = results.add(trial)
         ERR.print(f"{number} of {len(left)}: {_line(tried)}", markup=False)
-    told = summary(results.of(mutations))
+    figures = summary(results.of(mutations))
     if as_json:
-        print_json(told)
+        print_json(figures)
     else:
-        OUT.print(_text(told), markup=False)
+        OUT.print(_text(figures), markup=False)
 
 
 def _generator() -> ModuleType:
@@ -66,12 +66,13 @@ def _line(tried: Tried) -> str:
     return f"{tried.id} {tried.path}:{tried.line} {tried.place}: {verdict}"
 
 
-def _text(told: dict[str, Any]) -> str:
+def _text(figures: dict[str, Any]) -> str:
     survivors = [
-        f"{one['id']} {one['place']}\n" + "\n".join(f"    {line}" for line in one["diff"]) for one in told["survivors"]
+        f"{one['id']} {one['place']}\n" + "\n".join(f"    {line}" for line in one["diff"])
+        for one in figures["survivors"]
     ]
-    folders = [f"{folder}: {_counts(counts)}" for folder, counts in told["folders"].items()]
-    return "\n".join([*survivors, *folders, f"all: {_counts(told)}"])
+    folders = [f"{folder}: {_counts(counts)}" for folder, counts in figures["folders"].items()]
+    return "\n".join([*survivors, *folders, f"all: {_counts(figures)}"])
 
 
 def _counts(counts: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What answers a prompt: one engine, or one for the prompt and one for the answer."""
+"""The engines of `swarden generate`: one engine, or a prefill and a decode engine."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -17,14 +17,14 @@ from harness.core.errors import UsageError
 
 
 class Serving(NamedTuple):
-    """A server, and of its engines those that are in this process, by what their pools are called after."""
+    """A server, and its engines in this process, by the prefix of their pool names."""
 
     server: Server
     engines: Mapping[str, Engine]
 
 
 class Running(NamedTuple):
-    """How a checkpoint is run, and by whom: `draft` is one that guesses, `disaggregated` says by two engines."""
+    """The way to run a checkpoint: `draft` is the draft checkpoint, `disaggregated` means two engines."""
 
     checkpoint: Path
     device: str
@@ -36,7 +36,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def _processes(config: EngineConfig, running: Running) -> Iterator[ProcessPair]:
-    """Two, for the body; raises UsageError where one of them does not come up, at first or again."""
+    """Two engine processes for the body; raises UsageError if one does not start or restart."""
     try:
         with closing(
             create_process_pair(config, checkpoint=running.checkpoint, device=running.device, dtype=running.dtype)
@@ -48,7 +48,7 @@ def _processes(config: EngineConfig, running: Running) -> Iterator[ProcessPair]:
 
 @contextmanager
 def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
-    """Engines for the body; processes are ended behind it.  Raises UsageError for what does not go together."""
+    """Engines for the body; their processes end after it.  Raises UsageError for options that contradict each other."""
     checkpoint, device, dtype = running.checkpoint, running.device, running.dtype
     if running.over_tcp and not running.disaggregated:
         raise UsageError("--over-tcp: is between two engines; give --disaggregated with it")

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.commands.console import OUT
-from harness.commands.told import columns_of, print_lines
+from harness.commands.layout import columns_of, print_lines
 from harness.core.driver import Driver, Failure
 from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
@@ -31,7 +31,7 @@ from invariants.view import Snapshot
 
 MAX_TOKENS = 8  # of a prompt that a row lists
 PLACES = ("waiting", "chunked", "running")
-TOLD_BESIDE = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # the arguments with words of their own
+SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
 
 
 def show(
@@ -47,10 +47,10 @@ def show(
     shown = range(len(log.header.configs)) if engine is None else [engine]
     rows: list[Row] = []
 
-    def hear(driver: Driver, change: Transition) -> None:
+    def add_row(driver: Driver, change: Transition) -> None:
         rows.append(Row(len(driver.ops), driver.ops[-1], driver.moved, change.after))
 
-    driver = run_log(log, hear=hear, trace_origins=True)
+    driver = run_log(log, hear=add_row, trace_origins=True)
     if driver.failure is not None and driver.failure.error is not None:
         rows.append(_raised_row(driver, driver.failure, driver.failure.error))
     if step is None:
@@ -127,9 +127,9 @@ def _table(rows: list[Row]) -> Table:
         found = [request.place for request in row.snapshot.requests or ()]
         used = [pool.capacity - len(pool.free) for pool in row.snapshot.pools]
         counts = (row.number, row.snapshot.step, *map(found.count, places), *used)
-        number, *others = map(str, counts)
+        number, *cells = map(str, counts)
         raised = f" raised {row.raised}" if row.raised else ""
-        table.add_row(number, f"{_op_text(row.op)}{raised}", *others)
+        table.add_row(number, f"{_op_text(row.op)}{raised}", *cells)
     return table
 
 
@@ -137,15 +137,15 @@ def _op_text(op: Op) -> str:
     """An op in words: its prompt first, then each argument that is not the default."""
     if isinstance(op, Step | Drain):
         return name_of(op)
-    told = []
+    words = []
     if isinstance(op, Submit | Turn):
-        told = [_prompt_text(op.recipe, op.tokens), f"{op.max_new_tokens} new"]
+        words = [_prompt_text(op.recipe, op.tokens), f"{op.max_new_tokens} new"]
     elif isinstance(op, Insert | Lock | Fetch):
-        told = [_prompt_text(op.recipe)]
+        words = [_prompt_text(op.recipe)]
     for name, value in msgspec.to_builtins(op).items():
-        if name not in TOLD_BESIDE:
-            told.append(f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
-    return f"{name_of(op)} {', '.join(told)}".rstrip()
+        if name not in SHOWN_APART:
+            words.append(f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    return f"{name_of(op)} {', '.join(words)}".rstrip()
 
 
 def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
-from harness.commands.told import print_lines
+from harness.commands.layout import print_lines
 from harness.core.driver import STUCK, Failure
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
@@ -23,7 +23,7 @@ from harness.traces.request import TraceRequest
 from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
 CHECK_EVERY = 1
-ORACLE_CHECKS_EVERY = 64  # what is checked is the whole of a pool that holds the whole trace
+ORACLE_CHECKS_EVERY = 64  # a check covers the whole pool, which holds the whole trace
 RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # less by the scale, as outputs are
 
 ORACLE = "one by one, pools without bounds, full attention only, a page per block"
@@ -47,7 +47,7 @@ def trace(
     max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
     step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
     overlap: Annotated[bool, typer.Option("--overlap", help="launch a step before the last result is known")] = False,
-    mixed: Annotated[bool, typer.Option("--mixed", help="who runs goes on beside a prefill")] = False,
+    mixed: Annotated[bool, typer.Option("--mixed", help="running requests decode beside a prefill")] = False,
     check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
     mutant: Annotated[str | None, typer.Option(help="plant a bug of the catalogue while serving")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
@@ -77,7 +77,7 @@ def trace(
             served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle))
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    _tell(served, as_json=as_json)
+    _print_served(served, as_json=as_json)
     raise typer.Exit(_code(served.failure))
 
 
@@ -95,7 +95,7 @@ def _serve(requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace) -
         return serve(requests, config, pace, on_end=lambda: bar.advance(task))
 
 
-def _tell(served: Served, *, as_json: bool) -> None:
+def _print_served(served: Served, *, as_json: bool) -> None:
     remarks = ERR if as_json else OUT
     if served.failure is not None:
         print_lines(remarks, failure_lines(served.failure))
@@ -109,7 +109,7 @@ def _tell(served: Served, *, as_json: bool) -> None:
 
 
 def _table(summary: Summary) -> Table:
-    table = Table("what", "how much", box=None, show_header=False)
+    table = Table("figure", "value", box=None, show_header=False)
     values: dict[str, object] = {
         "requests": summary.requests,
         "prompt tokens": summary.prompt_tokens,
@@ -123,8 +123,8 @@ def _table(summary: Summary) -> Table:
     }
     for name, use in summary.pools.items():
         values[f"{name} pages"] = f"{use.capacity}, at most {use.peak} in use, {use.evicted} evicted"
-    for what, how_much in values.items():
-        table.add_row(what, str(how_much))
+    for name, value in values.items():
+        table.add_row(name, str(value))
     return table
 
 

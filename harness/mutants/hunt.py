@@ -20,10 +20,10 @@ from harness.core.mutant import Mutant
 from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import ENGINE
-from harness.mutants.verdict import told_by
+from harness.mutants.verdict import detecting_laws
 from harness.search.campaign import Finding, Plan, Worker
-from harness.search.findings import settle, write
-from harness.search.jobs import Died, run_jobs
+from harness.search.findings import report_finding, write
+from harness.search.jobs import JobDeath, run_jobs
 from harness.search.process import prepare_process
 from harness.search.profiles import PROFILES
 from harness.search.shrink import Budget, DoesNotFail
@@ -41,9 +41,9 @@ class Outcome(StrEnum):
 
 
 class Scope(NamedTuple):
-    """From how many seeds each mutant is hunted, for how many CPU seconds, and where its op-logs go.
+    """The number of seeds for each mutant, the CPU seconds of each hunt, and the folder of its op-logs.
 
-    A run has hung after `hang_seconds` of CPU, and so has a shrink that takes as many beyond its budget.
+    A run that takes `hang_seconds` of CPU has hung, and so has a shrink that exceeds its budget by that time.
     """
 
     engine: str
@@ -61,10 +61,11 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hunted:
-    """How one hunt ended, by which law, and what it cost; the last figures are those of the shrunk op-log at `path`.
+class HuntResult:
+    """The outcome of one hunt, the law that found the bug, and the cost; `path` is the shrunk op-log.
 
-    `search_cpu_seconds` is the time until it was found, or all that was spent where nothing was.
+    `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed. `ops` and
+    `engine_steps` count those of the shrunk op-log.
     """
 
     mutant: str
@@ -85,11 +86,11 @@ class Hunted:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The hunts for one mutant that have ended, of one from each of `seeds` seeds."""
+    """The finished hunts for one mutant; one hunt is planned for each of `seeds` seeds."""
 
     mutant: Mutant
     seeds: int
-    hunts: Sequence[Hunted]
+    hunts: Sequence[HuntResult]
 
     @property
     def is_found(self) -> bool:
@@ -97,21 +98,21 @@ class Score:
 
     @property
     def law(self) -> str | None:
-        """The law of its list that told of it most often."""
+        """The law of the mutant's list that found it most often."""
         laws = Counter(one.law for one in self.of(Outcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
-    def of(self, outcome: Outcome) -> list[Hunted]:
+    def of(self, outcome: Outcome) -> list[HuntResult]:
         return [one for one in self.hunts if one.outcome is outcome]
 
     def __str__(self) -> str:
         """As in "found 2 of 3, found by another law 1 of 3"."""
         counts = {outcome: len(self.of(outcome)) for outcome in (Outcome.FOUND, Outcome.BY_ANOTHER)}
-        told = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
-        return ", ".join(told) or (Outcome.MISSED if self.hunts else "not hunted")
+        texts = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
+        return ", ".join(texts) or (Outcome.MISSED if self.hunts else "not hunted")
 
     def figures(self) -> dict[str, Any]:
-        """For scripts: sums over all hunts, then medians over those that found it, or None where none did."""
+        """The figures for scripts: sums over all hunts, and medians over the hunts that found the bug, or None."""
         return {
             "id": self.mutant.id,
             "source": self.mutant.source,
@@ -134,22 +135,22 @@ class Score:
         return round(median(getattr(one, name) for one in found), 3) if found else None
 
 
-def scores_of(mutants: Sequence[Mutant], seeds: int, hunted: Sequence[Hunted]) -> list[Score]:
+def scores_of(mutants: Sequence[Mutant], seeds: int, hunted: Sequence[HuntResult]) -> list[Score]:
     return [Score(mutant, seeds, [one for one in hunted if one.mutant == mutant.id]) for mutant in mutants]
 
 
-def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[Hunted]:
-    """Every mutant from every seed of the scope, as the hunts end; each in a process of its own, `workers` at a time.
+def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[HuntResult]:
+    """Hunt every mutant from every seed of the scope, each in its own process; `workers` hunts run at a time.
 
-    A hunt that hangs or dies has found the bug by that.
+    A hunt that hangs or dies counts as found by another law.
     """
     prepare_process()
     warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
-    Worker(warm_up, lambda _: None).work()  # what Hypothesis computes once, no hunt pays
+    Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a hunt
     jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
-        if isinstance(ended, Died):
-            yield Hunted(
+        if isinstance(ended, JobDeath):
+            yield HuntResult(
                 mutant=mutant.id,
                 seed=seed,
                 outcome=Outcome.BY_ANOTHER,
@@ -160,35 +161,35 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
             yield ended
 
 
-def _hunt(job: Job, scope: Scope) -> Hunted:
-    """In a process of its own, which SIGPROF ends where it hangs."""
+def _hunt(job: Job, scope: Scope) -> HuntResult:
+    """Run a hunt in its own process; SIGPROF ends the process if it hangs."""
     try:
-        return hunt(job, scope, bound=_end_after)
+        return hunt(job, scope, limit_cpu=_end_after)
     except UsageError:
         raise
     except Exception as error:
         law = fingerprint_of_error(error, target_of(scope.engine).code.package)
-        return Hunted(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=law)
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=law)
 
 
 def _end_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def _unbounded(seconds: float) -> None:
-    """Whatever runs next may take any time."""
+def _unlimited(seconds: float) -> None:
+    """Set no limit of CPU time."""
 
 
-def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded) -> Hunted:
-    """Plant a bug, look for it for as many seconds of CPU as the scope gives, shrink what is found for as long again.
+def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
+    """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
-    For a bug of a checker, what it overlooks is hunted.  `bound` is told how many CPU seconds what runs next may take.
+    For a checker bug, the mutant that the checker overlooks is hunted.  `limit_cpu` limits the next phase.
     """
     mutant, seed = job
     out = scope.out / slug(mutant.id)
     prepare_process()
-    began = process_time()
-    bound(scope.hang_seconds)
+    start = process_time()
+    limit_cpu(scope.hang_seconds)
     plan = Plan(
         scope.engine,
         PROFILES["default"],
@@ -199,37 +200,37 @@ def hunt(job: Job, scope: Scope, *, bound: Callable[[float], None] = _unbounded)
         stop_on_first=True,
         model=mutant.model,
     )
-    worker = Worker(plan, lambda _: bound(scope.hang_seconds), lambda: process_time() - began > scope.seconds)
+    worker = Worker(plan, lambda _: limit_cpu(scope.hang_seconds), lambda: process_time() - start > scope.seconds)
     result = worker.work()
-    spent = round(process_time() - began, 3)
-    searched = Hunted(mutant=mutant.id, seed=seed, runs=result.tallies.runs, search_cpu_seconds=spent)
+    spent = round(process_time() - start, 3)
+    searched = HuntResult(mutant=mutant.id, seed=seed, runs=result.tallies.runs, search_cpu_seconds=spent)
     if not result.findings:
         return searched
     [finding] = result.findings.values()
-    bound(scope.seconds + scope.hang_seconds)
-    finding = _by_its_list(mutant, finding)
+    limit_cpu(scope.seconds + scope.hang_seconds)
+    finding = _with_listed_law(mutant, finding)
     try:
-        settled = settle(finding, out, Budget(cpu_seconds=scope.seconds))
+        report = report_finding(finding, out, Budget(cpu_seconds=scope.seconds))
     except DoesNotFail:
         path = write(finding.log, finding.fingerprint, out)
-        law = f"{finding.invariant}, which does not show again"
+        law = f"{finding.invariant}, which does not fail again"
         return replace(searched, outcome=Outcome.BY_ANOTHER, law=law, path=str(path))
-    told = told_by(mutant, settled.log)
-    listed = [name for name in told if name in mutant.caught_by]
+    laws = detecting_laws(mutant, report.log)
+    listed = [name for name in laws if name in mutant.caught_by]
     return replace(
         searched,
-        outcome=Outcome.FOUND if listed else Outcome.BY_ANOTHER if told else Outcome.MISSED,
-        law=listed[0] if listed else settled.invariant if told else "",
-        search_cpu_seconds=round(settled.found_cpu_seconds, 3),
-        shrink_cpu_seconds=round(settled.shrink_cpu_seconds, 3),
-        ops=settled.ops,
-        engine_steps=settled.engine_steps or 0,
-        path=str(settled.path),
+        outcome=Outcome.FOUND if listed else Outcome.BY_ANOTHER if laws else Outcome.MISSED,
+        law=listed[0] if listed else report.invariant if laws else "",
+        search_cpu_seconds=round(report.found_cpu_seconds, 3),
+        shrink_cpu_seconds=round(report.shrink_cpu_seconds, 3),
+        ops=report.ops,
+        engine_steps=report.engine_steps or 0,
+        path=str(report.path),
     )
 
 
-def _by_its_list(mutant: Mutant, finding: Finding) -> Finding:
-    """The finding under the fingerprint of a law of the mutant's list, where one tells of it beside others.
+def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
+    """The finding with the fingerprint of a law of the mutant's list, if the failure has one.
 
     A shrink keeps one fingerprint only.
     """

@@ -1,4 +1,4 @@
-"""What stands in the catalogue without being hunted: it waits for a part, has no room here, or cannot be seen."""
+"""Bugs that are not hunted: they wait for a capability, are impossible by design, or are invisible."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from harness.core.mutant import Hunk, Mutant
 
 @dataclass(frozen=True)
 class Waiting:
-    """A bug of a capability that the engine does not have; it is planted when that comes."""
+    """A bug of a capability that the engine does not have yet."""
 
     id: str
     source: str
@@ -17,9 +17,9 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A bug that our design leaves no room for, as `because` says; a foreign engine can have it.
+    """A bug that our design makes impossible, for the reason `because`; another engine can have it.
 
-    `case` names the doctored case of `invariant` that shows it caught.
+    `case` names the hand-made case of `invariant` that detects the bug.
     """
 
     id: str
@@ -31,9 +31,9 @@ class Excluded:
 
 @dataclass(frozen=True)
 class ForTheOracle:
-    """A bug of a model of which random traffic sees nothing, since what it is held against has it too.
+    """A bug of a model that random traffic cannot detect, because the reference model has the bug too.
 
-    `told_by` is the test that plants it and holds the model against an implementation that nobody here wrote.
+    `told_by` is the test that plants the bug and compares the model with an independent implementation.
     """
 
     id: str
@@ -42,7 +42,7 @@ class ForTheOracle:
     told_by: str
 
     def planted(self) -> AbstractContextManager[None]:
-        """The context in which the bug is in the engine."""
+        """A context in which the bug is in the engine."""
         return Mutant(self.id, self.source, self.hunks, caught_by=()).planted()
 
 

@@ -1,4 +1,4 @@
-"""Who tells of a planted bug, on a given op-log."""
+"""The laws that detect a planted bug in an op-log."""
 
 from collections.abc import Sequence
 
@@ -10,26 +10,26 @@ from harness.core.oplog import OpLog
 from harness.core.replay import run_log
 from invariants.catalog import ALL
 
-PLACES = {invariant.name: place for place, invariant in enumerate(ALL.invariants)}
+ORDER = {invariant.name: index for index, invariant in enumerate(ALL.invariants)}
 
 
-def told_by(mutant: Mutant, log: OpLog) -> list[str]:
-    """The invariants, in the order of their catalogue, and the errors that tell of a mutant when `log` is run with it.
+def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
+    """The invariants, in catalogue order, and the errors that detect a mutant when `log` is run with it.
 
-    Of a bug of a checker that overlooks another: those who fall silent when it is planted too.
+    For a checker bug that hides another mutant: the laws that no longer detect that mutant.
     """
-    told = speakers(log, mutant.id)
+    laws = violated_laws(log, mutant.id)
     if mutant.overlooks is None:
-        return told
-    return [name for name in speakers(log, mutant.overlooks.id) if name not in told]
+        return laws
+    return [name for name in violated_laws(log, mutant.overlooks.id) if name not in laws]
 
 
-def speakers(log: OpLog, mutant: str | None) -> list[str]:
-    """Who speaks where a log first fails with a mutant planted; nobody where it passes."""
+def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
+    """The laws violated at the first failure of a log with a mutant planted; empty if the log passes."""
     failure = run_log(OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)).failure
-    return _speakers(failure) if failure is not None else []
+    return _laws_of(failure) if failure is not None else []
 
 
-def _speakers(failure: Failure) -> list[str]:
+def _laws_of(failure: Failure) -> list[str]:
     names: Sequence[str] = [fingerprint.split("/")[0] for fingerprint in failure.fingerprints]
-    return sorted(dict.fromkeys(names), key=lambda name: PLACES.get(name, len(PLACES)))
+    return sorted(dict.fromkeys(names), key=lambda name: ORDER.get(name, len(ORDER)))

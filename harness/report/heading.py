@@ -1,4 +1,4 @@
-"""How a story begins: the engine, its configuration and the requests."""
+"""The heading of a story: the engine, its configuration and the requests."""
 
 from collections.abc import Collection, Iterator
 from itertools import takewhile
@@ -15,14 +15,14 @@ MAX_REQUESTS = 8  # of one engine that a story lists
 
 
 def engine_name(header: Header, engine: int) -> str:
-    """Which of the header's engines this is: "engine 1 (decode)"."""
+    """The name of an engine of the header, as in "engine 1 (decode)"."""
     target = target_of(header.engine)
     role = target.role(target.decode(header.configs[engine]))
     return f"engine {engine} ({role})" if role else f"engine {engine}"
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
-    """The engine, which of several failed, and the bug that is planted, a line each."""
+    """The lines with the engine, the failed one of several engines, and the planted bug."""
     target = target_of(header.engine)
     named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
@@ -37,7 +37,7 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
 
 
 def mutant_lines(header: Header) -> list[str]:
-    """What is planted: its id, where the bug comes from, and the code that has it."""
+    """The line about the planted bug: its id, its source, and the changed code."""
     if header.mutant is None:
         return []
     mutant = mutant_of(target_of(header.engine), header.mutant)
@@ -59,7 +59,7 @@ def configuration_line(header: Header, engine: int) -> str:
 
 
 def request_lines(reference: Reference, named: Collection[int] = ()) -> Iterator[str]:
-    """The requests of one engine with their prompts: those that are `named`, and the newest besides."""
+    """The requests of one engine with their prompts: the `named` ones, then the newest."""
     known = reference.expectations
     newest = [request_id for request_id in reversed(known) if request_id not in named]
     shown = sorted((*[one for one in known if one in named], *newest)[:MAX_REQUESTS])
@@ -73,12 +73,12 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
     own = known[request_id]
     earlier = [(one, _num_shared(own, known[one])) for one in takewhile(lambda one: one != request_id, known)]
     other, shared = max(earlier, key=lambda pair: pair[1], default=(0, 0))
-    told = f"prompt of {_counted(own.prompt_len, 'token')}"
+    text = f"prompt of {_counted(own.prompt_len, 'token')}"
     if shared:
-        told += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
-    told += f", namespace {own.namespace}" if own.namespace else ""
+        text += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
+    text += f", namespace {own.namespace}" if own.namespace else ""
     outputs = _counted(len(own.tokens) - own.prompt_len, "output token")
-    return f"{told}, {outputs}{', aborted' if own.is_gone else ''}"
+    return f"{text}, {outputs}{', aborted' if own.is_gone else ''}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The history of one page, request or node of an engine, a line an event."""
+"""The history of one page, request or node of an engine, a line for each event."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")
 OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
 MAX_LISTED = 4  # units or tokens of one event
-DEED_LEN = 30  # columns, behind which origins stand below each other
+ACTION_LEN = 30  # columns; origins are aligned after them
 
 
 def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
@@ -41,36 +41,36 @@ def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int
 
 
 def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
-    """The nodes below one in the tree: a lock of one of those locks this one too."""
+    """The descendants of a node; a lock of a descendant locks the node too."""
     return [other for other in parents if node in _ancestors(other, parents)]
 
 
 def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
-    """The newest events of a thing, oldest first, each with its place in the engine's code where that is known."""
+    """The newest events of a thing, oldest first, each with its origin in the engine's code if known."""
     entries = [
-        (moment.step, deed, origin)
+        (moment.step, action, origin)
         for moment in moments
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
-        if (deed := _deed(event, ref, below))
+        if (action := _action(event, ref, below))
     ]
-    width = max((len(deed) for _, deed, origin in entries if origin), default=0)
+    width = max((len(action) for _, action, origin in entries if origin), default=0)
     shown = [
-        f"step {step:<4}  {deed:<{min(width, DEED_LEN)}}  {origin}".rstrip()
-        for step, deed, origin in entries[-MAX_ENTRIES:]
+        f"step {step:<4}  {action:<{min(width, ACTION_LEN)}}  {origin}".rstrip()
+        for step, action, origin in entries[-MAX_ENTRIES:]
     ]
     num_earlier = len(entries) - len(shown)
     return [f"… {num_earlier} earlier", *shown] if num_earlier else shown
 
 
-def _deed(event: object, ref: Ref, below: Collection[int]) -> str | None:
-    """What an event did to a thing; None where it did nothing to it."""
+def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
+    """The effect of an event on a thing as text; None if it had none."""
     if ref.pool:
-        return _deed_to_unit(event, ref.pool, ref.id)
+        return _action_to_unit(event, ref.pool, ref.id)
     if ref.kind == REQUEST_KIND:
-        return _deed_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _deed_named_by(event, ("request_id",), ref.id)
+        return _action_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _action_named_by(event, ("request_id",), ref.id)
     if isinstance(event, Locked | Unlocked) and event.node in below:
         return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
-    return _deed_named_by(event, ("node", "upper"), ref.id)
+    return _action_named_by(event, ("node", "upper"), ref.id)
 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
@@ -81,7 +81,7 @@ def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
     return found
 
 
-def _deed_to_unit(event: object, pool: str, unit: int) -> str | None:
+def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
     match event:
         case Taken() if event.pool == pool and unit in event.units:
             return f"taken by {event.owner}"
@@ -112,7 +112,7 @@ def _copied(event: TransferBegan, pool: str, unit: int) -> str | None:
     return None
 
 
-def _deed_of_owner(event: object, owner: Owner) -> str | None:
+def _action_of_owner(event: object, owner: Owner) -> str | None:
     match event:
         case Taken() if event.owner == owner:
             return f"takes {event.pool} {_listed(event.units)}"
@@ -125,20 +125,20 @@ def _deed_of_owner(event: object, owner: Owner) -> str | None:
     return None
 
 
-def _deed_named_by(event: object, fields: Sequence[str], ref_id: int) -> str | None:
-    """An event in its own words, where one of these fields has the id."""
+def _action_named_by(event: object, fields: Sequence[str], ref_id: int) -> str | None:
+    """An event as its name and its fields, if one of these fields has the id."""
     if isinstance(event, Read) or not isinstance(event, tuple):
         return None
     values: dict[str, object] = event._asdict()  # type: ignore[attr-defined]  # events are named tuples
     if ref_id not in [values.get(field) for field in fields]:
         return None
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
-    told = [
+    fields_shown = [
         field if value is True else f"{field} {_value(value)}"
         for field, value in values.items()
         if value is not False and (field != fields[0] or value != ref_id)
     ]
-    return f"{name}: {', '.join(told)}" if told else name
+    return f"{name}: {', '.join(fields_shown)}" if fields_shown else name
 
 
 def _value(value: object) -> str:

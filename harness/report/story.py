@@ -1,4 +1,4 @@
-"""A failure as a person reads it: claim, evidence, history, equations, and the line that shows it again."""
+"""The story of a failure for people: claim, evidence, history, equations, and the command that replays it."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,22 +76,22 @@ def failure_text(failure: Failure, path: Path | None = None) -> str:
 
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
     """The violations, with the histories of the things that they name and the equations of the pools."""
-    return "\n".join(map(str, _story_lines(violations, Scene(history, pools))))
+    return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))
 
 
-def told_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
+def story_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
     """The whole story of a failure of a log: its engine and configuration, then the failure.
 
     A violation with the fingerprint that the log expects comes first.
     """
-    told = failure_lines(failure, path, expected=header.expected)
+    lines = failure_lines(failure, path, expected=header.expected)
     refs = [ref for violation in failure.violations for ref in refs_of(violation)]
     if failure.error is not None:
         refs = refs_in_message(str(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
     heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
-    return [*(Line(Part.HEADING, line) for line in heading), *told]
+    return [*(Line(Part.HEADING, line) for line in heading), *lines]
 
 
 def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[Line]:
@@ -103,7 +103,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
         lines = list(_error_lines(failure, failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
-        lines = _story_lines(violations, scene)
+        lines = _violation_lines(violations, scene)
     return lines if path is None else [*lines, replay_line(path)]
 
 
@@ -111,22 +111,22 @@ def replay_line(path: Path) -> Line:
     return Line(Part.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
 
 
-def _story_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
+def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
     by_name: dict[str, list[Violation]] = {}
     for violation in violations:
         by_name.setdefault(violation.law, []).append(violation)
     shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
     lines: list[Line] = []
-    told: set[str] = set()  # evidence, and the things whose histories are shown
+    shown_before: set[str] = set()  # evidence, and the subjects of the histories
     for name in shown:
         lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
         for violation in by_name[name][:MAX_SUBJECTS]:
-            lines += _evidence_lines(violation, scene, told)
+            lines += _evidence_lines(violation, scene, shown_before)
         if (rest := len(by_name[name]) - MAX_SUBJECTS) > 0:
             lines.append(Line(Part.EVIDENCE, f"and {rest} more", 2))
     if more:
         lines.append(Line(Part.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
-    return [*lines, *_equation_lines(_pools_of(violations, scene.pools), told=lines)]
+    return [*lines, *_equation_lines(_pools_of(violations, scene.pools), except_for=lines)]
 
 
 def refs_of(violation: Violation) -> list[Ref]:
@@ -143,19 +143,19 @@ def _refs_in(value: object) -> Iterator[Ref]:
         yield from chain.from_iterable(map(_refs_in, value))
 
 
-def _evidence_lines(violation: Violation, scene: Scene, told: set[str]) -> Iterator[Line]:
-    """A violation with the history of its subject and of the first other unit that it names; adds them to `told`."""
+def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) -> Iterator[Line]:
+    """A violation with the histories of its subject and of the next unit that it names; adds to `shown_before`."""
     subject = subject_text(violation.subject)
     evidence = f"{subject}: {evidence_text(violation)}"
-    yield Line(Part.EVIDENCE, f"{subject}: as above" if evidence in told else _cut(evidence), 2)
-    told.add(evidence)
-    others = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
-    for ref in (violation.subject, *others):
-        history = scene.history_of(ref) if subject_text(ref) not in told else []
-        if ref in others and history:
+    yield Line(Part.EVIDENCE, f"{subject}: as above" if evidence in shown_before else _cut(evidence), 2)
+    shown_before.add(evidence)
+    further = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
+    for ref in (violation.subject, *further):
+        history = scene.history_of(ref) if subject_text(ref) not in shown_before else []
+        if ref in further and history:
             yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from history
-        told.add(subject_text(ref))
+        shown_before.add(subject_text(ref))
 
 
 def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
@@ -163,31 +163,31 @@ def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequenc
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
-    first, *others = str(error).splitlines() or [""]
+    first, *rest = str(error).splitlines() or [""]
     yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
     frames = failure.frames
     if len(frames) > MAX_FRAMES:
         yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
     yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
-    if others:
-        yield from map(_line_of, others)
+    if rest:
+        yield from map(_line_of, rest)
         return
     for ref in (*left, *scene.refs_in_message(first))[:MAX_SUBJECTS]:
         yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from scene.history_of(ref)
     yield Line(Part.EQUATION, "the pools before the failure:")
-    yield from _equation_lines(scene.pools, told=())
+    yield from _equation_lines(scene.pools, except_for=())
 
 
 def _line_of(text: str) -> Line:
     """A line of the story that the message of a strict check holds."""
-    told = text.lstrip(" ")
-    return Line(Part.COMMAND if told.startswith(REPLAY) else Part.EVIDENCE, told, len(text) - len(told))
+    stripped = text.lstrip(" ")
+    return Line(Part.COMMAND if stripped.startswith(REPLAY) else Part.EVIDENCE, stripped, len(text) - len(stripped))
 
 
-def _equation_lines(pools: Iterable[PoolView], *, told: Sequence[Line]) -> list[Line]:
-    """The conservation terms of pools, but for those that the evidence has."""
-    known = {line.text for line in told}
+def _equation_lines(pools: Iterable[PoolView], *, except_for: Sequence[Line]) -> list[Line]:
+    """The conservation equations of the pools, without those that are in `except_for`."""
+    known = {line.text for line in except_for}
     return [Line(Part.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in known]
 
 

@@ -1,4 +1,4 @@
-"""A violation as a person reads it: a sentence for every code."""
+"""The wording of violations: a sentence for every code."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -35,7 +35,7 @@ def evidence_text(violation: Violation) -> str:
 
 
 def value_text(value: object) -> str:
-    """A value of a violation; of several owners or things each, of numbers a list."""
+    """A value of a violation as text; owners and subjects are joined by "and"."""
     match value:
         case Ref():
             return subject_text(value)

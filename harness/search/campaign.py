@@ -1,4 +1,4 @@
-"""A campaign: batches of random runs from seeds, what they found, and whether its green was earned."""
+"""A campaign: batches of random runs from seeds, their counts and their findings."""
 
 import hashlib
 import time
@@ -28,24 +28,24 @@ from harness.search.profiles import Profile
 from invariants.transition import Transition
 
 
-class Place(NamedTuple):
-    """A run of a campaign: its batch, and its ordinal there."""
+class RunIndex(NamedTuple):
+    """A run of a campaign: its batch, and its ordinal in the batch."""
 
     batch: int
     run: int = 0
 
 
-FIRST = Place(0)
-KEPT = Kept(moments=1)  # the story of a finding is told by a run of its shrunk log
+FIRST_RUN = RunIndex(0)
+KEPT = Kept(moments=1)  # the story of a finding comes from a run of its shrunk log
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one worker of a campaign is to do: every `workers`-th batch, from the run at `begin` on.
+    """The work of one worker of a campaign: every `workers`-th batch, starting with `first_run`.
 
-    `engine` is "NAME" or "NAME==VERSION".  Machines that can run `model`, or else the stand-in.
-    `max_runs` holds for the campaign, whose batches share them out in their order.  Findings are kept
-    in `out` as soon as they are met.
+    `engine` is "NAME" or "NAME==VERSION".  A machine that cannot run `model` runs the stand-in.
+    `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are saved
+    in `out` as soon as they are found.
     """
 
     engine: str
@@ -59,14 +59,14 @@ class Plan:
     out: Path | None = None
     model: str = ""
     workers: int = 1
-    begin: Place = FIRST
+    first_run: RunIndex = FIRST_RUN
 
 
 @dataclass
 class Finding:
-    """The first failure of its fingerprint, as it was met; `path` is where it was written at once.
+    """The first failure with its fingerprint, unshrunk; `path` is the file with its unshrunk log.
 
-    `died` tells of a worker process that ended or stopped answering within the run; empty for all other findings.
+    `died` describes the death of the worker process in the run; empty for all other findings.
     """
 
     fingerprint: str
@@ -83,7 +83,7 @@ class Finding:
 
 @dataclass
 class Tallies:
-    """What all runs of a campaign did, added up; `probes` counts runs, the rest occurrences, `fired` by fault."""
+    """The counts over all runs of a campaign; `probes` counts runs, the others occurrences, `fired` by fault."""
 
     runs: int = 0
     steps: int = 0
@@ -107,150 +107,149 @@ class Tallies:
 
 @dataclass
 class Result:
-    """What came of one run, or of all runs of a worker or a campaign."""
+    """The result of one run, or of all runs of a worker or a campaign."""
 
     tallies: Tallies = field(default_factory=Tallies)
     findings: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
-    mishaps: list[str] = field(default_factory=list)  # deaths of workers that no run can be blamed for
+    unexplained_deaths: list[str] = field(default_factory=list)  # deaths of workers outside a run
     seconds: float = 0.0
-    run: tuple[int, int] | None = None  # the seed and the ordinal of a run, of which alone this is the result
+    run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
-        """Sum up counts; of equal findings the one that took less CPU time stays."""
+        """Add up the counts; of two findings with one fingerprint the one with less CPU time is kept."""
         self.tallies.add(other.tallies)
         self.diverged += other.diverged
-        self.mishaps += other.mishaps
+        self.unexplained_deaths += other.unexplained_deaths
         for finding in other.findings.values():
             known = self.findings.setdefault(finding.fingerprint, finding)
             if finding.found_cpu_seconds < known.found_cpu_seconds:
                 self.findings[finding.fingerprint] = finding
 
 
-class Began(NamedTuple):
-    """When a worker began, by the clock on the wall and by its CPU time."""
+class StartTime(NamedTuple):
+    """The start of a worker, in wall-clock time and in CPU time."""
 
     wall_s: float
     cpu_s: float
 
 
 class Run(NamedTuple):
-    """The current run: its header, and the probes that it has seen."""
+    """The current run: its header, and the probes that the run has reached."""
 
     header: Header
     watch: Watch
 
 
 class Worker(Listener):
-    """Runs its batches one after the other, hears how each run ends, and keeps what matters.
+    """Makes the runs of its batches, and collects counts and findings.
 
-    `tell` gets the result of every run; `is_enough` ends the work at the next op, and discards the run that it is of.
-    `beat` is called with the worker's place, at least once an engine step; `running` keeps the ops of the current run.
+    `report` gets the result of every run.  `is_stopped` ends the work before the next op and discards the current run.
+    `heartbeat` is called with the next run, at least once an engine step.  `running` is the log of the current run.
     """
 
     def __init__(
         self,
         plan: Plan,
-        tell: Callable[[Result], None],
-        is_enough: Callable[[], bool] = lambda: False,
+        report: Callable[[Result], None],
+        is_stopped: Callable[[], bool] = lambda: False,
         *,
-        beat: Callable[[Place], None] = lambda _: None,
+        heartbeat: Callable[[RunIndex], None] = lambda _: None,
         running: RunningLog | None = None,
     ) -> None:
         self.plan = plan
         self.target = target_of(plan.engine)
         self.result = Result()
-        self.place = plan.begin
-        self._tell = tell
-        self._is_enough = is_enough
-        self._beat = beat
+        self.next_run = plan.first_run
+        self._report = report
+        self._is_stopped = is_stopped
+        self._beat = heartbeat
         self._running = running
         self._known = KnownFailures()
         self.target.prepare_process()
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch())
-        self._began = Began(time.monotonic(), time.process_time())
-        self._is_stopped = False
+        self._started = StartTime(time.monotonic(), time.process_time())
+        self._is_finished = False
 
     @property
     def is_over(self) -> bool:
-        return self._is_stopped or self._is_enough()
+        return self._is_finished or self._is_stopped()
 
     def work(self) -> Result:
-        """Batches until the time or the runs are used up, or the first finding where that is enough."""
-        self.place = Place(self.plan.begin.batch)
+        """Make batches until the time or the runs are used up, or the first finding ends the work."""
+        self.next_run = RunIndex(self.plan.first_run.batch)
         with planted(self.target, self.plan.mutant):
             while self._quota and not self.is_over:
                 self._run_batch()
-
-                self.place = Place(self.place.batch + self.plan.workers)
-        self.result.seconds = time.monotonic() - self._began.wall_s
+                self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
+        self.result.seconds = time.monotonic() - self._started.wall_s
         return self.result
 
     def drive(self, header: Header) -> Driver | None:
-        """None for the runs before the first of the plan, and beyond the last of the batch."""
-        here, self.place = self.place, self.place._replace(run=self.place.run + 1)
-        if here < self.plan.begin or here.run >= self._quota:
+        """The driver of a run; None before the first run of the plan, and after the last run of the batch."""
+        current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
+        if current < self.plan.first_run or current.run >= self._quota:
             return None
         header = msgspec.structs.replace(
             header,
-            seed=batch_seed(self.plan.seed, here.batch),
-            run=here.run,
+            seed=batch_seed(self.plan.seed, current.batch),
+            run=current.run,
             mutant=self.plan.mutant,
             model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
         )
         self._run = Run(header, self.target.watch())
         self._known.begin_run(header)
-        self._beat(self.place)
+        self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
-        return driver_of(header, keep=KEPT, tell=self._look)
+        return driver_of(header, keep=KEPT, tell=self._observe)
 
-    def _look(self, change: Transition) -> None:
-        self._beat(self.place)
+    def _observe(self, change: Transition) -> None:
+        self._beat(self.next_run)
         self._run.watch.look(change)
 
     def before_op(self, op: Op) -> bool:
-        if self._is_enough() or self._known.leaves_out(op):
+        if self._is_stopped() or self._known.steer(op):
             return False
         if self._running is not None:
             self._running.note(op)
         return True
 
     def on_op(self, driver: Driver) -> None:
-        self._beat(self.place)
+        self._beat(self.next_run)
         found = driver.failure is not None and self.plan.stop_on_first
-        self._is_stopped |= found or time.monotonic() - self._began.wall_s > self.plan.seconds
+        self._is_finished |= found or time.monotonic() - self._started.wall_s > self.plan.seconds
 
     def on_end(self, header: Header, driver: Driver) -> None:
-        """An interrupted run is discarded, unless it had failed before."""
-        if self._is_enough() and driver.failure is None:
+        """Count and report the run. An interrupted run that has not failed is discarded."""
+        if self._is_stopped() and driver.failure is None:
             return
         self.on_op(driver)
-        told = Result(run=(self._run.header.seed, self._run.header.run))
-        self._note(told.tallies, driver)
+        result = Result(run=(self._run.header.seed, self._run.header.run))
+        self._count(result.tallies, driver)
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
-            self._known.meet(driver.failure, log, lambda: self._beat(self.place))
-            self._keep(told, driver.failure, log)
+            self._known.record(driver.failure, log, lambda: self._beat(self.next_run))
+            self._add_finding(result, driver.failure, log)
             is_rechecked = self._known.times[driver.failure.fingerprint] <= CONFIRMATIONS
         else:
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked:
-            self._recheck(told, log)
-        self.result.add(told)
-        self._tell(told)
+            self._recheck(result, log)
+        self.result.add(result)
+        self._report(result)
         if self._running is not None:
             self._running.end()
 
     @property
     def _quota(self) -> int:
-        """The runs of this batch: a whole one, or what those before it leave of the campaign's."""
+        """The number of runs in this batch: a whole batch, or the rest of the campaign's `max_runs`."""
         whole, most = self.plan.profile.runs_per_batch, self.plan.max_runs
-        return whole if most is None else max(0, min(whole, most - self.place.batch * whole))
+        return whole if most is None else max(0, min(whole, most - self.next_run.batch * whole))
 
     def _run_batch(self) -> None:
-        turns, batch = turns_of(self.target, self.plan.machine), self.place.batch
+        turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         batch_settings = settings(
             max_examples=self._quota,
             stateful_step_count=self.plan.profile.ops_of(batch, num_turns=len(turns)),
@@ -264,7 +263,7 @@ class Worker(Listener):
         search = seed(batch_seed(self.plan.seed, batch))(partial(turns[batch % len(turns)], self))
         run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
 
-    def _note(self, tallies: Tallies, driver: Driver) -> None:
+    def _count(self, tallies: Tallies, driver: Driver) -> None:
         counts, machine = driver.counts, self._run.header.machine
         tallies.runs = 1
         tallies.steps = counts.engine_steps
@@ -274,41 +273,41 @@ class Worker(Listener):
         tallies.noops.update(counts.noops)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
-            if machine in (ENGINE, self.plan.machine):  # a part of an engine has less to judge by nature
+            if machine in (ENGINE, self.plan.machine):  # fewer invariants apply to a part of an engine
                 tallies.not_applicable[name] += judged.not_applicable
         probes_of = {name: spec.probes for name, spec in self.target.machines.items()}
-        others = {name for other, probes in probes_of.items() if other != machine for name in probes}
-        tallies.probes.update(self._run.watch.seen - others)
+        of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
+        tallies.probes.update(self._run.watch.seen - of_other_machines)
         tallies.fired.update(self._run.watch.fired)
         tallies.machine_runs[machine] = 1
 
-    def _keep(self, told: Result, failure: Failure, log: OpLog) -> None:
+    def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
         if failure.fingerprint not in self.result.findings:
-            told.findings[failure.fingerprint] = Finding(
+            result.findings[failure.fingerprint] = Finding(
                 failure.fingerprint,
                 log,
-                time.process_time() - self._began.cpu_s,
-                kept_as_met(log, failure.fingerprint, self.plan),
+                time.process_time() - self._started.cpu_s,
+                save_unshrunk(log, failure.fingerprint, self.plan),
             )
 
-    def _recheck(self, told: Result, log: OpLog) -> None:
-        """Run the ops again: whatever differs is nondeterminism, and worse than a violation.  Both logs are kept."""
-        told.tallies.rechecked += 1
-        again = replay(log, lambda *_: self._beat(self.place))
+    def _recheck(self, result: Result, log: OpLog) -> None:
+        """Run the ops again. A difference is nondeterminism, which is worse than a violation; both logs are kept."""
+        result.tallies.rechecked += 1
+        again = replay(log, lambda *_: self._beat(self.next_run))
         if again.diverged is not None:
-            name = f"batch {self.place.batch} run {log.header.run}"
+            name = f"batch {self.next_run.batch} run {log.header.run}"
             paths = [
-                kept_as_met(one, f"nondeterministic {name} {part}", self.plan)
+                save_unshrunk(one, f"nondeterministic {name} {part}", self.plan)
                 for part, one in enumerate((log, again.again), 1)
             ]
             kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
-            told.diverged.append(f"{name}: {again.diverged}{kept}")
+            result.diverged.append(f"{name}: {again.diverged}{kept}")
 
 
-def kept_as_met(log: OpLog, name: str, plan: Plan) -> Path | None:
-    """Write a log that waits to be shrunk or read; of equal names the last stays.
+def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
+    """Write an unshrunk log; a file of the same name is overwritten.
 
-    None where the plan keeps nothing or the place cannot be written: then the log is in memory alone.
+    Returns None if the plan has no folder or the file cannot be written; then the log is in memory only.
     """
     if plan.out is None:
         return None
@@ -321,19 +320,19 @@ def kept_as_met(log: OpLog, name: str, plan: Plan) -> Path | None:
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines of the machine of that name, or all, in the order in which batches go to them."""
+    """The Hypothesis machines with that machine name, or all, in the order in which batches use them."""
     return [machine for machine in map(_loaded, target.traffic) if name in (None, machine.machine)]
 
 
 @cache
-def _loaded(place: str) -> type[Machine]:
+def _loaded(reference: str) -> type[Machine]:
     """The class of "module:Class"."""
-    machine: type[Machine] = EntryPoint("", place, "").load()
-    assert issubclass(machine, Machine), f"{place} is not a Machine"
+    machine: type[Machine] = EntryPoint("", reference, "").load()
+    assert issubclass(machine, Machine), f"{reference} is not a Machine"
     return machine
 
 
 def batch_seed(campaign_seed: int, batch: int) -> int:
-    """The seed of a batch: the same for any number of workers."""
+    """The seed of a batch; it does not depend on the number of workers."""
     name = f"{campaign_seed}/{batch}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())

@@ -1,19 +1,19 @@
-"""Op-logs that take their process down: their fingerprints, and how they are run again."""
+"""Op-logs that kill their process: their fingerprints, and how they are run again."""
 
 import signal
 
 from harness.core.oplog import OpLog
 from harness.core.replay import run_log
-from harness.search.jobs import Died, run_jobs
+from harness.search.jobs import JobDeath, run_jobs
 
-CRASH, HANG, FAULT = "crash", "hang", "fault"  # how the fingerprint of such a log begins; FAULT is swarden's own
-HANG_CPU_SECONDS = 60.0  # of a log that is run again, until it counts as hung
+CRASH, HANG, FAULT = "crash", "hang", "fault"  # the kinds in fingerprints; FAULT is of swarden itself
+HANG_CPU_SECONDS = 60.0  # until a log that is run again counts as hung
 
 
-def death_of(log: OpLog) -> Died | None:
-    """How a log that took a process down ends when it is run again, in a process of its own; None where it ends well.
+def death_of(log: OpLog) -> JobDeath | None:
+    """Run a log that has killed a process again, in a new process; None if the process ends normally.
 
-    A log that expects anything else is not run.
+    A log that expects another failure is not run.
     """
     if (log.header.expected or "").split("/")[0] not in (CRASH, HANG):
         return None
@@ -21,8 +21,8 @@ def death_of(log: OpLog) -> Died | None:
     return ended
 
 
-def is_expected(log: OpLog, death: Died) -> bool:
-    """Whether the process ended in the way that the log's fingerprint names."""
+def is_expected(log: OpLog, death: JobDeath) -> bool:
+    """Whether the process died as the log's fingerprint says."""
     kind, name, *_ = (log.header.expected or "").split("/")
     return kind == HANG if death.has_hung else (kind, name) == (CRASH, death.name)
 

@@ -1,4 +1,4 @@
-"""From a finding to what a developer gets: a shrunk op-log, a test that replays it, and the story."""
+"""The report of a finding: a shrunk op-log, a test that replays it, and the story."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from harness.core.files import write_whole
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog, OpLogError
 from harness.core.replay import failure_like, log_of, run_log
-from harness.report.story import Line, Part, replay_line, told_lines
+from harness.report.story import Line, Part, replay_line, story_lines
 from harness.search.campaign import Finding
 from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
@@ -38,11 +38,11 @@ def test_{name}():
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A finding that was shrunk and written; the figures are those of the shrunk log.
+class FindingReport:
+    """A finding after it was shrunk and written; the figures are those of the shrunk log.
 
-    `path` is None where the log could not be written: `log` is then all that there is.  `engine_steps` is None where
-    the log could not be shrunk, `is_confirmed` false where the run passes when it is repeated.
+    `path` is None if the log could not be written.  `engine_steps` is None if the log could not be shrunk.
+    `is_confirmed` is false if the run passes when it is repeated.
     """
 
     fingerprints: tuple[str, ...]
@@ -64,16 +64,16 @@ class Settled:
 
     @property
     def invariant(self) -> str:
-        """The first invariant or error that tells of it."""
-        return self.told_by[0]
+        """The first invariant or error of the finding."""
+        return self.laws[0]
 
     @property
-    def told_by(self) -> list[str]:
-        """The invariants and errors that tell of it."""
+    def laws(self) -> list[str]:
+        """The invariants and errors of the finding."""
         return list(dict.fromkeys(name.split("/", maxsplit=1)[0] for name in self.fingerprints))
 
     def figures(self) -> dict[str, Any]:
-        """What scripts read."""
+        """The figures for scripts."""
         return {
             "fingerprint": self.fingerprint,
             "invariant": self.invariant,
@@ -85,79 +85,79 @@ class Settled:
         }
 
 
-def settle(
+def report_finding(
     finding: Finding,
     out: Path,
     budget: Budget,
     *,
-    beat: Callable[[], None] = lambda: None,
+    heartbeat: Callable[[], None] = lambda: None,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Settled:
-    """Shrink a finding and write it below `out`, under a name of its own; its unshrunk log is removed.
+) -> FindingReport:
+    """Shrink a finding and write it below `out`, under a unique name; its unshrunk log is removed.
 
-    `beat` is called once an engine step; `is_stopped` ends the shrinking with the smallest log so far.
-    A log that took a worker down is run once more, and stays as it is.  Raises DoesNotFail where any other finding
-    does not show again: then it is written as it was met.
+    `heartbeat` is called once an engine step; `is_stopped` ends the shrinking with the smallest log so far.
+    The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  Raises
+    DoesNotFail if any other finding does not fail again; then it is written unshrunk.
     """
 
     def still_fails(log: OpLog) -> Failure | None:
         if is_stopped():
             raise BudgetSpent
-        return failure_like(log, finding.fingerprint, beat)
+        return failure_like(log, finding.fingerprint, heartbeat)
 
     if finding.died:
-        failure = run_log(finding.log, hear=lambda *_: beat()).failure
+        failure = run_log(finding.log, hear=lambda *_: heartbeat()).failure
         if failure is None:
             note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
-            return as_met(finding, out, note, is_confirmed=False)
+            return write_unshrunk(finding, out, note, is_confirmed=False)
         log = finding.log.as_regression(failure.fingerprint)
         finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
     try:
         small = shrink(finding.log, still_fails, budget)
-    except DoesNotFail as never:
-        raise _not_shown(finding, out) from never
+    except DoesNotFail as error:
+        raise _not_reproduced(finding, out) from error
     log, driver = sealed(small.log)
     if driver.failure is None:
-        raise _not_shown(finding, out)
-    others = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
+        raise _not_reproduced(finding, out)
+    further = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
     path = _written(log, finding, out)
-    return Settled(
-        (finding.fingerprint, *others),
+    return FindingReport(
+        (finding.fingerprint, *further),
         log,
         driver.counts.engine_steps,
         finding.found_cpu_seconds,
         small.cpu_seconds,
         path,
-        told_lines(log.header, driver.failure, path),
+        story_lines(log.header, driver.failure, path),
     )
 
 
-def _not_shown(finding: Finding, out: Path) -> DoesNotFail:
-    """The finding is kept as it was met, and beside it the log of a run that went another way."""
+def _not_reproduced(finding: Finding, out: Path) -> DoesNotFail:
+    """Write the unshrunk finding and the log of the run that ended differently; returns the error to raise."""
     again = run_log(finding.log, keep_digests=True)
     kept = [_written(finding.log, finding, out)]
     if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
         other = log_of(finding.log.header, again)
         kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
-    places = ", ".join(str(path) for path in kept if path) or "memory alone, for they cannot be written"
-    return DoesNotFail(f"{finding.fingerprint}: does not show again; both logs are kept: {places}")
+    paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"
+    return DoesNotFail(f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}")
 
 
-def as_met(finding: Finding, out: Path, note: str, *, is_confirmed: bool = True) -> Settled:
-    """A finding that cannot be shrunk: its log is written as it was met, and `note` says why.
+def write_unshrunk(finding: Finding, out: Path, note: str, *, is_confirmed: bool = True) -> FindingReport:
+    """Write the unshrunk log of a finding that cannot be shrunk; `note` is the reason.
 
-    It gets no pytest file: what takes a process down would take the whole test run down.
+    No pytest file is written, because a log that kills its process would kill the whole test run.
     """
     header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
     log = OpLog(header, finding.log.ops)
     path = _written(log, finding, out, with_test=False)
     story = [Line(Part.CLAIM, f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint)]
     story += [Line(Part.EVIDENCE, note), *([replay_line(path)] if path else [])]
-    return Settled((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
+    return FindingReport((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
 
 
 def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:
-    """Where the log stands in place of the unshrunk one; None where the place cannot be written."""
+    """Write the log and remove the unshrunk one; returns the path, or None if the file cannot be written."""
     try:
         path = write(log, finding.fingerprint, out, with_test=with_test)
     except (OSError, OpLogError):
@@ -168,9 +168,9 @@ def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True)
 
 
 def sealed(log: OpLog) -> tuple[OpLog, Driver]:
-    """The log as a fresh one, with digests and up to the op that fails; and the driver that ran it.
+    """The log, run again: with digests, up to the op that fails; and the driver of that run.
 
-    What fails by itself lacks nothing, whatever it was cut from.
+    The log is not marked as truncated any more, because it fails by itself.
     """
     driver = run_log(log, keep_digests=True, trace_origins=True)
     fresh = log_of(log.header, driver)
@@ -179,7 +179,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
 
 
 def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) -> Path:
-    """Save an op-log, and beside it the pytest file that replays it; the name tells both apart from others."""
+    """Save an op-log, and beside it the pytest file that replays it; both names are unique."""
     name = f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}"
     path = out / f"{name}.oplog"
     log.save(path)

@@ -1,4 +1,4 @@
-"""What a campaign must have seen for its green to be earned."""
+"""The minimum coverage of a campaign that counts as green."""
 
 import math
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from invariants.catalog import catalog_of
 
 
 def is_judged(tallies: Tallies, profile: Profile) -> bool:
-    """Whether the campaign was long enough to owe anything."""
+    """Whether the campaign had enough runs to be judged."""
     return tallies.runs >= profile.min_runs
 
 
 def why_not_green(tallies: Tallies, profile: Profile, target: Target) -> list[str]:
-    """What a campaign without violations still owes, a line each; nothing where it was too short to be judged."""
-    return [*_owed(tallies, profile, target)] if is_judged(tallies, profile) else []
+    """The coverage that a campaign without violations lacks, one line each; empty if it was too short to be judged."""
+    return [*_missing_coverage(tallies, profile, target)] if is_judged(tallies, profile) else []
 
 
-def _owed(tallies: Tallies, profile: Profile, target: Target) -> Iterator[str]:
+def _missing_coverage(tallies: Tallies, profile: Profile, target: Target) -> Iterator[str]:
     for name, count in sorted(tallies.ops.items()):
         if count >= MIN_OCCURRENCES and tallies.noops[name] > MAX_NOOP_SHARE * count:
             yield f"op {name}: {tallies.noops[name]} of {count} were no-ops"

@@ -1,4 +1,4 @@
-"""Jobs that may hang or crash, each in a process that is forked for it."""
+"""Jobs that may hang or crash, each in its own forked process."""
 
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -21,8 +21,8 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
-    """The process of a job ended without a result. A job bounds its own CPU seconds with an ITIMER_PROF."""
+class JobDeath:
+    """The process of a job ended without a result. A job limits its own CPU seconds with an ITIMER_PROF."""
 
     exit_code: int
     cpu_seconds: float
@@ -33,7 +33,7 @@ class Died:
 
     @property
     def name(self) -> str:
-        """Of the signal that ended it; "exit" where it was none."""
+        """The name of the signal that ended the process; "exit" if there was none."""
         return signal.Signals(-self.exit_code).name if self.exit_code < 0 else "exit"
 
     def __str__(self) -> str:
@@ -50,10 +50,10 @@ class _Running(Generic[JobT]):
 
 def run_jobs(
     jobs: Iterable[JobT], work: Callable[[JobT], ResultT], *, workers: int
-) -> Generator[tuple[JobT, ResultT | Died], None, None]:
-    """Each job with its result, as they end; `workers` at a time.
+) -> Generator[tuple[JobT, ResultT | JobDeath], None, None]:
+    """Yield each job with its result, in the order in which the jobs end; `workers` jobs run at a time.
 
-    What is imported before is warm in each process.  The processes end with the iterator, and with this process.
+    Each process inherits the imported modules.  The processes end with the iterator, and with this process.
     Raises the UsageError that a job raises.
     """
     context, waiting = get_context("fork"), iter(jobs)
@@ -78,7 +78,7 @@ def run_jobs(
 
 @contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Python drops what a signal's handler raises in the hooks around a fork, so handlers run behind the body."""
+    """Run signal handlers after the body: Python drops errors that a handler raises in the hooks around a fork."""
     caught: list[int] = []
     before = {each: signal.signal(each, lambda number, _: caught.append(number)) for each in STOPPING}
     try:
@@ -91,10 +91,10 @@ def _signals_deferred() -> Iterator[None]:
 
 
 def _start(context: ForkContext, work: Callable[[JobT], object], job: JobT) -> tuple[Connection, ForkProcess]:
-    mailbox, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(work, job, theirs), daemon=True)
+    mailbox, child_end = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(work, job, child_end), daemon=True)
     process.start()
-    theirs.close()
+    child_end.close()
     return mailbox, process
 
 
@@ -105,7 +105,7 @@ def _result(mailbox: Connection, process: ForkProcess) -> Any:
         before = _cpu_seconds_of_children()
         process.join()
         assert process.exitcode is not None, f"{process} has ended"
-        return Died(process.exitcode, round(_cpu_seconds_of_children() - before, 3))
+        return JobDeath(process.exitcode, round(_cpu_seconds_of_children() - before, 3))
     process.join()
     if isinstance(result, UsageError):
         raise result
@@ -113,13 +113,13 @@ def _result(mailbox: Connection, process: ForkProcess) -> Any:
 
 
 def _cpu_seconds_of_children() -> float:
-    """Of the processes that have ended and were joined."""
+    """The CPU seconds of the processes that have ended and were joined."""
     usage = getrusage(RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> None:
-    """In the process of a job. An interrupt is its parent's to handle."""
+    """The main function of a job's process. The parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()

@@ -1,4 +1,4 @@
-"""Failures that a worker has met before: they are counted, and most later runs are kept off the way to them."""
+"""Known failures of a worker: they are counted, and most later runs are steered away from them."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,20 +11,20 @@ from harness.core.registry import target_of
 from harness.core.replay import failure_like
 from harness.search.shrink import Budget, DoesNotFail, shrink
 
-CONFIRMATIONS = 2  # runs of one fingerprint that are run twice; further ones are only counted
-SHRINK_EXECUTIONS = 150  # no CPU time: what a campaign does next must not depend on the machine's speed
-UNSTEERED_EVERY = 4  # of the runs on a known way each fourth goes on: another bug may lie behind
-MIN_PRECISION = 0.5  # a way that mostly does not end in its failure is no reason to leave anything out
-UNAVOIDABLE = (Submit, Step, Drain)  # a run without these is no run
+CONFIRMATIONS = 2  # runs of one fingerprint that are run twice; later runs are only counted
+SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
+UNSTEERED_EVERY = 4  # one run of so many is not steered: another bug may follow the known one
+MIN_PRECISION = 0.5  # below it a trail rarely ends in its failure, and no op is skipped for it
+UNAVOIDABLE = (Submit, Step, Drain)  # a run needs these ops, so the run is cut instead
 
 
 @dataclass
 class Trail:
-    """The way to a known failure, as its shrunk log shows it.
+    """The op kinds and settings that lead to a known failure, from its shrunk log.
 
-    `settings` are those of each engine that could not be made the default, `kinds` the kinds of ops in their order,
-    equal neighbours once.  `followed` counts the runs that came to the last of these ops, `failed` those that then
-    failed so.
+    `settings` holds for each engine the settings that differ from the default.  `kinds` are the kinds of the ops in
+    their order; a kind that repeats is listed once.  `followed` counts the runs that reached the last kind, `failed`
+    the runs that then had this failure.
     """
 
     engine: str
@@ -49,9 +49,9 @@ class Trail:
         return target_of(self.engine).simplified
 
     def widen(self, header: Header) -> None:
-        """A run of this header failed in the same way: its settings are on the trail, too.
+        """Make the trail cover a header whose run had the same failure.
 
-        A setting that is at its default there, or beyond it on the other side, does not matter.
+        A setting that is at its default there, or on the other side of its default, is removed from the trail.
         """
         for settings, engine in zip(self.settings, header.configs, strict=False):
             for name, mark in list(settings.items()):
@@ -64,7 +64,7 @@ class Trail:
                         del settings[name]
 
     def begins_with(self, header: Header) -> bool:
-        """Whether a run of this header can follow the trail: each setting is as far from its default, or further."""
+        """Whether a run with this header can follow the trail: each setting is at least as far from its default."""
         pairs = zip(self.settings, header.configs, strict=False)
         return header.machine == self.machine and all(
             all(is_as_far(self._defaults[name], value, engine.get(name)) for name, value in settings.items())
@@ -73,59 +73,59 @@ class Trail:
 
 
 class KnownFailures:
-    """How often each fingerprint was met, and where the current run stands on the trail of each."""
+    """The number of failures by fingerprint, and the position of the current run on each trail."""
 
     def __init__(self) -> None:
         self.times: Counter[str] = Counter()
         self._trails: dict[str, Trail] = {}
-        self._places: dict[str, int] = {}  # how many kinds of each trail the current run has behind it
+        self._positions: dict[str, int] = {}  # by trail, the number of its kinds that the current run has had
         self._reached: set[str] = set()
         self._is_steered = False
         self._is_cut = False
 
     def begin_run(self, header: Header) -> None:
-        """A new run, which is steered or not by its ordinal alone."""
-        self._places = {name: 0 for name, trail in self._trails.items() if trail.begins_with(header)}
+        """Start a run; only its seed and its ordinal decide if it is steered."""
+        self._positions = {name: 0 for name, trail in self._trails.items() if trail.begins_with(header)}
         self._reached.clear()
         self._is_steered = (header.seed + header.run) % UNSTEERED_EVERY != 0
         self._is_cut = False
 
-    def leaves_out(self, op: Op) -> bool:
-        """Whether an op would complete the trail of a known failure in a run that is steered.
+    def steer(self, op: Op) -> bool:
+        """Advance each trail by an op; true if the op is skipped because it would complete a trail in a steered run.
 
-        Where the run cannot go on without such ops it is cut: all that follows is left out too.
+        If the run needs ops of this kind, the run is cut: all its later ops are skipped too.
         """
         if self._is_cut:
             return True
-        completed = [name for name in self._places if self._advance(name, op)]
+        completed = [name for name in self._positions if self._advance(name, op)]
         self._reached.update(completed)
         if not self._is_steered or not any(map(self._is_precise, completed)):
             return False
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
 
-    def meet(self, failure: Failure, log: OpLog, beat: Callable[[], None]) -> None:
-        """Count a failure; once it is confirmed, find the trail to it."""
+    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> None:
+        """Count a failure; once it is confirmed, compute its trail."""
         self.times[failure.fingerprint] += 1
         if self.times[failure.fingerprint] == CONFIRMATIONS:
-            self._trails[failure.fingerprint] = Trail.of(_shrunk(log, failure.fingerprint, beat))
+            self._trails[failure.fingerprint] = Trail.of(_shrunk(log, failure.fingerprint, heartbeat))
         elif self.times[failure.fingerprint] > CONFIRMATIONS:
             self._trails[failure.fingerprint].widen(log.header)
 
     def end_run(self, failure: Failure | None) -> None:
-        """Learn from a run that was not steered how surely each trail ends in its failure."""
+        """Count how often the trails end in their failure, from runs that are not steered."""
         for name in () if self._is_steered else self._reached:
             trail = self._trails[name]
             trail.followed += 1
             trail.failed += failure is not None and name in failure.fingerprints
 
     def _advance(self, name: str, op: Op) -> bool:
-        """Whether `op` is the last that the trail lacks."""
-        kinds, place = self._trails[name].kinds, self._places[name]
-        if name_of(op) != kinds[place]:
+        """Advance a trail by `op`; true if `op` completes the trail."""
+        kinds, position = self._trails[name].kinds, self._positions[name]
+        if name_of(op) != kinds[position]:
             return False
-        is_last = place == len(kinds) - 1
-        self._places[name] += not is_last
+        is_last = position == len(kinds) - 1
+        self._positions[name] += not is_last
         return is_last
 
     def _is_precise(self, name: str) -> bool:
@@ -133,9 +133,9 @@ class KnownFailures:
 
 
 def is_as_far(default: object, mark: object, value: object) -> bool:
-    """Whether a setting of `value` is as far from its default as one of `mark`, on the same side.
+    """Whether `value` is at least as far from the default as `mark`, on the same side.
 
-    A setting without a default is as far as any other once it is set.
+    If the default is None, every value that is set is far enough.
     """
     if default is None and mark is not None:
         return value is not None
@@ -146,11 +146,10 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
     return here <= far if far < start else here >= far
 
 
-def _shrunk(log: OpLog, fingerprint: str, beat: Callable[[], None]) -> OpLog:
-    """The log made smaller within a few executions; as it is where it does not fail again."""
-
+def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLog:
+    """The log, shrunk within a few executions; unchanged if it does not fail again."""
     try:
         budget = Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))
-        return shrink(log, lambda candidate: failure_like(candidate, fingerprint, beat), budget).log
+        return shrink(log, lambda candidate: failure_like(candidate, fingerprint, heartbeat), budget).log
     except DoesNotFail:
         return log

@@ -1,4 +1,4 @@
-"""What every machine has: a driver for the run, and a listener that hears how the run ends."""
+"""The base of all machines: a driver for the run, and a listener that is notified of its ops and its end."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from harness.core.target import Target
 
 
 class Listener(Protocol):
-    """Starts the driver of each run, hears what the run does, and says when no more runs are wanted."""
+    """Creates the driver of each run, is notified of its ops and its end, and ends the search."""
 
     target: Target
 
@@ -21,14 +21,14 @@ class Listener(Protocol):
     def is_over(self) -> bool: ...
 
     def drive(self, header: Header) -> Driver | None:
-        """The driver of a new run, of which the header has the engine, the machine and the configurations.
+        """The driver of a new run; the header has the engine, the machine and the configurations.
 
-        None leaves the run out.
+        None skips the run.
         """
         return driver_of(header)
 
     def before_op(self, op: Op) -> bool:
-        """Hears of an op before the driver applies it; False leaves the op out."""
+        """Called before the driver applies an op; False skips the op."""
         return True
 
     def on_op(self, driver: Driver) -> None: ...
@@ -37,10 +37,10 @@ class Listener(Protocol):
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws ops and hands them to the driver; a run that fails goes on idle to its end.
+    """Draws ops and applies them with the driver; after a failure the ops are drawn but not applied.
 
-    Hypothesis sees every run pass: the campaign keeps, shrinks and reports the findings.  After the
-    listener has had enough, ops are drawn but not applied.
+    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.  Once the
+    listener is over, ops are drawn but not applied.
     """
 
     machine = ""
@@ -65,7 +65,10 @@ class Machine(RuleBasedStateMachine):
             return
         if not self.listener.before_op(op):
             return
-        driver, self.driver = self.driver, None  # an interrupt within the op leaves a torn engine, never to be judged
+        driver, self.driver = (
+            self.driver,
+            None,
+        )  # after an interrupt within the op the state of the engine is undefined, so it is not checked
         driver.apply(op)
         self.driver = driver
         self.listener.on_op(driver)
@@ -76,7 +79,7 @@ class Machine(RuleBasedStateMachine):
             self.apply(op)
 
     def teardown(self) -> None:
-        """Every run ends in a drain, unless it has failed before or the listener leaves the drain out."""
+        """Every run ends with a drain, unless the run has failed or the listener skips the drain."""
         if self.driver is None:
             return
         if self.driver.failure is None and self.listener.before_op(Drain()):

@@ -1,4 +1,4 @@
-"""How a campaign ended: its verdict, and the figures for scripts."""
+"""The outcome of a campaign: its verdict, and the figures for scripts."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +12,7 @@ from harness.core.registry import target_of
 from harness.core.target import Target
 from harness.search.campaign import Plan, Result
 from harness.search.deaths import FAULT
-from harness.search.findings import Settled
+from harness.search.findings import FindingReport
 from harness.search.floors import why_not_green
 
 NOT_JUDGED = "not judged"
@@ -28,16 +28,16 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """A campaign at its end; `command` is the line that runs it again, `not_shown` why findings were not settled.
+    """A finished campaign; `command` runs it again, `not_reproduced` names the findings that did not fail again.
 
-    `mutant` is the bug that was planted, if any: then nothing is owed but that it is found.
+    `mutant` is the planted bug, if any; then the campaign is red only if the bug is not found.
     """
 
     plan: Plan
     command: str
     result: Result
-    findings: list[Settled] = field(default_factory=list)
-    not_shown: list[str] = field(default_factory=list)
+    findings: list[FindingReport] = field(default_factory=list)
+    not_reproduced: list[str] = field(default_factory=list)
     mutant: Mutant | None = None
     is_interrupted: bool = False
 
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def diverged(self) -> list[str]:
-        return self.result.diverged + self.not_shown
+        return self.result.diverged + self.not_reproduced
 
     @property
     def exit_code(self) -> ExitCode:
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def why_not_judged(self) -> str:
-        """Why a campaign without violations is not green; empty where it is judged."""
+        """Why a campaign without violations is not green; empty if the campaign is judged."""
         runs, want = self.result.tallies.runs, self.plan.profile.min_runs
         if self.is_interrupted:
             return "it was interrupted"
@@ -75,8 +75,8 @@ class Outcome:
 
     @cached_property
     def owed(self) -> list[str]:
-        """Why a campaign is red without a violation."""
-        owed = list(self.result.mishaps)
+        """The reasons for which a campaign without a violation is red."""
+        owed = list(self.result.unexplained_deaths)
         if self.mutant is not None:
             if not self.findings and not self.is_interrupted:
                 owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
@@ -86,16 +86,16 @@ class Outcome:
 
     @property
     def found(self) -> str:
-        """What tells of the planted bug; empty where nothing was planted or found."""
-        told = list(dict.fromkeys(name for finding in self.findings for name in finding.told_by))
-        if self.mutant is None or not told:
+        """The laws that found the planted bug; empty if no bug was planted or found."""
+        laws = list(dict.fromkeys(name for finding in self.findings for name in finding.laws))
+        if self.mutant is None or not laws:
             return ""
-        listed = [name for name in told if name in self.mutant.caught_by]
-        by = ", ".join(listed or told)
+        listed = [name for name in laws if name in self.mutant.caught_by]
+        by = ", ".join(listed or laws)
         return f"mutant {self.mutant.id}: found by {by}" + ("" if listed else ", which its list does not name")
 
     def summary(self) -> dict[str, Any]:
-        """What scripts read; shares are from 0 to 1."""
+        """The figures for scripts; shares are from 0 to 1."""
         tallies, seconds = self.result.tallies, self.result.seconds
         names = sorted({*tallies.evaluated, *tallies.not_applicable})
         return {
@@ -127,10 +127,10 @@ class Outcome:
         }
 
     def lines(self) -> list[str]:
-        """The end of what a person reads: the verdict, what it rests on, and the figures in a line."""
+        """The last lines of the output: the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
         verdict = f"{self.verdict} ({self.why_not_judged})" if self.verdict == NOT_JUDGED else self.verdict
-        lines = [f"not deterministic: {place}" for place in self.diverged]
+        lines = [f"not deterministic: {run}" for run in self.diverged]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
         rate = tallies.steps / seconds if seconds else 0.0
@@ -142,8 +142,8 @@ class Outcome:
         ]
 
 
-def _code_of(finding: Settled) -> ExitCode:
-    """A run that took its process down and passes when it is repeated shows no fault of the engine by itself."""
+def _code_of(finding: FindingReport) -> ExitCode:
+    """The exit code of a finding. A crash that passes when it is repeated does not prove a fault of the engine."""
     if finding.fingerprint.startswith(f"{FAULT}/"):
         return ExitCode.FAULT
     if not finding.is_confirmed:

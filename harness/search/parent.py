@@ -1,4 +1,4 @@
-"""A child process that does not outlive its parent."""
+"""A child process ends with its parent."""
 
 import os
 from contextlib import suppress
@@ -9,7 +9,7 @@ from threading import Thread
 
 
 def end_with_parent(*files: Path) -> None:
-    """From now on a child process ends when its parent has died, whatever it computes, and removes `files` first."""
+    """Make this child process remove `files` and end as soon as its parent has died."""
     parent = parent_process()
     assert parent is not None, "only a child process has a parent"
     sentinel = parent.sentinel

@@ -1,4 +1,4 @@
-"""What a process needs before it drives engines for long."""
+"""The settings of a process that drives engines for long."""
 
 import gc
 import os
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from hypothesis.configuration import set_hypothesis_home_dir
 
-YOUNG_OBJECTS = 50_000  # between two looks for garbage: a run keeps its history, and little of it is garbage
-OLDER_EVERY = 2  # looks at a generation, between two at the one behind it
+YOUNG_OBJECTS = 50_000  # between two collections: a run keeps its history, and little of it is garbage
+OLDER_EVERY = 2  # collections of a generation between two of the next older one
 
 
 def prepare_process() -> None:
-    """Collect garbage seldom, and never in what is imported.
+    """Collect garbage seldom, and never among imported objects.
 
-    What survives the first look is looked at soon again: there are the engines of runs that have ended, in cycles.
-    Hypothesis keeps caches in its home directory even without a database.  It works without them, so its home
-    is a place where no directory can be made: nothing is written, and no link of another user is followed.
+    Older generations are collected soon, because the engines of finished runs are garbage in cycles.
+    Hypothesis writes caches to its home directory even without a database, and works without them.  Its home is set to
+    a path that cannot exist, so no file is written and no link of another user is followed.
     """
     set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
     gc.collect()

@@ -1,4 +1,4 @@
-"""How much a campaign does, and what it must have seen to be green."""
+"""The length of a campaign, and the coverage that it needs to be green."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 class Profile:
     """A named amount of fuzzing.
 
-    A batch is one Hypothesis search from one seed, with runs of one length, which goes round in
-    `ops_per_run`.  A search goes on from what it met, so its runs are alike: many short ones see more.
-    `probe_floor` is the share of runs in which each probe must have been seen, `recheck_every` the distance of the
-    passing runs that are run twice; `must_evaluate` asks for at least one evaluation of every invariant that the
-    engine supports.  A campaign of fewer than `min_runs` owes nothing: its verdict is "not judged".
+    A batch is one Hypothesis search from one seed, with runs of one length; the lengths of the batches rotate through
+    `ops_per_run`.  The runs of one search are alike, so many short searches reach more states.
+    `probe_floor` is the share of runs that must reach each probe.  Every `recheck_every`-th passing run is run twice.
+    `must_evaluate` requires at least one evaluation of every invariant that the engine supports.  A campaign of fewer
+    than `min_runs` runs has the verdict "not judged".
     """
 
     name: str
@@ -24,7 +24,7 @@ class Profile:
     recheck_every: int = 20
 
     def ops_of(self, batch: int, *, num_turns: int) -> int:
-        """The length of the runs of a batch: of `num_turns` machines each meets all, a round later the next."""
+        """The length of the runs of a batch; each of `num_turns` machines gets the next length in its next turn."""
         return self.ops_per_run[sum(divmod(batch, num_turns)) % len(self.ops_per_run)]
 
 
@@ -38,5 +38,5 @@ PROFILES = {
 }
 
 MAX_NOOP_SHARE = 0.5
-MIN_OCCURRENCES = 20  # of an op, for its share of no-ops to say anything
+MIN_OCCURRENCES = 20  # of an op, before its share of no-ops is judged
 SHRINK_CPU_SECONDS = 60.0

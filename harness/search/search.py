@@ -1,4 +1,4 @@
-"""One search of Hypothesis over a machine: which runs it makes depends on nothing but the machine and the seed."""
+"""One search of Hypothesis over a machine; its runs depend only on the machine and the seed."""
 
 from collections.abc import Collection
 from functools import partial
@@ -19,7 +19,7 @@ def search(
     max_runs: int,
     phases: Collection[Phase] = (Phase.generate,),
 ) -> None:
-    """Make up to `max_runs` runs, of each of which the listener hears; what it raises, a run fails with."""
+    """Make up to `max_runs` runs and report each to the listener; an error of the listener fails the run."""
     search_settings = settings(
         max_examples=max_runs,
         stateful_step_count=OPS_PER_RUN,

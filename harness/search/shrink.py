@@ -23,7 +23,7 @@ from harness.search.simpler import (
     merged,
     renumbered,
     replaced,
-    shared_places,
+    shared_arguments,
     simpler_branches,
     simpler_in,
     simpler_values,
@@ -213,8 +213,8 @@ class _Search:
     def _simplify_together(self) -> None:
         """What several ops have in common may matter only in that it is common."""
         self._accepts([type(op)() for op in self.log.ops])
-        for place in shared_places(self.log.ops):
-            any(self._accepts(replaced(self.log.ops, place, value)) for value in simpler_values(place))
+        for argument in shared_arguments(self.log.ops):
+            any(self._accepts(replaced(self.log.ops, argument, value)) for value in simpler_values(argument))
         self._repeat(simpler_branches)
 
     def _simplify_each(self) -> None:
@@ -232,7 +232,7 @@ class _Search:
                         pass
 
     def _puts(self, index: int, candidates: Iterable[Op]) -> bool:
-        """Whether any of these can stand in the place of the op at `index`."""
+        """Whether any of these can replace the op at `index`."""
         ops = self.log.ops
         return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in candidates)
 

@@ -28,7 +28,7 @@ ADDED_UP: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), 
 HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
 
 
-class Place(NamedTuple):
+class Argument(NamedTuple):
     """An argument, or a part of one, with what it would be by default."""
 
     name: str
@@ -47,13 +47,13 @@ def simpler(op: StructT) -> Iterator[StructT]:
 
 def simpler_in(op: StructT, name: str) -> Iterator[StructT]:
     """The argument `name` nearer to its default, the default first."""
-    for value in simpler_values(Place(name, getattr(op, name), getattr(type(op)(), name))):
+    for value in simpler_values(Argument(name, getattr(op, name), getattr(type(op)(), name))):
         yield msgspec.structs.replace(op, **{name: value})
 
 
-def simpler_values(place: Place) -> Iterator[Any]:
+def simpler_values(argument: Argument) -> Iterator[Any]:
     """The default, then what lies between it and the value, from far to near."""
-    value, default = place.value, place.default
+    value, default = argument.value, argument.default
     if value == default:
         return
     if type(value) is int:
@@ -69,23 +69,23 @@ def simpler_values(place: Place) -> Iterator[Any]:
 
 def size(op: msgspec.Struct) -> int:
     """How far the arguments are from their defaults; 0 where none needs to be written."""
-    return sum(_distance(place.value, place.default) for place in _places(op))
+    return sum(_distance(argument.value, argument.default) for argument in _arguments(op))
 
 
-def shared_places(ops: Sequence[Op]) -> list[Place]:
+def shared_arguments(ops: Sequence[Op]) -> list[Argument]:
     """The arguments that several ops have in common, in the order in which they are met."""
-    counts = Counter(place for op in ops for place in _all_places(op))
-    return [place for place, count in counts.items() if count > 1 and place.value != place.default]
+    counts = Counter(argument for op in ops for argument in _all_arguments(op))
+    return [argument for argument, count in counts.items() if count > 1 and argument.value != argument.default]
 
 
-def replaced(ops: Sequence[Op], place: Place, value: Any) -> list[Op]:
+def replaced(ops: Sequence[Op], argument: Argument, value: Any) -> list[Op]:
     """The ops with `value` wherever that argument stood."""
-    return [changed(op, lambda name, old: value if (name, old) == place[:2] else old) for op in ops]
+    return [changed(op, lambda name, old: value if (name, old) == argument[:2] else old) for op in ops]
 
 
 def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
     """A choice that several recipes have in common left out or lowered in all of them, so that they still collide."""
-    paths = [place.value for op in ops for place in _all_places(op) if place.name == "path"]
+    paths = [argument.value for op in ops for argument in _all_arguments(op) if argument.name == "path"]
     prefixes = Counter(path[:end] for path in paths for end in range(1, len(path) + 1))
     for prefix, count in prefixes.items():
         if count > 1:
@@ -95,7 +95,7 @@ def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """Two ops of a kind that adds up, such as steps, as one in the place of the second or of the first."""
+    """Two ops of a kind that adds up, such as steps, as one in place of the second or of the first."""
     for kind, (name, most) in ADDED_UP.items():
         of_kind = [index for index, op in enumerate(ops) if type(op) is kind]
         for first, second in pairwise(of_kind):
@@ -107,7 +107,7 @@ def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """Two prompts as one that is as long as both, in the place of the second or of the first."""
+    """Two prompts as one that is as long as both, in place of the second or of the first."""
     submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
     for (first, one), (second, other) in pairwise(submits):
         yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]
@@ -115,7 +115,7 @@ def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def undrained(ops: Sequence[Op]) -> list[Op]:
-    """A few steps in the place of each drain, which takes as many as it needs."""
+    """A few steps in place of each drain, which takes as many as it needs."""
     return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
 
 
@@ -131,9 +131,9 @@ def renumbered(ops: Sequence[Op]) -> Iterator[list[Op]]:
 def changed(value: StructT, change: Change) -> StructT:
     """The same with each field changed, those of a recipe within an op included."""
     fields = {}
-    for place in _places(value):
-        new = change(place.name, place.value)
-        fields[place.name] = changed(new, change) if isinstance(new, msgspec.Struct) else new
+    for argument in _arguments(value):
+        new = change(argument.name, argument.value)
+        fields[argument.name] = changed(new, change) if isinstance(new, msgspec.Struct) else new
     return msgspec.structs.replace(value, **fields)
 
 
@@ -151,16 +151,16 @@ def _lowered(op: Op, handles: Sequence[str]) -> Op:
     return changed(op, lambda name, old: old - 1 if name in handles and old else old)
 
 
-def _places(value: msgspec.Struct) -> list[Place]:
+def _arguments(value: msgspec.Struct) -> list[Argument]:
     bare = type(value)()
-    return [Place(name, getattr(value, name), getattr(bare, name)) for name in value.__struct_fields__]
+    return [Argument(name, getattr(value, name), getattr(bare, name)) for name in value.__struct_fields__]
 
 
-def _all_places(value: msgspec.Struct) -> Iterator[Place]:
-    for place in _places(value):
-        yield place
-        if isinstance(place.value, msgspec.Struct):
-            yield from _all_places(place.value)
+def _all_arguments(value: msgspec.Struct) -> Iterator[Argument]:
+    for argument in _arguments(value):
+        yield argument
+        if isinstance(argument.value, msgspec.Struct):
+            yield from _all_arguments(argument.value)
 
 
 def _nearer(value: int, default: int | None) -> Iterator[int | None]:

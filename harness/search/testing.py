@@ -1,4 +1,4 @@
-"""What the pytest plugin does: replay an op-log, fuzz an engine; both give the text of a failure, or ""."""
+"""The actions of the pytest plugin: replay an op-log, fuzz an engine; both return the text of a failure, or ""."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from harness.core.errors import UsageError
 from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import repeat
-from harness.report.story import told_lines
+from harness.report.story import story_lines
 from harness.search.campaign import Plan, Worker
 from harness.search.deaths import death_of
-from harness.search.findings import settle
+from harness.search.findings import report_finding
 from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
 from harness.search.shrink import Budget, DoesNotFail
 
@@ -27,7 +27,7 @@ def replayed(path: Path) -> str:
         return f"{log.header.expected}: run in a process of its own: {death}"
     told = repeat(log, runs=1, trace_origins=True).told
     failure = told.driver.failure
-    return "\n".join(map(str, told_lines(told.log.header, failure, path))) if failure is not None else ""
+    return "\n".join(map(str, story_lines(told.log.header, failure, path))) if failure is not None else ""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def _told(plan: Plan, out: Path) -> Iterator[str]:
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:
-            settled = settle(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+            report = report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
         except DoesNotFail as never:
             yield f"not deterministic: {never}"
         else:
-            yield "\n".join(map(str, settled.story))
+            yield "\n".join(map(str, report.story))

@@ -1,6 +1,6 @@
-"""One worker of a campaign in a process of its own, and the parent's handle of it.
+"""One worker of a campaign in its own process, and the parent's handle of the process.
 
-Nothing is shared under a lock, for a process that was killed releases none: a pipe each, and a few plain numbers.
+Parent and worker share no lock, because a killed process releases none. They share a pipe and a few plain numbers.
 """
 
 import faulthandler
@@ -18,75 +18,75 @@ from typing import Any, NamedTuple
 
 from harness.core.fingerprint import fingerprint_of_error
 from harness.core.running_log import RunningLog
-from harness.search.campaign import Finding, Place, Plan, Result, Worker
+from harness.search.campaign import Finding, Plan, Result, RunIndex, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
-from harness.search.findings import Settled, settle
+from harness.search.findings import FindingReport, report_finding
 from harness.search.parent import end_with_parent
 from harness.search.process import prepare_process
 from harness.search.shrink import Budget, DoesNotFail
 
-START_S = 60.0  # the least that a process has until its first step: it imports first
+START_S = 60.0  # the minimum time until the first step of a process, which imports first
 STACK_S = 0.2  # for a hung worker to write its stack
 HANDLED = (signal.SIGINT, signal.SIGTERM)  # the parent handles them for its workers
-BEAT, BATCH, RUN = range(3)  # the numbers that a worker shares with its parent
+HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
 
 
-class Settling(NamedTuple):
-    """A finding that a worker is to settle."""
+class ReportTask(NamedTuple):
+    """A finding that a worker shrinks and writes."""
 
     finding: Finding
     out: Path
     budget: Budget
 
 
-class NotSettled(NamedTuple):
-    """Why a finding could not be settled."""
+class NotReproduced(NamedTuple):
+    """A finding that does not fail again, and the reason as text."""
 
-    why: str
+    reason: str
 
 
 class Done(NamedTuple):
-    """The task is at its end, and the worker waits for the next."""
+    """The task has ended, and the worker waits for its next task."""
 
 
-class Died(NamedTuple):
-    """How a worker process ended before its time: `name` is that of its kind, `stack` is Python's, if any."""
+class WorkerDeath(NamedTuple):
+    """An unexpected end of a worker process: `name` is the kind of death, `stack` the Python stack, if any."""
 
     name: str
     how: str
     stack: str
 
 
-Task = Plan | Settling
-Message = Result | Settled | NotSettled | Done | Died
+Task = Plan | ReportTask
+Message = Result | FindingReport | NotReproduced | Done | WorkerDeath
 
 
 class WorkerProcess:
-    """The parent's handle of one worker process: gives it tasks, passes on what it sends, and sees whether it lives.
+    """The parent's handle of one worker process: sends tasks, passes on messages, and kills a hung process.
 
-    `tell` is called in a thread of its own, with Died as the last message.
+    `on_message` is called in its own thread, with WorkerDeath as the last message.
     """
 
-    def __init__(self, running: Path, stop: Any, tell: Callable[["WorkerProcess", Message], None]) -> None:
-        """`running` is where the process writes its current run ahead; `stop` is the flag that ends its task."""
+    def __init__(self, running: Path, stop: Any, on_message: Callable[["WorkerProcess", Message], None]) -> None:
+        """`running` is the path of the log of the current run; `stop` is the flag that ends the task."""
         context = get_context("spawn")
         self.running = running
         self.task: Task | None = None
         self.silent_s = 0.0
-        self.ended_run: tuple[int, int] | None = None  # the seed and the ordinal of the last run that it told of
-        self._tell = tell
+        self.ended_run: tuple[int, int] | None = None  # the seed and the ordinal of the last run with a result
+        self._on_message = on_message
         self._hung = ""
-        self._last_beat = 0
+        self._last_heartbeat = 0
         self._shared = context.RawArray("Q", 3)
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._shared, stop, running), daemon=True)
-        resource_tracker.ensure_running()  # started below, it would unblock the signals
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # the process inherits that
+        self._connection, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, self._shared, stop, running), daemon=True)
+        resource_tracker.ensure_running()  # if it started later, it would unblock the signals
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # the process inherits the mask
         try:
             self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-        theirs.close()
+        child_end.close()
         Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -94,68 +94,68 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def place(self) -> Place:
-        """The place after the run that was begun last."""
-        return Place(self._shared[BATCH], self._shared[RUN])
+    def next_run(self) -> RunIndex:
+        """The run after the last one that the process has started."""
+        return RunIndex(self._shared[BATCH], self._shared[RUN])
 
     @property
     def has_started(self) -> bool:
-        """Whether the process has begun a run, or made a step."""
-        return bool(self._shared[BEAT])
+        """Whether the process has started a run, or made a step."""
+        return bool(self._shared[HEARTBEAT])
 
     def give(self, task: Task) -> None:
-        """Hand over a task; a process that is dead has told so, or will."""
+        """Send a task. For a dead process a WorkerDeath is sent by the listening thread."""
         self.task, self.silent_s = task, 0.0
         if isinstance(task, Plan):
-            self._shared[BATCH], self._shared[RUN] = task.begin
+            self._shared[BATCH], self._shared[RUN] = task.first_run
         with suppress(OSError):
             self._connection.send(task)
 
-    def look(self, elapsed_s: float, *, hang_seconds: float) -> None:
-        """Kill a process that has a task and shows no progress for `hang_seconds`; its stack is written first."""
-        beat = self._shared[BEAT]
-        has_moved, self._last_beat = beat != self._last_beat, beat
-        self.silent_s = 0.0 if has_moved or self.task is None else self.silent_s + elapsed_s
-        bound = hang_seconds if beat or not hang_seconds else max(hang_seconds, START_S)
+    def kill_if_hung(self, elapsed_s: float, *, hang_seconds: float) -> None:
+        """Kill a process that has a task and no heartbeat for `hang_seconds`; the process writes its stack first."""
+        heartbeat = self._shared[HEARTBEAT]
+        has_progress, self._last_heartbeat = heartbeat != self._last_heartbeat, heartbeat
+        self.silent_s = 0.0 if has_progress or self.task is None else self.silent_s + elapsed_s
+        bound = hang_seconds if heartbeat or not hang_seconds else max(hang_seconds, START_S)
         if self.silent_s >= bound and not self._hung:
             self._hung = f"stopped answering for {bound:g} s" if bound else "did not end when it was interrupted"
-            if beat:  # before the first, nothing listens to the signal yet
+            if heartbeat:  # before the first heartbeat no handler is installed
                 os.kill(self._process.pid or 0, signal.SIGUSR1)
                 time.sleep(STACK_S)
             self._process.kill()
 
     def kill(self) -> None:
-        """End the process, and remove what it wrote ahead."""
+        """Kill the process, and remove its running log."""
         self._process.kill()
         self._process.join()
         self.clear()
 
     def clear(self) -> None:
-        """Remove what the process wrote ahead."""
+        """Remove the running log and the stack of the process."""
         for path in (self.running, _stack_path(self.running)):
             with suppress(OSError):
                 path.unlink()
 
     def _listen(self) -> None:
-        """A read from a process that was stopped in the middle of a message blocks nothing else."""
+        """Receive messages in this thread only: a process that is stopped within a message blocks no other thread."""
         try:
             while True:
-                self._tell(self, self._connection.recv())
+                self._on_message(self, self._connection.recv())
         except (EOFError, OSError):
-            self._tell(self, self._died())
+            self._on_message(self, self._death())
 
-    def _died(self) -> Died:
+    def _death(self) -> WorkerDeath:
         self._process.join()
         code = self._process.exitcode or 0
         stack = ""
         with suppress(OSError):
             stack = _stack_path(self.running).read_text(errors="replace").strip()
         if self._hung:
-            return Died(HANG, self._hung, stack)
+            return WorkerDeath(HANG, self._hung, stack)
         if code >= 0:
-            return Died(f"{CRASH}/exit", f"ended with exit code {code}", stack)
+            return WorkerDeath(f"{CRASH}/exit", f"ended with exit code {code}", stack)
         name = signal.Signals(-code).name
-        return Died(f"{CRASH}/{name}", f"was killed by {name}", stack)
+        return WorkerDeath(f"{CRASH}/{name}", f"was killed by {name}", stack)
 
 
 def _stack_path(running: Path) -> Path:
@@ -166,11 +166,11 @@ def _stack_path(running: Path) -> Path:
 
 
 def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> None:
-    """The process of a worker: one task after the other, until the parent is gone."""
+    """The main loop of a worker process: one task after the other, until the parent has closed the pipe."""
     end_with_parent(running, _stack_path(running))
-    os.dup2(2, 1)  # what an engine prints is no part of the campaign's output
+    os.dup2(2, 1)  # the output of an engine is not the output of the campaign
     prepare_process()
-    with suppress(OSError):  # without a file, a crash has no stack to show
+    with suppress(OSError):  # without a file, a crash has no stack
         stack = os.open(_stack_path(running), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         faulthandler.enable(stack)
         faulthandler.register(signal.SIGUSR1, stack)
@@ -178,33 +178,35 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> Non
         while True:
             task = connection.recv()
             try:
-                _do(task, connection, shared, stop, RunningLog(running))
+                _run_task(task, connection, shared, stop, RunningLog(running))
             except (EOFError, BrokenPipeError):
                 raise
-            except Exception as error:  # what an engine raises has ended in the driver
-                connection.send(_fault_of(error))
+            except Exception as error:  # the driver catches the errors of engines
+                connection.send(_death_by_fault(error))
                 return
 
 
-def _fault_of(error: Exception) -> Died:
-    """How a worker ends that met a fault of swarden itself."""
+def _death_by_fault(error: Exception) -> WorkerDeath:
+    """The death of a worker by a fault of swarden itself."""
     stack = "".join(traceback.format_exception(error)).strip()
-    return Died(f"{FAULT}/{fingerprint_of_error(error, '')}", f"met a fault of swarden itself, {error!r},", stack)
+    return WorkerDeath(
+        f"{FAULT}/{fingerprint_of_error(error, '')}", f"met a fault of swarden itself, {error!r},", stack
+    )
 
 
-def _do(task: Task, connection: Connection, shared: Any, stop: Any, running: RunningLog) -> None:
-    def beat(place: Place) -> None:
-        shared[BEAT] += 1
-        shared[BATCH], shared[RUN] = place
+def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, running: RunningLog) -> None:
+    def heartbeat(next_run: RunIndex) -> None:
+        shared[HEARTBEAT] += 1
+        shared[BATCH], shared[RUN] = next_run
 
     def is_stopped() -> bool:
         return bool(stop.value)
 
     if isinstance(task, Plan):
-        Worker(task, connection.send, is_stopped, beat=beat, running=running).work()
+        Worker(task, connection.send, is_stopped, heartbeat=heartbeat, running=running).work()
     else:
         try:
-            connection.send(settle(*task, beat=lambda: beat(Place(0)), is_stopped=is_stopped))
-        except DoesNotFail as gone:
-            connection.send(NotSettled(str(gone)))
+            connection.send(report_finding(*task, heartbeat=lambda: heartbeat(RunIndex(0)), is_stopped=is_stopped))
+        except DoesNotFail as error:
+            connection.send(NotReproduced(str(error)))
     connection.send(Done())

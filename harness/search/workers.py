@@ -1,4 +1,4 @@
-"""The crew of a campaign: its worker processes, which it replaces where they die or hang, and interrupts."""
+"""The worker processes of a campaign: started, replaced when one dies or hangs, and interrupted."""
 
 import os
 import signal
@@ -13,39 +13,41 @@ from queue import Empty, SimpleQueue
 
 from harness.core.ops import name_of
 from harness.core.running_log import last_run
-from harness.search.campaign import Finding, Place, Plan, Result, Tallies, kept_as_met
-from harness.search.findings import Settled, as_met
+from harness.search.campaign import Finding, Plan, Result, RunIndex, Tallies, save_unshrunk
+from harness.search.findings import FindingReport, write_unshrunk
 from harness.search.shrink import Budget
-from harness.search.worker_process import HANDLED, Died, Done, Message, NotSettled, Settling, WorkerProcess
+from harness.search.worker_process import HANDLED, Done, Message, NotReproduced, ReportTask, WorkerDeath, WorkerProcess
 
-LOOK_S = 0.2  # between two looks at the workers
-GRACE_S = 10.0  # for a worker to end its op when it is interrupted
-DEATHS_OF_A_BATCH = 3  # of one worker with no run in between; then it goes on with its next batch
-MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then it is not replaced any more
+POLL_S = 0.2  # between two checks of the workers
+GRACE_S = 10.0  # for a worker to end its op after an interrupt
+DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
+MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not replaced
 
 
-class Crew:
+class WorkerGroup:
     """The workers of a campaign, one process each, for the length of a `with`.
 
-    The first `interrupt` ends all tasks early: runs under way are discarded, findings are kept.  `tell` is called
-    after each message and at least every LOOK_S.
+    The first `interrupt` ends all tasks early: current runs are discarded, findings are kept.  `on_progress` is called
+    after each message and at least every POLL_S.
     """
 
-    def __init__(self, size: int, folder: Path, *, hang_seconds: float, tell: Callable[["Crew"], None]) -> None:
+    def __init__(
+        self, size: int, folder: Path, *, hang_seconds: float, on_progress: Callable[["WorkerGroup"], None]
+    ) -> None:
         self.result = Result()
         self.tallies = [Tallies() for _ in range(size)]  # of each worker
         self.workers: list[WorkerProcess] = []
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self._folder = folder
         self._hang_seconds = hang_seconds
-        self._tell = tell
+        self._on_progress = on_progress
         self._stop = get_context("spawn").RawValue("b", 0)
         self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
-        self._deaths: Counter[int] = Counter()  # of each worker since its last run
-        self._looked_at = self.began
+        self._deaths: Counter[int] = Counter()  # of each worker since its last finished run
+        self._checked_at = self.started_at
         self._interrupted_at: float | None = None
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerGroup":
         self.workers = [self._started(index) for index in range(len(self.tallies))]
         return self
 
@@ -59,7 +61,7 @@ class Crew:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """SIGINT and SIGTERM interrupt the crew; the second of them raises KeyboardInterrupt."""
+        """The first SIGINT or SIGTERM interrupts the workers; the second raises KeyboardInterrupt."""
         before = {number: signal.signal(number, lambda *_: self._interrupt()) for number in HANDLED}
         try:
             yield
@@ -68,41 +70,43 @@ class Crew:
                 signal.signal(number, handler)
 
     def run(self, plan: Plan) -> Result:
-        """The plan's runs, shared out by batches; the merged result of all workers."""
+        """Make the plan's runs, batch by batch over the workers; returns the merged result of all workers."""
         plan = replace(plan, workers=len(self.workers))
         for index, worker in enumerate(self.workers):
-            worker.give(replace(plan, begin=Place(index)))
+            worker.give(replace(plan, first_run=RunIndex(index)))
         for index, message in self._messages():
             if isinstance(message, Result):
                 self._deaths[index], self.workers[index].ended_run = 0, message.run
                 self._add(index, message)
                 if message.findings and plan.stop_on_first:
                     self._stop.value = 1
-            elif isinstance(message, Died):
-                self._go_on_after(index, message, plan)
-        self.result.seconds = time.monotonic() - self.began
+            elif isinstance(message, WorkerDeath):
+                self._replace_dead(index, message, plan)
+        self.result.seconds = time.monotonic() - self.started_at
         self._stop.value = 0
         return self.result
 
-    def settle(self, out: Path, budget: Budget) -> Iterator[Settled | NotSettled]:
-        """Every finding of the result, as it is settled; one that takes its worker down is kept as it was met."""
-        waiting = deque(Settling(finding, out, budget) for finding in self.result.findings.values())
-        settled: set[int] = set()  # the workers whose task is settled, but not done
+    def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced]:
+        """Report each finding of the result. A finding that kills its worker is written unshrunk."""
+        waiting = deque(ReportTask(finding, out, budget) for finding in self.result.findings.values())
+        reported: set[int] = set()  # the workers that have reported their finding, and have not sent Done yet
         for worker in self.workers[: len(waiting)]:
             worker.give(waiting.popleft())
         for index, message in self._messages():
             task = self.workers[index].task
-            if isinstance(message, Settled | NotSettled):
-                settled.add(index)
+            if isinstance(message, FindingReport | NotReproduced):
+                reported.add(index)
                 yield message
-            elif isinstance(message, Died):
-                if isinstance(task, Settling) and index not in settled:
-                    yield as_met(task.finding, out, f"when the run is repeated, the process {message.how}")
+            elif isinstance(message, WorkerDeath):
+                if isinstance(task, ReportTask) and index not in reported:
+                    yield write_unshrunk(task.finding, out, f"when the run is repeated, the process {message.how}")
                 self._replace(index)
-            if isinstance(message, Done | Died):
-                settled.discard(index)
-                if self._is_late:
-                    yield from (as_met(left.finding, out, "interrupted before it was repeated") for left in waiting)
+            if isinstance(message, Done | WorkerDeath):
+                reported.discard(index)
+                if self._is_overdue:
+                    yield from (
+                        write_unshrunk(one.finding, out, "interrupted before it was repeated") for one in waiting
+                    )
                     waiting.clear()
                 elif waiting:
                     self.workers[index].give(waiting.popleft())
@@ -110,35 +114,35 @@ class Crew:
     # --- the processes
 
     def _messages(self) -> Iterator[tuple[int, Message]]:
-        """What the workers send, until none has a task; a worker is idle again when its Done is told."""
+        """The messages of the workers, until no worker has a task; a worker is idle once its Done is yielded."""
         while any(worker.task is not None for worker in self.workers):
-            self._look()
-            self._tell(self)
+            self._kill_hung_workers()
+            self._on_progress(self)
             try:
-                worker, message = self._mailbox.get(timeout=LOOK_S)
+                worker, message = self._mailbox.get(timeout=POLL_S)
             except Empty:
                 continue
-            if worker in self.workers:  # and was not replaced since
+            if worker in self.workers:  # a replaced worker is not
                 if isinstance(message, Done):
                     worker.task = None
                 yield self.workers.index(worker), message
 
-    def _look(self) -> None:
-        """Kill workers that hang, or that do not end when they are interrupted.
+    def _kill_hung_workers(self) -> None:
+        """Kill workers that hang, or that do not end after an interrupt.
 
-        Time in which this process was stopped itself does not count.
+        Time in which this process itself was stopped does not count.
         """
         now = time.monotonic()
-        elapsed_s, self._looked_at = min(now - self._looked_at, 5 * LOOK_S), now
+        elapsed_s, self._checked_at = min(now - self._checked_at, 5 * POLL_S), now
         for worker in self.workers:
             if worker.task is not None:
-                worker.look(elapsed_s, hang_seconds=0.0 if self._is_late else self._hang_seconds)
+                worker.kill_if_hung(elapsed_s, hang_seconds=0.0 if self._is_overdue else self._hang_seconds)
 
     @property
-    def _is_late(self) -> bool:
-        """Whether tasks go on long after the interrupt that was to end them."""
-        asked = self._interrupted_at
-        return asked is not None and bool(self._stop.value) and time.monotonic() - asked > GRACE_S
+    def _is_overdue(self) -> bool:
+        """Whether tasks still run GRACE_S after the interrupt."""
+        since = self._interrupted_at
+        return since is not None and bool(self._stop.value) and time.monotonic() - since > GRACE_S
 
     def _started(self, index: int) -> WorkerProcess:
         running = self._folder / f".worker-{os.getpid()}-{index}.running.oplog"
@@ -156,48 +160,50 @@ class Crew:
 
     # --- the result
 
-    def _add(self, index: int, told: Result) -> None:
-        self.result.add(told)
-        self.tallies[index].add(told.tallies)
+    def _add(self, index: int, result: Result) -> None:
+        self.result.add(result)
+        self.tallies[index].add(result.tallies)
 
-    def _go_on_after(self, index: int, died: Died, plan: Plan) -> None:
-        """A worker has died: its run is a finding, and a new worker goes on behind it.
+    def _replace_dead(self, index: int, death: WorkerDeath, plan: Plan) -> None:
+        """Replace a dead worker: its run is a finding, and the new worker continues with the next run.
 
-        Where one run after the other takes the worker down, it goes on with its next batch, and in the end not at all.
+        After DEATHS_OF_A_BATCH deaths without a finished run the new worker skips to its next batch. After MAX_DEATHS
+        the worker is not replaced.
         """
-        worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.began)
-        place, had_task = worker.place, worker.task is not None
+        worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.started_at)
+        next_run, had_task = worker.next_run, worker.task is not None
         self._deaths[index] += had_task
         if had_task and not self._stop.value:
-            self._add(index, self._loss(index, died, plan))
+            self._add(index, self._result_of_death(index, death, plan))
             self._stop.value = plan.stop_on_first and bool(self.result.findings)
         self._replace(index)
         if not had_task or self._stop.value or left_s <= 0:
             return
         if self._deaths[index] >= MAX_DEATHS:
-            self.result.mishaps.append(f"worker {index} died {MAX_DEATHS} times without a run in between: not replaced")
+            note = f"worker {index} died {MAX_DEATHS} times without a run in between: not replaced"
+            self.result.unexplained_deaths.append(note)
             return
         if self._deaths[index] % DEATHS_OF_A_BATCH == 0:
-            place = Place(place.batch + plan.workers)
-        self.workers[index].give(replace(plan, begin=place, seconds=left_s))
+            next_run = RunIndex(next_run.batch + plan.workers)
+        self.workers[index].give(replace(plan, first_run=next_run, seconds=left_s))
 
-    def _loss(self, index: int, died: Died, plan: Plan) -> Result:
-        """What the death of a worker says: the run that it had begun fails."""
+    def _result_of_death(self, index: int, death: WorkerDeath, plan: Plan) -> Result:
+        """The result of a worker's death: the run that the worker had started has failed."""
         log = last_run(self.workers[index].running)
         if log is not None and (log.header.seed, log.header.run) == self.workers[index].ended_run:
             return Result()
         if log is None:
             if not self.workers[index].has_started:
                 return Result()
-            return Result(mishaps=[f"worker {index} {died.how}, in no run that was written ahead"])
+            return Result(unexplained_deaths=[f"worker {index} {death.how}, in no run of a running log"])
         last = name_of(log.ops[-1]) if log.ops else "start"
-        fingerprint = f"{died.name}/{last}"
-        told = f"worker {index} {died.how} in op {len(log.ops)}, {last}"
+        fingerprint = f"{death.name}/{last}"
+        summary = f"worker {index} {death.how} in op {len(log.ops)}, {last}"
         finding = Finding(
             fingerprint,
             log,
-            time.monotonic() - self.began,
-            kept_as_met(log, fingerprint, plan),
-            died="\n".join([told, *died.stack.splitlines()]),
+            time.monotonic() - self.started_at,
+            save_unshrunk(log, fingerprint, plan),
+            died="\n".join([summary, *death.stack.splitlines()]),
         )
         return Result(Tallies(runs=1, failed_runs=1), {fingerprint: finding})

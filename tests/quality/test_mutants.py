@@ -12,7 +12,7 @@ from harness.core.replay import Verdict, replay, run_log
 from harness.engines.own.mutants.catalog import BY_ID, CATALOG, ROWS
 from harness.mutants.hunt import Job, Scope, hunt
 from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.verdict import told_by
+from harness.mutants.verdict import detecting_laws
 
 ROOT = Path(__file__).parents[2]
 OPLOGS = Path(__file__).with_name("oplogs")
@@ -65,7 +65,7 @@ def test_each_mutant_is_caught_by_its_own_op_log(mutant):
     log = log_of(mutant)
 
     assert log.header.mutant == mutant.id
-    assert set(told_by(mutant, log)) & set(mutant.caught_by)
+    assert set(detecting_laws(mutant, log)) & set(mutant.caught_by)
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
@@ -99,11 +99,11 @@ def test_the_kill_matrix_in_the_docs_is_what_the_op_logs_give(matrix):
 
 def test_invariants_without_a_mutant_are_known(matrix):
     """A new law needs a mutant, unless no engine has had the bug; broken snapshots show these laws."""
-    assert {name for name in matrix.speakers if not matrix.told_of_by(name)} == WITHOUT_MUTANT
+    assert {name for name in matrix.laws if not matrix.mutants_detected_by(name)} == WITHOUT_MUTANT
 
 
 def test_every_mutant_is_told_of(matrix):
-    assert [name for name, told in matrix.told.items() if not told] == []
+    assert [name for name, laws in matrix.laws_by_mutant.items() if not laws] == []
 
 
 @pytest.mark.parametrize("mutant", COLD_STARTS)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.oplog import OpLog
 from harness.core.replay import run_log
-from harness.report.story import told_lines
+from harness.report.story import story_lines
 
 HERE = Path(__file__).parent
 OPLOGS = Path("tests/quality/oplogs")
@@ -19,5 +19,5 @@ def test_a_failure_is_told_with_heading_claim_evidence_history_equations_and_rep
     failure = run_log(log).failure
 
     assert failure is not None
-    told = [str(line) for line in told_lines(log.header, failure, OPLOGS / f"{name}.oplog")]
+    told = [str(line) for line in story_lines(log.header, failure, OPLOGS / f"{name}.oplog")]
     assert [line for line in told if ".py:" not in line] == (HERE / f"{name}.txt").read_text().splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.core.fingerprint import fingerprint_of_error
 from harness.mutants.generic.mutation import Mutation
-from harness.search.jobs import Died, run_jobs
+from harness.search.jobs import JobDeath, run_jobs
 
 PACKAGE = "engine_under_test"
 OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
@@ -33,7 +33,7 @@ class Trial:
 def trials(mutations: Sequence[Mutation], logs: Logs, *, seconds: float, workers: int) -> Iterator[Trial]:
     """Every mutation's trial, as they end; `workers` at a time, each for at most `seconds` of CPU."""
     for mutation, told in run_jobs(mutations, partial(_work, logs=logs, seconds=seconds), workers=workers):
-        if isinstance(told, Died):
+        if isinstance(told, JobDeath):
             yield Trial(mutation, STUCK if told.has_hung else str(told), {})
         else:
             yield Trial(mutation, told.pop("found"), told)

@@ -22,7 +22,7 @@ SENTENCES: Mapping[Code, str] = {
     OutputCode.WRONG_TOKEN_SAMPLED: "token {token} is sampled at position {position}, the uncached model has {want}",
     OutputCode.WRONG_TOKEN_STREAMED: "token {token} is streamed at position {position}, the uncached model has {want}",
     OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, {num_computed} valid results landed",
-    OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were asked for",
+    OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were requested",
     MatchCode.NOT_CACHED: "matched {length} tokens, which are not all cached",
     MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
     DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",

@@ -105,7 +105,7 @@ SENTENCES: Mapping[Code, str] = {
     HostCode.TOO_FEW_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     HostCode.TOO_MANY_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     #
-    EventCode.NOT_TOLD: "the cache has {came} more units, the events tell of {told} more",
-    EventCode.NOT_DONE: "the cache has {came} more units, the events tell of {told} more",
+    EventCode.NOT_TOLD: "the cache has {came} more units, the KV events report {told} more",
+    EventCode.NOT_DONE: "the cache has {came} more units, the KV events report {told} more",
     EvictionCountCode.CLAIMED_TOO_MANY: "an eviction claims {claimed} freed units, the tree gave back {freed}",
 }

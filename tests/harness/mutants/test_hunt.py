@@ -5,7 +5,7 @@ import pytest
 from harness.core.mutant_file import mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.hunt import Hunted, Outcome, Scope, Score, hunts
+from harness.mutants.hunt import HuntResult, Outcome, Scope, Score, hunts
 
 ENDLESS = """
 from harness.core.mutant import Hunk, Mutant
@@ -22,9 +22,9 @@ FOUND, BY_ANOTHER, MISSED = Outcome.FOUND, Outcome.BY_ANOTHER, Outcome.MISSED
 
 
 def score(*outcomes, seeds=None):
-    """A hunt a seed; seed n needs n seconds, n + 1 ops and ten runs."""
+    """One hunt for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
     hunts = [
-        Hunted(
+        HuntResult(
             mutant="B14",
             seed=seed,
             outcome=outcome,
@@ -58,7 +58,7 @@ def test_a_mutant_is_found_when_nine_seeds_of_ten_find_it_by_a_law_of_its_list(o
 
 
 def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
-    """The invariant is the one that told of it most often; every hunt stands behind."""
+    """The invariant is the law that found the bug most often; the last figure lists every hunt."""
     figures = score(MISSED, FOUND, FOUND, FOUND, BY_ANOTHER).figures()
     hunts = figures.pop("hunts")
 
@@ -83,15 +83,15 @@ def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
     ]
 
 
-def test_what_no_hunt_found_has_no_medians():
+def test_mutant_that_no_hunt_found_has_no_medians():
     figures = score(MISSED).figures()
 
     assert [figures[name] for name in ("invariant", "found_cpu_seconds", "ops")] == [None, None, None]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_step_that_never_ends_is_found_within_its_bound(tmp_path, monkeypatch):
-    """The CPU seconds that it took are told."""
+def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
+    """The result has the CPU seconds of the hunt."""
     path = tmp_path / "own.py"
     path.write_text(ENDLESS)
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))

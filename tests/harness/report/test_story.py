@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.commands.told import print_lines
+from harness.commands.layout import print_lines
 from harness.core.driver import Moment
 from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header, OpLog
@@ -18,7 +18,7 @@ from harness.core.registry import OWN
 from harness.core.replay import run_log
 from harness.report.heading import request_lines
 from harness.report.history import refs_in_message
-from harness.report.story import Line, Part, failure_lines, replay_line, story, told_lines
+from harness.report.story import Line, Part, failure_lines, replay_line, story, story_lines
 from invariants.events import Taken
 from invariants.laws.memory.pools import PoolCode
 from invariants.view import Owner
@@ -49,7 +49,7 @@ def failure_of(log):
 
 def lines_of(name, part=None):
     log = kept(name)
-    return [line.text for line in told_lines(log.header, failure_of(log)) if part in (None, line.part)]
+    return [line.text for line in story_lines(log.header, failure_of(log)) if part in (None, line.part)]
 
 
 def test_a_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
@@ -89,7 +89,7 @@ def test_every_kept_log_is_told_once_and_within_80_columns(name):
     """No equation twice, and no line beyond the terminal but those that are to be copied."""
     log = kept(name)
     failure = failure_of(log)
-    told = told_lines(log.header, failure)
+    told = story_lines(log.header, failure)
 
     equations = [line.text for line in told if ": capacity " in line.text]
     assert len(equations) == len(set(equations))
@@ -218,7 +218,7 @@ def test_the_replay_line_of_a_path_with_spaces_is_one_argument_of_a_shell():
 
 
 def test_colours_are_for_terminals_alone():
-    told = told_lines(kept("B18").header, failure_of(kept("B18")))
+    told = story_lines(kept("B18").header, failure_of(kept("B18")))
 
     assert "\x1b[" in shown(told, force_terminal=True)
     assert "\x1b[" not in shown(told)

@@ -1,4 +1,4 @@
-"""Campaigns: the same seed finds the same, and green must be earned."""
+"""Campaigns: equal seeds give equal runs, and failures become findings."""
 
 from dataclasses import replace
 from itertools import count
@@ -13,7 +13,7 @@ from harness.core.replay import run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
-from harness.search.campaign import Place, Plan, Result, Worker, batch_seed, turns_of
+from harness.search.campaign import Plan, Result, RunIndex, Worker, batch_seed, turns_of
 from harness.search.profiles import Profile
 
 TINY = Profile(
@@ -27,7 +27,7 @@ def work(**changes):
     return Worker(replace(plan, **changes), lambda _: None).work()
 
 
-def test_the_same_seed_does_the_same():
+def test_campaigns_with_equal_seeds_make_equal_runs():
     """Two campaigns from one seed run the same ops and see the same probes."""
     first, second = work(), work()
 
@@ -51,7 +51,7 @@ def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
     assert result.tallies.not_applicable["slots_hold_their_prefix"] > 50
 
 
-def test_a_finding_says_with_which_model_it_was_met():
+def test_finding_names_the_model_of_its_run():
     [finding] = work(model="tiny-qwen2", mutant="S110", stop_on_first=True, max_runs=None).findings.values()
 
     assert finding.log.header.model == "tiny-qwen2"
@@ -65,19 +65,19 @@ def test_parts_of_an_engine_run_no_model():
 
 
 @pytest.mark.parametrize("num_turns", [1, 2, 3, 15])
-def test_each_machine_meets_all_lengths_of_runs(num_turns):
-    """Also where the number of machines is a multiple of that of lengths."""
+def test_each_machine_gets_all_run_lengths(num_turns):
+    """This holds even if the number of machines is a multiple of the number of lengths."""
     profile = replace(TINY, ops_per_run=(3, 9, 30))
 
-    met = [
+    lengths = [
         {profile.ops_of(batch, num_turns=num_turns) for batch in range(turn, 3 * num_turns, num_turns)}
         for turn in range(num_turns)
     ]
 
-    assert met == num_turns * [{3, 9, 30}]
+    assert lengths == num_turns * [{3, 9, 30}]
 
 
-def test_the_first_finding_ends_a_hunt():
+def test_first_finding_ends_a_campaign_that_stops_on_first():
     """With stop_on_first one finding is kept, with its log up to the op that failed."""
     result = work(mutant="B46", stop_on_first=True, max_runs=None)
 
@@ -87,8 +87,8 @@ def test_the_first_finding_ends_a_hunt():
     assert result.tallies.failed_runs == 1
 
 
-def test_a_failure_of_the_same_kind_is_kept_once():
-    """Runs that fail are counted, findings are told apart by their fingerprint."""
+def test_failures_with_one_fingerprint_are_one_finding():
+    """All failed runs are counted; findings differ in their fingerprints."""
     result = work(mutant="B46", max_runs=12)
 
     assert result.tallies.failed_runs > len(result.findings)
@@ -100,11 +100,13 @@ def test_a_failure_of_the_same_kind_is_kept_once():
     [pytest.param(1, [8], id="one"), pytest.param(2, [6, 2], id="two"), pytest.param(3, [6, 2, 0], id="three")],
 )
 def test_the_runs_of_a_campaign_are_shared_out_among_its_workers(workers, runs):
-    """Batches of 6: whoever has the second does what is left."""
-    assert [work(max_runs=8, begin=Place(worker), workers=workers).tallies.runs for worker in range(workers)] == runs
+    """A batch has 6 runs; the worker with the second batch makes the remaining 2."""
+    assert [
+        work(max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs for worker in range(workers)
+    ] == runs
 
 
-def test_what_is_found_is_written_at_once(tmp_path):
+def test_finding_is_written_at_once(tmp_path):
     result = work(mutant="B46", stop_on_first=True, max_runs=None, out=tmp_path)
 
     [finding] = result.findings.values()
@@ -113,7 +115,7 @@ def test_what_is_found_is_written_at_once(tmp_path):
 
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
-    """All machines have their turn, within the first six batches; naming one leaves only its own."""
+    """The first six batches use all machines; with a machine name only that machine is used."""
     turns = turns_of(target_of(OWN), None)
 
     assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
@@ -122,7 +124,7 @@ def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
 
 
 def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
-    """Known values: a change would make old seeds worthless."""
+    """The values are fixed, because a change would invalidate recorded seeds."""
     assert [batch_seed(7, batch) for batch in (0, 1)] == [1718373188, 4149949613]
     assert batch_seed(7, 0) != batch_seed(8, 0)
 
@@ -140,7 +142,7 @@ def test_equal_findings_of_two_results_keep_the_cheaper_one():
 
 
 def test_known_failure_is_counted_and_not_run_again():
-    """Two runs of a fingerprint are run twice to confirm it; the passing runs are sampled as ever."""
+    """Two runs of each fingerprint are run twice to confirm it; passing runs are sampled as before."""
     result = work(mutant="B46", max_runs=36)
 
     passed = result.tallies.runs - result.tallies.failed_runs
@@ -149,19 +151,19 @@ def test_known_failure_is_counted_and_not_run_again():
 
 
 def test_interrupted_run_is_discarded():
-    """What ended before the interrupt is kept; the run under way is neither drained nor judged."""
-    told: list[Result] = []
+    """Runs that ended before the interrupt are kept; the current run is neither drained nor checked."""
+    results: list[Result] = []
     plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine")
-    heard = count()
-    worker = Worker(plan, told.append, lambda: len(told) == 2 and next(heard) > 5)
+    num_checks = count()
+    worker = Worker(plan, results.append, lambda: len(results) == 2 and next(num_checks) > 5)
 
     result = worker.work()
 
     assert (result.tallies.runs, result.findings, result.diverged) == (2, {}, [])
-    assert next(heard) > 5
+    assert next(num_checks) > 5
 
 
-def test_run_that_has_failed_is_kept_though_it_is_interrupted():
+def test_failed_run_is_kept_after_an_interrupt():
     """The interrupt comes after the failing op, before the end of the run."""
     seen: list[str] = []
 
@@ -178,53 +180,53 @@ def test_run_that_has_failed_is_kept_though_it_is_interrupted():
 
 
 def test_campaign_with_a_frequent_bug_makes_all_its_runs_and_more_of_them_pass():
-    """Runs that are cut before they fail again count as runs; without that three of four would fail."""
+    """Runs that are cut before they fail again count as runs; without the cut three of four runs would fail."""
     result = work(mutant="B46", max_runs=96)
 
     assert result.tallies.runs == 96
     assert result.tallies.failed_runs < 0.65 * 96
 
 
-def test_interrupt_within_an_op_leaves_no_engine_to_be_judged():
-    """A KeyboardInterrupt ends the work; the engine that it tore is not drained."""
-    told: list[Result] = []
+def test_engine_interrupted_within_an_op_is_not_checked():
+    """A KeyboardInterrupt ends the work; the interrupted engine is not drained."""
+    results: list[Result] = []
 
-    def interrupt(_place):
-        if told:
+    def interrupt(_next_run):
+        if results:
             raise KeyboardInterrupt
 
-    worker = Worker(Plan(OWN, TINY, seed=11, seconds=60, machine="engine"), told.append, beat=interrupt)
+    worker = Worker(Plan(OWN, TINY, seed=11, seconds=60, machine="engine"), results.append, heartbeat=interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         worker.work()
 
-    assert len(told) == 1
+    assert len(results) == 1
 
 
 def test_skipped_runs_are_those_before_the_first_of_the_plan():
-    """A worker that goes on behind a run that took another one down does what that one would have done next."""
-    logs: dict[Place, list[Result]] = {place: [] for place in (Place(0), Place(0, 4))}
-    for place, told in logs.items():
-        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", begin=place)
-        Worker(plan, told.append).work()
+    """A replacement worker makes the same runs that the dead worker would have made next."""
+    logs: dict[RunIndex, list[Result]] = {first: [] for first in (RunIndex(0), RunIndex(0, 4))}
+    for first, results in logs.items():
+        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", first_run=first)
+        Worker(plan, results.append).work()
 
-    whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in told] for told in logs.values())
+    whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in results] for results in logs.values())
     assert whole[4:] == rest
 
 
 def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
-    """The last op of the file is the one that the engine is in."""
+    """The last op of the file is the op that the engine executes."""
     path = tmp_path / "running.oplog"
     seen = []
 
-    def beat(_place):
+    def heartbeat(_next_run):
         if (log := last_run(path)) is not None and log.ops:
             seen.append(log)
 
     worker = Worker(
         Plan(OWN, TINY, seed=11, seconds=60, max_runs=1, machine="engine"),
         lambda _: None,
-        beat=beat,
+        heartbeat=heartbeat,
         running=RunningLog(path),
     )
     result = worker.work()
@@ -234,7 +236,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
     assert last_run(path) is None
 
 
-def test_finding_that_cannot_be_written_stays_in_memory(tmp_path):
+def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
     (tmp_path / "file").touch()
 
     result = work(mutant="B46", stop_on_first=True, max_runs=None, out=tmp_path / "file" / "findings")

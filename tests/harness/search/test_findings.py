@@ -1,4 +1,4 @@
-"""From a finding to what a developer gets."""
+"""The report of a finding: its shrunk log, its test and its story."""
 
 import ast
 import runpy
@@ -11,7 +11,7 @@ from harness.core.oplog import OpLog
 from harness.core.registry import OWN, UnknownEngine
 from harness.report.story import Part
 from harness.search.campaign import Finding, Plan, Worker
-from harness.search.findings import settle, write
+from harness.search.findings import report_finding, write
 from harness.search.profiles import Profile
 from harness.search.shrink import Budget, DoesNotFail
 
@@ -30,34 +30,34 @@ def finding(tmp_path) -> Finding:
     return found
 
 
-def test_a_settled_finding_is_its_smaller_log_and_a_test(finding, tmp_path):
-    """What was kept while it waited is gone."""
-    settled = settle(finding, tmp_path, BUDGET)
+def test_reported_finding_has_a_shrunk_log_and_a_test(finding, tmp_path):
+    """The unshrunk log is removed."""
+    reported = report_finding(finding, tmp_path, BUDGET)
 
     [test] = tmp_path.glob("test_*.py")
-    assert settled.path is not None
-    assert OpLog.load(settled.path).ops == settled.log.ops
-    assert settled.ops <= len(finding.log.ops)
-    assert sorted(tmp_path.iterdir()) == sorted([settled.path, test])
+    assert reported.path is not None
+    assert OpLog.load(reported.path).ops == reported.log.ops
+    assert reported.ops <= len(finding.log.ops)
+    assert sorted(tmp_path.iterdir()) == sorted([reported.path, test])
 
 
-def test_a_settled_finding_says_which_code_did_what(finding, tmp_path):
-    """It was run once more, with origins; the run that met it had none."""
-    settled = settle(finding, tmp_path, BUDGET)
+def test_story_of_a_finding_names_code_locations(finding, tmp_path):
+    """The log was run once more with origins, which the campaign does not record."""
+    reported = report_finding(finding, tmp_path, BUDGET)
 
-    assert any(".py:" in line.text for line in settled.story if line.part is Part.HISTORY)
+    assert any(".py:" in line.text for line in reported.story if line.part is Part.HISTORY)
 
 
-def test_what_does_not_show_again_is_kept_as_it_was_met(finding, tmp_path):
+def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path):
     gone = replace(finding, fingerprint="never_seen")
 
     with pytest.raises(DoesNotFail) as caught:
-        settle(gone, tmp_path / "out", BUDGET)
+        report_finding(gone, tmp_path / "out", BUDGET)
 
-    [met] = (tmp_path / "out").glob("never_seen-*.oplog")
+    [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")
-    assert str(caught.value) == f"never_seen: does not show again; both logs are kept: {met}, {other}"
-    assert OpLog.load(met).ops == finding.log.ops
+    assert str(caught.value) == f"never_seen: does not fail again; both logs are kept: {unshrunk}, {other}"
+    assert OpLog.load(unshrunk).ops == finding.log.ops
 
 
 @pytest.mark.parametrize(

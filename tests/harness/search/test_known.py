@@ -1,4 +1,4 @@
-"""Known failures: counted, and most later runs are kept off the way to them."""
+"""Known failures: they are counted, and most later runs are steered away from them."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NO
 
 @pytest.fixture(scope="module")
 def log() -> OpLog:
-    """The first failure with a planted bug, which shows at the first step of a chunked prompt."""
+    """The first failure with a planted bug, which appears at the first step of a chunked prompt."""
     plan = Plan(OWN, PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
     [found] = Worker(plan, lambda _: None).work().findings.values()
     assert found.fingerprint == FINGERPRINT
@@ -30,10 +30,10 @@ def log() -> OpLog:
 
 @pytest.fixture
 def known(log) -> KnownFailures:
-    """The failure is confirmed."""
+    """Known failures with one confirmed failure."""
     failures = KnownFailures()
     for _ in range(CONFIRMATIONS):
-        failures.meet(FAILURE, log, lambda: None)
+        failures.record(FAILURE, log, lambda: None)
     return failures
 
 
@@ -44,32 +44,32 @@ def header(log, *, steered: bool):
 def test_steered_run_is_cut_before_the_last_op_of_a_known_trail(known, log):
     known.begin_run(header(log, steered=True))
 
-    left_out = [known.leaves_out(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
+    skipped = [known.steer(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
 
-    assert left_out == [False, False, False, True, True, True]
+    assert skipped == [False, False, False, True, True, True]
 
 
 def test_run_that_is_not_steered_follows_the_trail(known, log):
     known.begin_run(header(log, steered=False))
 
-    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+    assert not any(known.steer(op) for op in (Submit(), Step(), Step(), Drain()))
 
 
 def test_run_of_another_configuration_does_not_follow_the_trail(known, log):
     other = msgspec.structs.replace(header(log, steered=True), configs=[{"chunk_len": 1024}])
     known.begin_run(other)
 
-    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Step(), Drain()))
+    assert not any(known.steer(op) for op in (Submit(), Step(), Step(), Drain()))
 
 
-def test_trail_that_mostly_does_not_fail_leaves_nothing_out(known, log):
+def test_trail_that_rarely_fails_skips_no_op(known, log):
     for _ in range(2 * CONFIRMATIONS):
         known.begin_run(header(log, steered=False))
-        assert not any(map(known.leaves_out, (Submit(), Step())))
+        assert not any(map(known.steer, (Submit(), Step())))
         known.end_run(None)
     known.begin_run(header(log, steered=True))
 
-    assert not any(known.leaves_out(op) for op in (Submit(), Step(), Drain()))
+    assert not any(known.steer(op) for op in (Submit(), Step(), Drain()))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from harness.core.oplog import Header, OpLog
 from harness.core.registry import OWN
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.search.campaign import Plan, Result, Tallies
-from harness.search.findings import Settled
+from harness.search.findings import FindingReport
 from harness.search.outcome import Outcome
 from harness.search.profiles import PROFILES
 
@@ -18,8 +18,8 @@ SMOKE = replace(PROFILES["smoke"], min_runs=10)
 ENOUGH = Result(Tallies(runs=10))
 
 
-def settled(*fingerprints: str) -> Settled:
-    return Settled(fingerprints, LOG, 0, 0.0, 0.0, None, ())
+def report(*fingerprints: str) -> FindingReport:
+    return FindingReport(fingerprints, LOG, 0, 0.0, 0.0, None, ())
 
 
 def outcome(**changes) -> Outcome:
@@ -36,31 +36,34 @@ def outcome(**changes) -> Outcome:
         pytest.param(
             {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="a-part-of-the-engine"
         ),
-        pytest.param({"findings": [settled("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
+        pytest.param({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
         pytest.param(
-            {"findings": [settled("stuck/drain"), settled("crash/SIGSEGV/step")]},
+            {"findings": [report("stuck/drain"), report("crash/SIGSEGV/step")]},
             ExitCode.VIOLATED,
             "violated",
             id="a-crash-before-stuck",
         ),
         pytest.param(
-            {"findings": [settled("stuck/drain")], "is_interrupted": True}, ExitCode.STUCK, "stuck", id="found-before"
+            {"findings": [report("stuck/drain")], "is_interrupted": True}, ExitCode.STUCK, "stuck", id="found-before"
         ),
         pytest.param(
-            {"not_shown": ["does not show again"]},
+            {"not_reproduced": ["does not fail again"]},
             ExitCode.NONDETERMINISTIC,
             "not deterministic",
             id="not-shown-again",
         ),
         pytest.param(
-            {"result": Result(Tallies(runs=10), mishaps=["worker 0 was killed"])}, ExitCode.RED, "red", id="mishap"
+            {"result": Result(Tallies(runs=10), unexplained_deaths=["worker 0 was killed"])},
+            ExitCode.RED,
+            "red",
+            id="death",
         ),
         pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="a-missed-bug"),
         pytest.param(
             {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="an-interrupted-hunt"
         ),
         pytest.param(
-            {"findings": [replace(settled("crash/SIGKILL/step"), is_confirmed=False)]},
+            {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)]},
             ExitCode.RED,
             "red",
             id="a-death-that-does-not-repeat",
@@ -78,14 +81,14 @@ def test_planted_bug_is_found_whichever_fingerprint_names_a_law_of_its_list():
     """The first fingerprint of a failure is not the only one."""
     listed = BY_ID["B18"].caught_by[0]
 
-    ended = outcome(mutant=BY_ID["B18"], findings=[settled("another_law/page", f"{listed}/page")])
+    ended = outcome(mutant=BY_ID["B18"], findings=[report("another_law/page", f"{listed}/page")])
 
     assert ended.found == f"mutant B18: found by {listed}"
     assert ended.owed == []
 
 
 def test_planted_bug_that_another_law_finds_is_not_missed():
-    ended = outcome(mutant=BY_ID["B18"], findings=[settled("another_law/page")])
+    ended = outcome(mutant=BY_ID["B18"], findings=[report("another_law/page")])
 
     assert ended.found == "mutant B18: found by another_law, which its list does not name"
     assert (ended.owed, ended.verdict) == ([], "violated")

@@ -1,4 +1,4 @@
-"""How the lines of a story look: in colours on a terminal, plain elsewhere, as wide as there are columns."""
+"""The layout of a story: colours on a terminal, plain text elsewhere, wrapped to the number of columns."""
 
 import os
 from collections.abc import Iterable
@@ -35,5 +35,5 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
 
 def columns_of(console: Console) -> int:
     """The width of the terminal; without a terminal the variable COLUMNS sets the width."""
-    asked = os.environ.get("COLUMNS", "")
-    return int(asked) if asked.isdecimal() and int(asked) and not console.is_terminal else console.width
+    width = os.environ.get("COLUMNS", "")
+    return int(width) if width.isdecimal() and int(width) and not console.is_terminal else console.width
