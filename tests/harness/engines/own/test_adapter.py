@@ -2,13 +2,13 @@
 
 import invariants.events as seen
 from engine_under_test.config import EngineConfig
-from harness.components.translation import SEEN, TRANSLATION
+from harness.components.translation import INVARIANT_EVENTS, TRANSLATION
 from harness.core.port import Submission
 from harness.engines.own.adapter import SwardenEngine
 
 
 def test_each_event_that_invariants_judge_is_told_of_our_engine():
-    assert set(SEEN.values()) == set(TRANSLATION.values())
+    assert set(INVARIANT_EVENTS.values()) == set(TRANSLATION.values())
 
 
 def told_by(config):
