@@ -8,7 +8,7 @@ from engine_under_test.errors import AccountingError
 from engine_under_test.events import Freed, Given, Paired, Taken
 from engine_under_test.units import TREE, request_owner
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.strict.checker import LOGS, MOST_LOGS
+from harness.strict.checker import LOGS, MAX_LOGS
 from tests.harness.strict.some_traffic import Watched, some_config
 
 FIRST = request_owner(1)
@@ -279,7 +279,7 @@ def test_only_the_first_failure_is_recorded():
 def test_a_folder_full_of_logs_gets_no_more():
     """Whoever restarts what fails does not fill the disk."""
     LOGS.mkdir(parents=True)
-    for number in range(MOST_LOGS):
+    for number in range(MAX_LOGS):
         (LOGS / f"{number}.oplog").touch()
     watched = Watched("sums")
     watched.engine.memory.ledgers.anchor._free.pop()
