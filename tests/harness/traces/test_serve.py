@@ -7,7 +7,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from harness.core.mutant import Hunk, Mutant
 from harness.traces.mooncake import read_mooncake
-from harness.traces.serve import KEPT_HISTORY, Pace, PoolUse, TraceServer, longest, oracle_config, serve
+from harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longest, oracle_config, serve
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 RELEASE = "engine_under_test.cache.departures:Departures.release"
@@ -104,7 +104,7 @@ def test_nothing_piles_up_while_a_long_trace_is_served(tmp_path):
 
     server.serve(read(tmp_path, chatty_rows(60)))
 
-    assert len(server.driver.ops) == KEPT_HISTORY
+    assert len(server.driver.ops) == HISTORY_LEN
     assert len(server.system.reference.expectations) < 60
 
 
