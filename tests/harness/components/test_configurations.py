@@ -16,7 +16,7 @@ from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.scenes import driven_out, outlasts, rewinds
+from harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
 from harness.search.draws import fault_sets, troubles
 from harness.search.scenes import contests, crowds, pauses, submissions
 from tests.harness.driving import own_driver
@@ -108,7 +108,7 @@ def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
 
 
 @pytest.mark.parametrize("policy", HOST_POLICIES)
-def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
+def test_most_prompts_that_are_evicted_prompts_are_on_the_host_alone(policy):
     config = on_host(replace(SMALL, host_policy=policy), 2)
     found: list[bool] = []
 
@@ -117,7 +117,7 @@ def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
     def drive_out(data):
         port = SwardenEngine(config)
         system = EngineSystem(port)
-        gone, ops = data.draw(driven_out(data.draw(submissions(LOADS[0])), config))
+        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), config))
         for op in ops:
             for _ in range(op.count if isinstance(op, Step) else 1):
                 system.do(op)

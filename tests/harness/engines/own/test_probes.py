@@ -113,7 +113,7 @@ def seen(*changes):
         pytest.param([idle(TransferBegan(3, False, (("full", (9,), (1,)),)))], set(), id="a whole prefix"),
         pytest.param([idle(Finished(1, "timeout"))], {"timeout_while_running"}, id="timeout"),
         pytest.param([idle(Finished(1, "stop"))], set(), id="finished"),
-        pytest.param([idle(Finished(1, "out of memory: no page"))], {"ended_out_of_memory"}, id="out of memory"),
+        pytest.param([idle(Finished(1, "out of memory"))], {"ended_out_of_memory"}, id="out of memory"),
         pytest.param([idle(Rejected(3, 99, 1, "too long"))], {"rejected_at_arrival"}, id="rejected"),
         pytest.param(
             [idle(Freed("full", (9,), R1, "slid", 0)), idle(), idle(Taken("full", (9,), R1))],
@@ -191,7 +191,7 @@ def test_a_probe_is_seen_where_its_state_was(changes, probes):
             {"a_pass_failed", "a_pass_failed_with_another_behind_it"},
             id="failed before another",
         ),
-        pytest.param([idle(Finished(1, "forward failed 3 times: x"))], {"request_ended_by_failures"}, id="given up"),
+        pytest.param([idle(Finished(1, "forward failed"))], {"request_ended_by_failures"}, id="given up"),
         pytest.param([idle(Refused("swa", R1, 1, 5))], {"second_pool_refused"}, id="second pool"),
         pytest.param([idle(Refused("full", R1, 1, 5))], set(), id="first pool"),
         pytest.param([idle(Refused("swa", R1, 1, 0))], set(), id="second pool for want of pages"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.talk_probes import TalkWatch
+from harness.engines.own.talk_probes import SessionWatch
 from invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
 from invariants.reference import Reference
 from invariants.transition import Transition
@@ -17,7 +17,7 @@ TURN = SessionView(4, 0, 2, 8, False)
 
 
 def seen(*changes: Transition) -> set[str]:
-    watch = TalkWatch()
+    watch = SessionWatch()
     return {probe for change in changes for probe in watch.look(change)}
 
 

@@ -56,7 +56,7 @@ def test_a_token_changes_its_own_logits_and_the_later_ones():
 
 
 def test_what_was_forgotten_is_computed_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(without_cache, "MOST_REMEMBERED", 4)
+    monkeypatch.setattr(without_cache, "MAX_CACHED", 4)
     decoder = Counting()
     model = WithoutCache(decoder)
 
