@@ -44,7 +44,7 @@ class Block(NamedTuple):
     """Seconds of CPU of the three engines for the same steps."""
 
     plain: float
-    told: float
+    observed: float
     checked: float
 
 
@@ -62,7 +62,7 @@ def measure(
     load = load or Load()
     config = config or config_of(PAGES, load.running)
     observers = (None, IdleObserver(), CHECKERS[level](reports=False))
-    plain, told, checked = all_served = [Served(config, load, observer) for observer in observers]
+    plain, observed, checked = all_served = [Served(config, load, observer) for observer in observers]
     for served in all_served:
         served.run(WARM_STEPS)
     assert checked.num_running == load.running, f"{checked.num_running} run, want {load.running}"
@@ -70,10 +70,10 @@ def measure(
     while sum(block.checked for block in blocks) < cpu_seconds or len(blocks) < LEAST_BLOCKS:
         for served in all_served if len(blocks) % 2 else reversed(all_served):
             served.run(BLOCK_STEPS)
-        blocks.append(Block(plain.cpu_seconds, told.cpu_seconds, checked.cpu_seconds))
-    share = median(1 - block.told / block.checked for block in blocks)
+        blocks.append(Block(plain.cpu_seconds, observed.cpu_seconds, checked.cpu_seconds))
+    share = median(1 - block.observed / block.checked for block in blocks)
     step_us = median(block.checked for block in blocks) / BLOCK_STEPS * 1e6
-    told_us = median(block.told - block.plain for block in blocks) / BLOCK_STEPS * 1e6
+    told_us = median(block.observed - block.plain for block in blocks) / BLOCK_STEPS * 1e6
     pages = sum(pool.num_pages for pool in config.pools)
     seconds = sum(block.checked for block in blocks)
     return Overhead(level, share, share * step_us, told_us, step_us, len(blocks) * BLOCK_STEPS, seconds, pages)

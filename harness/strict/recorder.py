@@ -135,16 +135,16 @@ class FlightRecorder:
         self._record_time(event.arrival_ms)
         if event.max_new_tokens < 0 or (event.session and event.session not in self._open):
             return
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "tokens": event.tokens,
             "max_new_tokens": event.max_new_tokens,
             "stop": event.stop_token_ids,
             "priority": event.priority,
         }
         if event.session:
-            self._record(RecordedTurn(event.request_id, event.session, Turn(**asked)))
+            self._record(RecordedTurn(event.request_id, event.session, Turn(**fields)))
         else:
-            self._record(RecordedSubmit(event.request_id, Submit(**asked, namespace=event.namespace)))
+            self._record(RecordedSubmit(event.request_id, Submit(**fields, namespace=event.namespace)))
         self._alive[event.request_id] = None
 
     def abort_asked(self, event: events.AbortAsked) -> None:
