@@ -1,4 +1,4 @@
-"""The strict check of two engines that serve as one: what is held for the other side is nobody's leak."""
+"""The strict check of a pair: pages held for the other side are no leak."""
 
 import pytest
 
@@ -29,8 +29,8 @@ def step(pair: Pair, count: int) -> None:
         pair.step()
 
 
-def test_a_healthy_pair_is_never_accused(pair):
-    """A checker that found something would raise."""
+def test_healthy_pair_has_no_violation(pair):
+    """A violation would raise."""
     generations = pair.generate(PROMPTS, SamplingParams(9))
 
     assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)
