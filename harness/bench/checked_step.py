@@ -1,4 +1,4 @@
-"""What a checked engine step costs, in steps of an empty Hypothesis machine."""
+"""The cost of a checked engine step, relative to a step of an empty Hypothesis machine."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ HEADER = Header(engine=OWN, configs=[CONFIG.to_mapping()])
 
 
 class StepCount:
-    """How many rules were run."""
+    """The number of executed rules."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -53,14 +53,14 @@ class StepCount:
         return nothing
 
     def empty_machine(self) -> type[RuleBasedStateMachine]:
-        """What generation itself costs."""
+        """Measures the cost of the generation alone."""
         rules = {f"rule_{number}": self.empty_rule() for number in range(EMPTY_RULES)}
         return type("EmptyMachine", (RuleBasedStateMachine,), rules)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The pinned workload, as ops, and what it looks like at its least busy measured step."""
+    """The pinned workload as ops, and its minimum activity over the measured steps."""
 
     warm: Sequence[Op]
     measured: Sequence[Op]
@@ -72,7 +72,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class CheckedStepCost:
-    """Microseconds of CPU per step, and their ratio: the median over pairs that ran one after the other."""
+    """Microseconds of CPU per step, and their ratio: the median over consecutive pairs."""
 
     ratio: float
     ratios: Sequence[float]
@@ -84,7 +84,7 @@ class CheckedStepCost:
 
 
 def measure(pairs: int = PAIRS) -> CheckedStepCost:
-    """Run the pairs in this process; every pair sees the same ops."""
+    """Run the pairs in this process, each with the same ops."""
     workload = pinned_workload()
     invariants, units = _checked_per_step(workload)
     measured = [(_checked_step_us(workload), _empty_step_us(pair)) for pair in range(pairs)]
@@ -101,7 +101,7 @@ def measure(pairs: int = PAIRS) -> CheckedStepCost:
 
 
 def pinned_workload() -> Workload:
-    """Submits whenever fewer than `RUNNING` are alive, one engine step per op, until all steps are there."""
+    """Submits while fewer than `RUNNING` requests are alive, with one engine step per op, for all measured steps."""
     driver = driver_of(HEADER)
     warm: list[Op] = []
     measured: list[Op] = []
@@ -133,7 +133,7 @@ def pinned_workload() -> Workload:
 
 
 def _submission(number: int) -> Op:
-    """Prompts that share a start, branch at a few depths and repeat after a while."""
+    """Prompts that share a prefix, branch at a few depths and repeat later."""
     path = (0, number % 2, number % 3, number % 5, number % 7)
     return Submit(
         recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
@@ -172,7 +172,7 @@ def _empty_step_us(pair: int) -> float:
 
 
 def _checked_per_step(workload: Workload) -> tuple[int, int]:
-    """How many invariants were evaluated and how many units were looked at, per measured step."""
+    """The numbers of evaluated invariants and of captured units, per measured step."""
     driver = driver_of(HEADER)
     _apply(driver, workload.warm)
     evaluated = _evaluated(driver)

@@ -1,7 +1,7 @@
-"""What a link costs: a pair of engines linked over TCP on loopback against the same pair linked within its process.
+"""The cost of a link: a pair of engines linked over TCP on loopback, against the same pair linked in process.
 
-Both pairs are stepped by one process, so that nothing but the link differs.  Prompts are long and answers short: most
-of what is done beside the prefill is to send.  The bytes are those of frames, against those of the pages that must go.
+One process steps both pairs, so that only the link differs.  Prompts are long and outputs short, so most of the work
+besides the prefill is sending.  The bytes of the sent frames are compared with those of the necessary pages.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """One checkpoint: prompt tokens a second of CPU over each link, bytes a request, and what would be the least."""
+    """One checkpoint: prompt tokens per second of CPU over each link, and bytes per request with their minimum."""
 
     checkpoint: str
     over_tcp: float
@@ -61,7 +61,7 @@ class LinkCost:
 
 
 class Counted:
-    """A link that counts the bytes of what is sent over it."""
+    """A link that counts the bytes of its sent messages."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -80,13 +80,13 @@ class Counted:
 
 
 def prompts(vocab_size: int) -> list[list[int]]:
-    """Each its own, so that nobody has the beginning of another's."""
+    """Prompts without common prefixes."""
     random = Random(0)
     return [[random.randrange(2, vocab_size) for _ in range(PROMPT_LEN)] for _ in range(REQUESTS)]
 
 
 def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCost:
-    """Both serve the same requests, in turns; the median of some rounds counts."""
+    """Both pairs serve the same requests in turns; the result is the median of the rounds."""
     load, window = prompts(SHAPES[checkpoint]["vocab_size"]), read_spec(directory).sliding_window
     pages = num_pages(PROMPT_LEN + NEW_TOKENS, PAGE_SIZE) * REQUESTS
     config = EngineConfig(
@@ -112,7 +112,7 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCo
     counted = [Counted(end) for end in InProcessLink.pair()]
     pair = _pair(config, directory, counted)
     pair.generate(load, SamplingParams(NEW_TOKENS))
-    least = _least_bytes(pair, [len(prompt) for prompt in load])
+    least = _min_bytes(pair, [len(prompt) for prompt in load])
     return LinkCost(
         checkpoint,
         median(speeds[True]),
@@ -150,10 +150,10 @@ def _tcp_ends() -> tuple[TcpLink, TcpLink]:
     return listening, TcpLink(listening.port, listens=False)
 
 
-def _least_bytes(pair: Pair, lengths: Sequence[int]) -> int:
-    """Of pools that keep the whole prefix all pages, of the others those that the token behind the prompt reads.
+def _min_bytes(pair: Pair, lengths: Sequence[int]) -> int:
+    """The bytes of all pages of full pools, and of the windowed pages that the token after the prompt reads.
 
-    Counted position by position, and not by the sender's own rule.
+    The pages are counted position by position, independently of the sender's code.
     """
     memory = pair.prefill.memory
     return sum(

@@ -1,8 +1,8 @@
 """Tokens per second of our engine against transformers' own continuous batching: one process, one checkpoint.
 
-Both serve the same requests on one thread of the CPU, greedily, each to its last token.  The baseline is taken at
-its best over `SWEEP`, after a request that warms both up, and without what it spends before its first token: what a
-single request for one token costs it is taken off.
+Both serve the same requests greedily on one CPU thread, each to its last token.  The baseline runs with its best
+setting of `SWEEP`, after a warm-up request.  Its time before the first token is subtracted: the time of a single
+request for one token.
 """
 
 import logging
@@ -27,11 +27,11 @@ from engine_under_test.units import num_pages
 from harness.core.errors import UsageError
 
 REQUESTS = 32
-FAMILIES = 4  # of requests with a prefix in common
+FAMILIES = 4  # of requests with a common prefix
 SHARED_LEN = 96
 OWN_LENS = range(16, 48)
 NEW_TOKENS = 32
-ROUNDS = 3  # of which the median counts
+ROUNDS = 3  # the result is their median
 PAGE_SIZE = 16
 SHAPES: dict[str, dict[str, int]] = {  # of Gemma 3: tied embeddings, one layer in three reads the whole prefix
     "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 1024},
@@ -42,7 +42,7 @@ FigureT = TypeVar("FigureT")
 
 
 class Setting(NamedTuple):
-    """How the baseline is run: its attention, tokens a block, most tokens a batch."""
+    """The settings of the baseline: attention, tokens per block, most tokens per batch."""
 
     attention: str
     page_size: int
@@ -62,7 +62,7 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Both on one checkpoint and one load; `setting` is the baseline's best."""
+    """The speeds of both engines on one checkpoint and one load; `setting` is the best setting of the baseline."""
 
     checkpoint: str
     is_shared: bool
@@ -85,7 +85,7 @@ class Race:
 
 
 def prompts(vocab_size: int, *, is_shared: bool, seed: int = 0) -> list[list[int]]:
-    """Prompts of the same lengths with and without common beginnings; token 0 and 1 are left to the model."""
+    """Prompts with or without common prefixes, of the same lengths; tokens 0 and 1 are reserved for the model."""
     random = Random(seed)
 
     def some(count: int) -> list[int]:
@@ -99,7 +99,7 @@ def prompts(vocab_size: int, *, is_shared: bool, seed: int = 0) -> list[list[int
 
 
 def race(checkpoint: str, directory: Path, *, is_shared: bool, rounds: int = ROUNDS) -> Race:
-    """Run both; each measurement is the median of some rounds that took turns."""
+    """Run both engines in turns; each measurement is the median of the rounds."""
     load = prompts(SHAPES[checkpoint]["vocab_size"], is_shared=is_shared)
     models = {setting.attention: _baseline(directory, setting.attention) for setting in SWEEP}
     for model in models.values():
@@ -132,7 +132,7 @@ def race_all(*, rounds: int = ROUNDS) -> list[Race]:
 
 
 def on_each_checkpoint(measure: Callable[[str, Path], FigureT]) -> list[FigureT]:
-    """What is measured on each of the shapes, one checkpoint at a time; `measure` gets its name and its folder."""
+    """The measurement of each shape, one checkpoint at a time; `measure` gets its name and its folder."""
     measured = []
     for checkpoint in SHAPES:
         with made(checkpoint) as directory:
@@ -142,7 +142,7 @@ def on_each_checkpoint(measure: Callable[[str, Path], FigureT]) -> list[FigureT]
 
 @contextmanager
 def made(checkpoint: str) -> Iterator[Path]:
-    """A checkpoint with random weights, written by transformers, for as long as it is needed."""
+    """A temporary checkpoint with random weights, written by transformers."""
     transformers = _transformers()
     config = transformers.Gemma3TextConfig(
         **SHAPES[checkpoint],
@@ -164,7 +164,7 @@ def made(checkpoint: str) -> Iterator[Path]:
 
 
 def figures(races: Sequence[Race]) -> dict[str, Any]:
-    """What scripts read: the ratios without shared prefixes, and beside them those with."""
+    """The figures for scripts: the ratios without and with shared prefixes."""
     return {
         "tokens_per_second_ratio": {one.checkpoint: round(one.ratio, 3) for one in races if not one.is_shared},
         "tokens_per_second_ratio_shared": {one.checkpoint: round(one.ratio, 3) for one in races if one.is_shared},
@@ -211,7 +211,7 @@ def _theirs(model: Any, load: Sequence[Sequence[int]], setting: Setting) -> Spee
 
 
 def _timed(serve: Callable[[], list[list[int]]]) -> tuple[float, list[list[int]]]:
-    """CPU seconds, and what came of them."""
+    """The CPU seconds of a run, and its outputs."""
     began = process_time()
     outputs = serve()
     return process_time() - began, outputs
@@ -227,12 +227,16 @@ def _baseline(directory: Path, attention: str) -> Any:
 
 
 def _transformers() -> Any:
-    """The reference, where it is installed."""
+    """The module of the baseline; raises UsageError if it is not installed."""
     try:
         transformers = import_module("transformers")
     except ImportError as error:
-        raise UsageError("transformers: not installed, and it is what is measured against; pip install it") from error
+        raise UsageError(
+            "transformers is not installed; the benchmark needs it as the baseline: pip install it"
+        ) from error
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it asks for psutil, and works without
+    logging.getLogger("ContinuousBatchingLogger").setLevel(
+        logging.CRITICAL
+    )  # it warns about a missing psutil, which it does not need
     return transformers

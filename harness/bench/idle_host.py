@@ -1,4 +1,4 @@
-"""What a host tier costs that has nothing to do: the same traffic with it and without, in turns."""
+"""The cost of an idle host tier: the same traffic with it and without it, in turns."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +13,7 @@ WARM_STEPS = 100
 
 @dataclass(frozen=True)
 class IdleHost:
-    """Steps per second with the tier over those without it, and microseconds of CPU a step; medians over blocks."""
+    """The ratio of steps per second with and without the tier, and CPU microseconds per step; medians over blocks."""
 
     ratio: float
     with_us: float
@@ -21,7 +21,7 @@ class IdleHost:
 
 
 def measure(*, pairs: int = PAIRS, pages: int = PAGES, load: Load | None = None) -> IdleHost:
-    """The device has room for everything, so that a tier that writes back is never asked for anything."""
+    """Measure with a device that never evicts, so that a write-back tier stays idle."""
     load = load or Load()
     tier = {"host_full_pages": pages, "host_swa_pages": pages, "host_policy": "write_back"}
     without, hosted = both = [Served(config_of(pages, load.running, **one), load, None) for one in ({}, tier)]

@@ -1,4 +1,4 @@
-"""The load under which engine steps are timed."""
+"""The load for the timing of engine steps."""
 
 from dataclasses import dataclass
 from time import process_time
@@ -18,7 +18,7 @@ FAMILIES = 16  # of prompts with the same start
 
 
 def config_of(pages: int, running: int, **settings: object) -> EngineConfig:
-    """Two pools of `pages` pages each, with `settings` besides."""
+    """A configuration with two pools of `pages` pages each, and with `settings`."""
     usual = EngineConfig(
         page_size=16,
         full_pages=pages,
@@ -33,7 +33,7 @@ def config_of(pages: int, running: int, **settings: object) -> EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """As many requests as may run, each replaced as it ends: a prompt that begins as others do, and its output."""
+    """A constant number of running requests: each finished request is replaced. Prompts share prefixes."""
 
     running: int = RUNNING
     shared_len: int = 256
@@ -58,7 +58,7 @@ class Served:
             observer.attach(self.engine)
 
     def run(self, steps: int) -> None:
-        """Steps, each with as many requests as may run; `cpu_seconds` is what they took."""
+        """Run steps with the full number of requests; their CPU time is added to `cpu_seconds`."""
         began = process_time()
         for _ in range(steps):
             self._step()
@@ -68,7 +68,7 @@ class Served:
         while self._num_alive < self._load.running:
             self.engine.submit(
                 self._load.prompt(self._num_submitted),
-                # Not all of one length, or they all end at once.
+                # The lengths differ, so that the requests do not end at once.
                 SamplingParams(self._load.max_new_tokens - self._num_submitted % 32),
             )
             self._num_submitted += 1

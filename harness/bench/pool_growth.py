@@ -1,4 +1,4 @@
-"""What an engine step costs in small pools and in large ones, at the same traffic, without a check and under audit."""
+"""The cost of an engine step in small and in large pools, at the same traffic, without a check and with the audit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from harness.strict.checker import StrictChecker, audit
 
 SMALL_PAGES, LARGE_PAGES = 64, 65_536
 PAIRS = 7
-STEPS = 600  # a measurement
+STEPS = 600  # per measurement
 WARM_STEPS = 64
-LOAD = Load(running=4, shared_len=64, own_len=48, max_new_tokens=48)  # fits the small pools, which then evict
+LOAD = Load(running=4, shared_len=64, own_len=48, max_new_tokens=48)  # fits into the small pools, with evictions
 CHECKERS: Mapping[str, Callable[..., StrictChecker] | None] = {"off": None, "audit": audit}
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Microseconds of CPU a step by pages, and the larger over the smaller: the median over pairs that took turns."""
+    """Microseconds of CPU per step by pages, and the ratio of large to small: the median over alternating pairs."""
 
     level: str
     ratio: float
@@ -26,7 +26,7 @@ class Growth:
 
 
 def measure(level: str, *, pairs: int = PAIRS, steps: int = STEPS) -> Growth:
-    """Serve the same traffic in small pools and in large ones, in turns."""
+    """Serve the same traffic in small and in large pools, in turns."""
     served = {pages: _served(level, pages) for pages in (SMALL_PAGES, LARGE_PAGES)}
     for one in served.values():
         one.run(WARM_STEPS)

@@ -1,7 +1,7 @@
-"""What shrinking costs: the engine steps that our shrinker executes against those of Hypothesis's own.
+"""The cost of shrinking: the engine steps that our shrinker executes, against those of Hypothesis.
 
-Both start from the same failing run, the first that Hypothesis generates from a seed with a mutant planted, and
-both ask the same of a candidate: does it fail with this fingerprint?
+Both start from the same failing run: the first that Hypothesis generates from a seed with a mutant planted.  Both
+accept a candidate if it fails with the same fingerprint.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from harness.search.shrink import Budget, shrink
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0
-MAX_RUNS = 1000  # to meet the bug in
+MAX_RUNS = 1000  # until the bug must have failed a run
 BUDGET = Budget(executions=100_000, cpu_seconds=600.0)
 
 
 class Effort(NamedTuple):
-    """What a shrinker executed, and the length of its result."""
+    """The runs and steps that a shrinker executed, and the length of its result."""
 
     executions: int
     executed_steps: int
@@ -58,12 +58,12 @@ class Comparison:
 
 
 class Found(Exception):
-    """A run failed as the first failing one did."""
+    """A run failed with the fingerprint of the first failure."""
 
 
 @dataclass
 class Listening(Listener):
-    """Hears the runs of Hypothesis: which failed first, and what was executed after it."""
+    """Observes the runs of Hypothesis: the first failing run, and the steps executed after it."""
 
     mutant: str
     target: Target
@@ -74,7 +74,7 @@ class Listening(Listener):
     last_failing: Driver | None = field(default=None, repr=False)
 
     def on_op(self, driver: Driver) -> None:
-        """A run that fails like the first is at its end, and has failed for Hypothesis too."""
+        """Raise if a run fails like the first one: the run ends, and Hypothesis sees the failure."""
         if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
             raise Found(driver.failure.fingerprint)
 
@@ -88,7 +88,7 @@ class Listening(Listener):
             self.last_failing = driver
 
     def effort(self) -> Effort:
-        """Hypothesis ends with its smallest example."""
+        """The effort of Hypothesis; its last failing run is its smallest example."""
         assert self.last_failing is not None, f"{self.mutant}: no run failed after the first"
         return _effort(self.executions, self.executed_steps, self.last_failing)
 
@@ -97,12 +97,12 @@ class Listening(Listener):
 
 
 def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
-    """Find a planted bug from a seed, and shrink the run that shows it with both."""
+    """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
     with planted(theirs.target, mutant), suppress(Found):
         search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
     first = theirs.first
-    assert first is not None, f"{mutant}: not met in {MAX_RUNS} runs from seed {from_seed}"
+    assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"
     return Comparison(mutant, len(first.ops), _shrunk_by_us(first), theirs.effort())
 
 

@@ -1,7 +1,7 @@
-"""What guessing saves: output tokens per second of CPU with prompt lookup and without, in turns, on one checkpoint.
+"""The gain of speculation: output tokens per second of CPU with and without prompt lookup, in turns.
 
-The prompts say the same phrase over and over, and a model with random weights does so by itself before long, as
-answers do that quote their prompt.
+Each prompt repeats one phrase.  A model with random weights soon repeats its output too, like an answer that quotes
+its prompt.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One checkpoint: output tokens a second, how many draft tokens of a guess count in the mean, and who agrees."""
+    """One checkpoint: output tokens per second, the mean accepted draft tokens, and the number of equal outputs."""
 
     checkpoint: str
     drafted: float
@@ -46,13 +46,13 @@ class Saving:
     def __str__(self) -> str:
         return (
             f"{self.checkpoint}: {self.ratio:.2f} ({self.drafted:.1f} / {self.plain:.1f} output tokens a second of "
-            f"CPU; {self.accepted_len:.2f} of {DRAFT_TOKENS} draft tokens count; {self.equal_outputs} of {REQUESTS} "
+            f"CPU; {self.accepted_len:.2f} of {DRAFT_TOKENS} draft tokens accepted; {self.equal_outputs} of {REQUESTS} "
             "outputs equal)"
         )
 
 
-class Judge:
-    """An observer that counts the guesses, and how many draft tokens of them count."""
+class AcceptanceCounter:
+    """An observer that counts proposals and their accepted draft tokens."""
 
     def __init__(self) -> None:
         self.num_guesses = self.num_accepted = 0
@@ -64,13 +64,13 @@ class Judge:
 
 
 def prompts(vocab_size: int, *, requests: int = REQUESTS, seed: int = 0) -> list[list[int]]:
-    """Each a phrase of its own, over and over; token 0 and 1 are left to the model."""
+    """Prompts that each repeat a phrase of their own; tokens 0 and 1 are reserved for the model."""
     random = Random(seed)
     return [[random.randrange(2, vocab_size) for _ in range(PHRASE_LEN)] * PHRASES for _ in range(requests)]
 
 
 def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_tokens: int = NEW_TOKENS) -> Saving:
-    """Both serve the same requests, greedily; the median of some rounds that took turns counts."""
+    """Both serve the same requests greedily, in turns; the result is the median of the rounds."""
     load = prompts(SHAPES[checkpoint]["vocab_size"])
     most = max(map(len, load)) + new_tokens + DRAFT_TOKENS
     plain = EngineConfig(
@@ -86,7 +86,7 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_token
         for config in speeds:
             seconds, outputs[config] = _served(config, directory, load, new_tokens)
             speeds[config].append(sum(map(len, outputs[config])) / seconds)
-    judge = Judge()
+    judge = AcceptanceCounter()
     _served(drafting, directory, load, new_tokens, judge)
     equal = sum(one == other for one, other in zip(outputs[plain], outputs[drafting], strict=True))
     accepted_len = judge.num_accepted / max(1, judge.num_guesses)
@@ -112,7 +112,11 @@ def text(savings: Sequence[Saving]) -> str:
 
 
 def _served(
-    config: EngineConfig, directory: Path, load: Sequence[Sequence[int]], new_tokens: int, judge: Judge | None = None
+    config: EngineConfig,
+    directory: Path,
+    load: Sequence[Sequence[int]],
+    new_tokens: int,
+    judge: AcceptanceCounter | None = None,
 ) -> tuple[float, list[list[int]]]:
     engine = create_engine(config, checkpoint=directory, ports=Ports(observer=judge))
     began = process_time()

@@ -1,4 +1,4 @@
-"""What each level of the strict check costs: the same traffic with and without it, step by step in turns."""
+"""The cost of each level of the strict check: the same traffic with and without it, in alternating blocks of steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from harness.bench.load import PAGES, Load, Served, config_of
 from harness.strict.checker import StrictChecker, audit, census, sums
 
 CHECKERS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
-CPU_SECONDS = 10.0  # a level
-BLOCK_STEPS = 16  # at a time with one engine: asking for the time is not free
+CPU_SECONDS = 10.0  # per level
+BLOCK_STEPS = 16  # per engine at a time, because reading the clock has a cost
 LEAST_BLOCKS = 4
 WARM_STEPS = 100
 THOUSAND_PAGES = 1000
@@ -20,10 +20,10 @@ THOUSAND_PAGES = 1000
 
 @dataclass(frozen=True)
 class Overhead:
-    """CPU of a level, as the share of the steps that the check takes and in microseconds a step.
+    """The CPU time of a level: its share of the step time, and microseconds per step.
 
-    `told_us` is what it costs the engine to tell anybody anything, which is not the check's.  Medians over blocks of
-    the same steps, for what else the machine does hits some blocks hard.
+    `told_us` is the cost of emitting events, which is no cost of the check.  The figures are medians over blocks of the
+    same steps, because other load of the machine disturbs some blocks.
     """
 
     level: str
@@ -41,15 +41,15 @@ class Overhead:
 
 
 class Block(NamedTuple):
-    """Seconds of CPU for the same steps."""
+    """Seconds of CPU of the three engines for the same steps."""
 
     plain: float
-    told: float
+    observed: float
     checked: float
 
 
-class Listener:
-    """Hears everything and does nothing."""
+class IdleObserver:
+    """An observer that ignores all events."""
 
     def notice(self, event: Event) -> None:
         pass
@@ -58,11 +58,11 @@ class Listener:
 def measure(
     level: str, *, cpu_seconds: float = CPU_SECONDS, config: EngineConfig | None = None, load: Load | None = None
 ) -> Overhead:
-    """Serve with a level, with one who only listens and with nobody, in turns, for so many seconds of the first."""
+    """Serve with a level, with an idle observer and without an observer, in turns, for `cpu_seconds` of the level."""
     load = load or Load()
     config = config or config_of(PAGES, load.running)
-    observers = (None, Listener(), CHECKERS[level](reports=False))
-    plain, told, checked = all_served = [Served(config, load, observer) for observer in observers]
+    observers = (None, IdleObserver(), CHECKERS[level](reports=False))
+    plain, observed, checked = all_served = [Served(config, load, observer) for observer in observers]
     for served in all_served:
         served.run(WARM_STEPS)
     assert checked.num_running == load.running, f"{checked.num_running} run, want {load.running}"
@@ -70,10 +70,10 @@ def measure(
     while sum(block.checked for block in blocks) < cpu_seconds or len(blocks) < LEAST_BLOCKS:
         for served in all_served if len(blocks) % 2 else reversed(all_served):
             served.run(BLOCK_STEPS)
-        blocks.append(Block(plain.cpu_seconds, told.cpu_seconds, checked.cpu_seconds))
-    share = median(1 - block.told / block.checked for block in blocks)
+        blocks.append(Block(plain.cpu_seconds, observed.cpu_seconds, checked.cpu_seconds))
+    share = median(1 - block.observed / block.checked for block in blocks)
     step_us = median(block.checked for block in blocks) / BLOCK_STEPS * 1e6
-    told_us = median(block.told - block.plain for block in blocks) / BLOCK_STEPS * 1e6
+    told_us = median(block.observed - block.plain for block in blocks) / BLOCK_STEPS * 1e6
     pages = sum(pool.num_pages for pool in config.pools)
     seconds = sum(block.checked for block in blocks)
     return Overhead(level, share, share * step_us, told_us, step_us, len(blocks) * BLOCK_STEPS, seconds, pages)

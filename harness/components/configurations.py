@@ -1,4 +1,4 @@
-"""Configurations of our engine at random; the boring choice comes first."""
+"""Random configurations of our engine; the simplest choice is first, as shrinking prefers it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def configurations(
     sharing: Sequence[bool] = (True, True, True, False),
     host_ratios: Sequence[float] = (0,),
 ) -> EngineConfig:
-    """Small pools, so that rare states are common; windows below, at, above and beside the page size."""
+    """Small pools, so that rare states are common. Windows are below, at, above or no multiple of the page size."""
     page_size = draw(st.sampled_from(page_sizes))
     window = draw(st.sampled_from(WINDOWS))
     kind = draw(st.sampled_from(kinds))
@@ -70,21 +70,21 @@ def configurations(
 
 @st.composite
 def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
-    """Idle sessions that keep much or little, and mostly for as long as nobody needs the room."""
+    """Idle sessions keep a large or a small share of the pages. Most have no timeout and stay until eviction."""
     share, timeout_ms = draw(st.sampled_from(IDLE_SHARES)), draw(st.sampled_from((None, None, TIMEOUT_MS)))
     return replace(draw(configs), idle_session_share=share, session_timeout_ms=timeout_ms)
 
 
 @st.composite
 def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
-    """Where there is room ahead, mostly as many drafts in it."""
+    """Draft tokens: mostly as many as the lookahead of the configuration allows."""
     config = draw(configs)
     num_free = draw(st.sampled_from((0, 1, config.lookahead_tokens)))
     return replace(config, draft_tokens=max(0, config.lookahead_tokens - num_free))
 
 
 def on_host(config: EngineConfig, ratio: float) -> EngineConfig:
-    """The configuration with so many times as many pages on the host, and one window at least."""
-    least = num_pages(lookback(config.sliding_window), config.page_size) if config.sliding_window else 0
-    swa_pages = max(least, ceil(config.swa_pages * ratio))
+    """The configuration with host pools of `ratio` times the device pages. The swa pool holds at least one window."""
+    min_swa_pages = num_pages(lookback(config.sliding_window), config.page_size) if config.sliding_window else 0
+    swa_pages = max(min_swa_pages, ceil(config.swa_pages * ratio))
     return replace(config, host_full_pages=ceil(config.full_pages * ratio), host_swa_pages=swa_pages)

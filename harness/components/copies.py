@@ -1,4 +1,4 @@
-"""What transfers have really copied, looked at when they end."""
+"""Checks that finished host transfers copied the page contents."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from invariants import events as seen
 
 
 class CopyInspector:
-    """Listens for transfers; when one ends well it compares its pages, which nobody has touched till then."""
+    """Compares device and host pages when a transfer succeeds. Both pages are still unchanged at that event."""
 
-    def __init__(self, memory: KVMemory, tell: Callable[[NamedTuple], None]) -> None:
+    def __init__(self, memory: KVMemory, emit: Callable[[NamedTuple], None]) -> None:
         self._memory = memory
-        self._tell = tell
+        self._emit = emit
         self._began: dict[int, TransferBegan] = {}
 
     def notice(self, event: object) -> None:
@@ -24,7 +24,7 @@ class CopyInspector:
         elif isinstance(event, TransferEnded):
             began = self._began.pop(event.transfer, None)
             for pool, here, there in began.pages if began is not None and event.failure is None else ():
-                self._tell(seen.Copied(event.transfer, pool, self._different(pool, here, there)))
+                self._emit(seen.Copied(event.transfer, pool, self._different(pool, here, there)))
 
     def _different(self, pool: str, here: Sequence[int], there: Sequence[int]) -> list[tuple[int, int]]:
         host = self._memory.host
@@ -41,6 +41,6 @@ class CopyInspector:
 
 
 def _pages(kv: torch.Tensor, pages: Sequence[int], page_dim: int) -> torch.Tensor:
-    """The bytes of pages, a line each."""
+    """The bytes of the pages, one row per page."""
     chosen = kv.index_select(page_dim, torch.tensor(pages, dtype=torch.int64, device=kv.device))
     return chosen.movedim(page_dim, 0).contiguous().cpu().view(torch.uint8)

@@ -1,4 +1,4 @@
-"""What a configuration of our engine promises, and what its memory claims of itself."""
+"""The limits that a configuration promises, and the page counters that the engine keeps."""
 
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.config import EngineConfig

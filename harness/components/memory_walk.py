@@ -1,7 +1,7 @@
-"""What pools, tree and records hold, found by walking them.
+"""Views of pools, tree and records, found by walking them.
 
-A walk visits everything, each time.  A view of the walk before is shown again where everything that
-it says was compared with what is there now, so whoever compares two snapshots need not look inside.
+Each walk visits every node, record and pool.  A view is reused if a comparison shows that it is unchanged.  So two
+snapshots can be compared by identity.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,14 +35,16 @@ from invariants.view import (
 )
 
 COMPARED_AT_ONCE = 64  # peers
-PLACE = slice(5)  # of what was read of a node: itself, its parent and its tokens
-Outside = Mapping[str, Sequence[Holding]]  # what somebody else holds, by pool
+PLACE = slice(5)  # of the facts of a node: the node, its parent and its tokens
+Outside = Mapping[str, Sequence[Holding]]  # holdings outside of the engine, by pool
 PartT = TypeVar("PartT")
 
 
 class KnownNode(NamedTuple):
-    """A node as it was seen: all that was read of it, its view, and what it holds in each pool, and in each on
-    the host (None: nothing)."""
+    """A visited node: the facts read from it, its view, and its holding in each device pool and each host pool.
+
+    A holding is None if the node has no page there.
+    """
 
     facts: tuple[object, ...]
     view: NodeView
@@ -51,7 +53,7 @@ class KnownNode(NamedTuple):
 
 
 class KnownRecord(NamedTuple):
-    """A record as it was seen: its view, its row, and what is private in each pool."""
+    """A visited record: its view, its row, and its private pages in each pool."""
 
     view: RecordView
     row: Holding
@@ -64,7 +66,7 @@ class KnownReceipt(NamedTuple):
 
 
 class MemoryWalk:
-    """What a walk over pools, tree and records found, as views; shares no list that the engine changes in place."""
+    """The views of the newest walk. A view shares no list that the engine changes in place."""
 
     def __init__(self, memory: KVMemory, tree: RadixTree) -> None:
         self.components = tuple(ComponentView(pool.name, pool.window) for pool in memory.pools)
@@ -92,20 +94,20 @@ class MemoryWalk:
         transfers: Sequence[Transfer] = (),
         readers: Sequence[tuple[LockReceipt, tuple[str, int]]] = (),
     ) -> None:
-        """Walk everything; `departing` locks have lost their record and wait for a pass, `readers` have no record."""
+        """Walk pools, tree and records. `departing` locks lost their record and await a pass; `readers` have none."""
         repaired = self._visit_peers()
-        nodes, stands = self._visit_nodes(repaired)
+        nodes, is_same_tree = self._visit_nodes(repaired)
         known_records = self._visit_records(records, repaired)
         held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
         held += [*readers, *[(one.receipt, one.owner) for one in transfers]]
-        self._visit_receipts(held, tree_stands=stands)
+        self._visit_receipts(held, is_same_tree=is_same_tree)
         if self._memory.host is not None:
             self.transfers = same_or_new(self.transfers, tuple([_transfer_view(one) for one in transfers]))
         self._visit_pools(nodes, known_records, outside)
 
     def _visit_peers(self) -> set[int]:
-        """The handles that have another peer than in the walk before."""
+        """The handles whose peer changed since the previous walk."""
         ledgers, before = self._memory.ledgers, self.peer_maps
         found = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in ledgers.peers.items()])
         self.peer_maps = same_or_new(before, found)
@@ -114,8 +116,8 @@ class MemoryWalk:
         return {unit for old, new in zip(before, found, strict=False) for unit in _differing(old.peers, new.peers)}
 
     def _visit_nodes(self, repaired: set[int]) -> tuple[list[KnownNode], bool]:
-        """Every node, parents first; and does the tree stand as it did: the same nodes, tokens and ways up?"""
-        known, found, stands = self._known_nodes, list[KnownNode](), True
+        """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
+        known, found, is_same_tree = self._known_nodes, list[KnownNode](), True
         inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
         for parent, namespace, above in inner:
             for node in above.children.values():
@@ -134,18 +136,18 @@ class MemoryWalk:
                 )
                 earlier = seen = known.get(node.id)
                 if seen is None or seen.facts != facts or not repaired.isdisjoint(node.handles):
-                    seen = self._look_at(node, parent, namespace)
-                    stands = stands and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
-                stands = stands and node.parent is above
+                    seen = self._new_node_view(node, parent, namespace)
+                    is_same_tree = is_same_tree and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
+                is_same_tree = is_same_tree and node.parent is above
                 found.append(seen)
                 if node.children:
                     inner.append((node.id, namespace, node))
         self._known_nodes = {seen.view.id: seen for seen in found}
         self.nodes = same_or_new(self.nodes, tuple([seen.view for seen in found]))
-        return found, stands and len(found) == len(known) == len(self._known_nodes)
+        return found, is_same_tree and len(found) == len(known) == len(self._known_nodes)
 
-    def _look_at(self, node: Node, parent: int, namespace: int) -> KnownNode:
-        """A node with a new view; its pages in the followers are the peers of its handles."""
+    def _new_node_view(self, node: Node, parent: int, namespace: int) -> KnownNode:
+        """A new view of a node. Its pages in the follower pools are the peers of its handles."""
         units, key, live, locks = self._units(node.handles), node.key[:], node.live[:], node.locks[:]
         copies, pins = [pages[:] for pages in node.host.pages], node.host.pins[:]
         facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used, copies, pins)
@@ -164,13 +166,13 @@ class MemoryWalk:
 
     def _visit_records(self, records: Sequence[KVRecord], repaired: set[int]) -> list[KnownRecord]:
         known = self._known_records
-        found = [self._seen_record(record, known.get(record.owner), repaired) for record in records]
+        found = [self._known_record(record, known.get(record.owner), repaired) for record in records]
         self._known_records = {seen.view.owner: seen for seen in found}
         self.records = same_or_new(self.records, tuple([seen.view for seen in found]))
         return found
 
-    def _seen_record(self, record: KVRecord, seen: KnownRecord | None, repaired: set[int]) -> KnownRecord:
-        """A record in a new view, of the former lists where they say the same; the former view where all is."""
+    def _known_record(self, record: KVRecord, seen: KnownRecord | None, repaired: set[int]) -> KnownRecord:
+        """The view of a record. Unchanged lists are reused; if the whole view is unchanged, it is reused too."""
         if seen is None:
             return self._holdings_of(self._record_view(record, self._units(record.handles), Owner(*record.owner)))
         former, handles = seen.view, record.handles
@@ -204,12 +206,12 @@ class MemoryWalk:
             private.append(Holding(view.owner, [page for page in held if page] if 0 in held else held, cached=False))
         return KnownRecord(view, Holding(view.owner, (view.row,) if view.row else (), cached=False), private)
 
-    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, tuple[str, int]]], *, tree_stands: bool) -> None:
-        """Every receipt that is out; where the tree stands as it did, one covers what it covered."""
+    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, tuple[str, int]]], *, is_same_tree: bool) -> None:
+        """Every open receipt. If the tree is unchanged, a receipt covers the same nodes as before."""
         known, nodes, found = self._known_receipts, self._known_nodes, list[KnownReceipt]()
         for receipt, holder in held:
             seen, bottom = known.get(receipt.id), nodes.get(receipt.node.id)
-            is_rooted = tree_stands and bottom is not None and bottom.facts[0] is receipt.node
+            is_rooted = is_same_tree and bottom is not None and bottom.facts[0] is receipt.node
             if seen is None or seen.receipt is not receipt or seen.view.holder != holder or not is_rooted:
                 seen = KnownReceipt(receipt, _receipt_view(receipt, Owner(*holder)))
             found.append(seen)
@@ -217,7 +219,7 @@ class MemoryWalk:
         self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in found]))
 
     def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
-        """The KV pools, then the rows; what is held in a follower is what the handles' peers are."""
+        """The KV pools, then the rows. The pages held in a follower pool are the peers of the handles."""
         pools = []
         for index, ledger in enumerate(self._memory.ledgers.ledgers):
             holdings = [*outside.get(ledger.name, ())]
@@ -248,17 +250,17 @@ class MemoryWalk:
 
 
 def same_or_new(old: PartT, new: PartT) -> PartT:
-    """The old value where the new one says the same: who holds both can tell by identity."""
+    """The old value if both are equal, so that a later comparison can use identity."""
     return old if old == new else new
 
 
 def node_id(node: Node) -> int:
-    """The id of a node as the snapshot has it: 0 for a root."""
+    """The id of a node in a snapshot: 0 for a root."""
     return node.id if node.in_tree else 0
 
 
 def _differing(old: Sequence[int], new: Sequence[int]) -> Iterator[int]:
-    """The indices at which two maps of one length differ; where they mostly agree, whole blocks at once."""
+    """The indices at which two maps of one length differ. Equal blocks are skipped with one comparison."""
     for first in range(0, len(new), COMPARED_AT_ONCE):
         then, now = old[first : first + COMPARED_AT_ONCE], new[first : first + COMPARED_AT_ONCE]
         if then != now:
@@ -282,7 +284,7 @@ def _transfer_view(transfer: Transfer) -> TransferView:
 
 
 def _receipt_view(receipt: LockReceipt, holder: Owner) -> ReceiptView:
-    """The nodes that a receipt covers, by walking up as many tokens as it says."""
+    """The nodes that a receipt covers: a walk from its node towards the root over the locked length."""
     covers = [list(_covered(receipt.node, length)) for length in receipt.lens]
     return ReceiptView(receipt.id, holder, node_id(receipt.node), tuple(covers))
 

@@ -1,4 +1,4 @@
-"""The middle level: an observer that knows the owner of each unit, and judges each move as it happens."""
+"""The middle level: an observer that tracks the owner of each unit and checks each move immediately."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from engine_under_test.units import Owner
 from harness.components.translation import translated
 from harness.core.driver import Moment
 from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
-from harness.strict.check import Evidence, Hearer
+from harness.strict.check import Evidence, Handler
 from harness.strict.outside import Outside
 from invariants import view
 from invariants.laws.memory.moves import (
@@ -29,27 +29,27 @@ from invariants.laws.memory.peers import (
 from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
 from invariants.violation import Ref, Violation
 
-MOST_MOVES = 20_000  # that a history can show
+MAX_MOVES = 20_000  # kept for the history of a violation
 REQUEST = "request"
 NOTHING: Sequence[Violation] = ()
 
 
 class Audit:
-    """The owner of each unit, as the events have it: a unit is taken from the free list, and moved by its owner alone.
+    """Tracks the owner of each unit from the events. A take needs a free unit; a give or free needs the owner.
 
-    Once a step, each owner of a unit must have a record, and as many units as the books call free are in
-    the free list.  Costs what moves, and a look at the records a step.
+    At the end of each step, each owner of a unit must have a record.  The free list must be as long as the books say.
+    The cost is proportional to the moved units, plus a pass over the records each step.
     """
 
     def __init__(self) -> None:
         self._books: dict[str, Book] = {}
         self._peers: list[PeerBook] = []
-        self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MOST_MOVES)
-        self._moved: dict[Owner, None] = {}  # in this step, in order
+        self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MAX_MOVES)
+        self._moved: dict[Owner, None] = {}  # owners that moved units in this step, in order
         self._gaps: dict[str, int] = {}
         self._step = self._completed = 0
 
-    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
+    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         memory = engine.memory
         self._engine, rows = engine, memory.table.rows
         on_host = memory.host.ledgers if memory.host is not None else ()
@@ -121,22 +121,22 @@ class Audit:
         return NOTHING
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        """An owner that moved units and has no row owns none; rows and free lists are as the books say."""
+        """An owner without a row owns no unit. Rows and free lists match the books."""
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:
-                found += [one for book in self._books.values() if book.counts[owner] for one in _left(book, owner)]
+                found += [one for book in self._books.values() if book.counts[owner] for one in _leaked(book, owner)]
         self._moved.clear()
         records = self._engine.scheduler.custody.with_row
         if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
-            gone = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
-            found += [one for owner in sorted(gone) for one in _left(self._rows, owner)]
+            orphaned = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
+            found += [one for owner in sorted(orphaned) for one in _leaked(self._rows, owner)]
         for ledger in self._ledgers:
             book = self._books[ledger.name]
             gap = ledger.num_free - book.num_free
             if gap != self._gaps.get(ledger.name, 0):
                 self._gaps[ledger.name] = gap
-                found += _unheard(book, ledger.free_units)
+                found += _moved_without_event(book, ledger.free_units)
         return found
 
     def evidence(self) -> Evidence:
@@ -151,7 +151,7 @@ def _unit(book: Book, unit: int) -> Ref:
 
 
 def _misplaced(event: Taken | Given | Freed, book: Book, wrong: Sequence[Wrong]) -> list[Violation]:
-    """What is wrong with a move of units by another than their owner."""
+    """The violations of a move whose owner does not own the units."""
     move, found = translated(event), []
     assert isinstance(move, Move), f"{move} is no move"
     for unit, owner in wrong:
@@ -165,7 +165,7 @@ def _misplaced(event: Taken | Given | Freed, book: Book, wrong: Sequence[Wrong])
 
 
 def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator[Violation]:
-    """Units that were freed and still are, or have, a peer."""
+    """Freed units that still have a peer, or are still the peer of a unit."""
     for unit in units:
         if not 0 < unit <= book.capacity:
             continue
@@ -178,18 +178,18 @@ def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator
             yield Violation(peers_are_unique_and_live.name, *broken)
 
 
-def _left(book: Book, owner: Owner) -> Iterator[Violation]:
-    """The units of an owner that has no record any more."""
+def _leaked(book: Book, owner: Owner) -> Iterator[Violation]:
+    """The leaked units of an owner that has no record."""
     for unit in range(1, book.capacity + 1):
         if book.owners[unit] == owner:
             yield _wrongly_owned(book, unit, [])
 
 
-def _unheard(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
-    """Units that came to the free list, or left it, without an event."""
-    times = Counter(free_units)
+def _moved_without_event(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
+    """Units that entered or left the free list without an event."""
+    free_counts = Counter(free_units)
     for unit in range(1, book.capacity + 1):
-        owner, free = book.owners[unit], times[unit]
+        owner, free = book.owners[unit], free_counts[unit]
         owners = [FREE] * free + [owner] * (owner != FREE)
         if len(owners) != 1:
             yield _wrongly_owned(book, unit, owners)

@@ -1,4 +1,4 @@
-"""The books of an audit: who owns each unit of a pool, and which units of two pools are peers."""
+"""The books of an audit: the owner of each unit of a pool, and the peers between two pools."""
 
 from array import array
 from collections import Counter
@@ -14,14 +14,14 @@ PADDING = Owner("padding")
 
 
 class Wrong(NamedTuple):
-    """A unit that was not whose it should have been; None is the owner of what no pool has."""
+    """A unit with another owner than the move states. The owner is None if the unit is out of range."""
 
     unit: int
     owner: Owner | None
 
 
 class Book:
-    """The owner of each unit of one pool; a move costs what it moves."""
+    """The owner of each unit of one pool. The cost of a move is proportional to its units."""
 
     def __init__(self, name: str, unit: str, capacity: int) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Book:
         self._fences: dict[int, list[int]] = {}
 
     def move(self, units: Sequence[int], from_owner: Owner, to_owner: Owner) -> Sequence[Wrong]:
-        """Hand units over; those that were not `from_owner`'s, which are `to_owner`'s all the same from now on."""
+        """Make `to_owner` the owner of all units. Returns the units that `from_owner` did not own."""
         owners, wrong = self.owners, []
         for unit in units:
             if not 0 < unit <= self.capacity:
@@ -50,11 +50,11 @@ class Book:
         return wrong
 
     def fence(self, units: Sequence[int], launch: int) -> None:
-        """Units that are behind a fence wait for a launch."""
+        """Keep units behind the fence of a launch."""
         self._fences.setdefault(launch, []).extend(units)
 
     def complete(self, launch: int) -> None:
-        """What waits for launches up to this one is free."""
+        """Free the units that are fenced by launches up to this one."""
         for fence in [fence for fence in self._fences if fence <= launch]:
             self.move(self._fences.pop(fence), FENCE, FREE)
 
@@ -63,7 +63,7 @@ class Book:
         return self.counts[FREE]
 
     def view(self, *, protected: int) -> view.PoolView:
-        """The pool as the books have it; so many of the tree's pages are protected."""
+        """The pool as the books have it, with `protected` of the tree's pages locked."""
         units: dict[Owner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)
@@ -84,7 +84,7 @@ class Book:
 
 
 class PeerBook:
-    """Which units of two pools are peers, seen from both sides; 0 is nobody."""
+    """The peers between two pools, indexed from both sides; 0 means no peer."""
 
     def __init__(self, from_book: Book, to_book: Book) -> None:
         self.from_book = from_book
@@ -93,7 +93,7 @@ class PeerBook:
         self.units = array("q", bytes(8 * (to_book.capacity + 1)))
 
     def pair(self, unit: int, peer: int) -> int:
-        """`unit` has another peer, or none; the unit whose peer that one is already."""
+        """Set the peer of `unit` (0: none). Returns the other unit that has this peer already, or 0."""
         if (before := self.peers[unit]) and self.units[before] == unit:
             self.units[before] = 0
         self.peers[unit] = peer

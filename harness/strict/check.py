@@ -1,4 +1,4 @@
-"""What a level of the strict check is: which events it hears, and what it has to say of them."""
+"""The interface of a level of the strict check: the events that it handles and the violations that it finds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -9,20 +9,20 @@ from harness.strict.outside import Outside
 from invariants.view import PoolView
 from invariants.violation import Violation
 
-Hearer = Callable[..., Sequence[Violation] | None]  # of one type of event
+Handler = Callable[..., Sequence[Violation] | None]  # handles one type of event
 
 
 class Evidence(NamedTuple):
-    """What there is to say beside a violation: what happened before it, and how the pools stand."""
+    """The context of a violation: the history before it and the state of the pools."""
 
     history: Sequence[Moment]
     pools: Sequence[PoolView]
 
 
 class Check(Protocol):
-    """One depth of looking at an engine."""
+    """One level of the strict check."""
 
-    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
-        """Meet the engine while it is empty; what to call for which events, each with what is wrong."""
+    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
+        """Attach to an empty engine. Returns a handler per event type; each handler returns the violations."""
 
     def evidence(self) -> Evidence: ...

@@ -13,22 +13,22 @@ from harness.core.oplog import OpLogError
 from harness.report.story import story
 from harness.strict.audit import Audit
 from harness.strict.census import Census
-from harness.strict.check import Check, Hearer
+from harness.strict.check import Check, Handler
 from harness.strict.outside import Outside
 from harness.strict.recorder import FlightRecorder
 from harness.strict.sums import Sums
 from invariants.violation import Violation
 
 LOGS = Path(".swarden/strict")
-MOST_LOGS = 100  # in that folder: whoever restarts a server that fails does not fill the disk
+MAX_LOGS = 100  # in that folder, so that a server that restarts after each failure does not fill the disk
 LOGGER = logging.getLogger("swarden.strict")
 
 
 class StrictChecker:
     """One level of the strict memory check, with the flight recorder beside it.
 
-    Raises AccountingError at what is wrong; one that `reports` logs it, the first time that it shows, and goes
-    on.  `counts` says how often each fingerprint showed; `log_path` is where the first failure was written.
+    A violation raises AccountingError.  With `reports`, the first violation of each fingerprint is logged instead, and
+    the engine goes on.  `counts` has the violations per fingerprint; `log_path` is the op-log of the first failure.
     """
 
     def __init__(self, check: Check, *, reports: bool) -> None:
@@ -37,27 +37,27 @@ class StrictChecker:
         self.log_path: Path | None = None
         self.recorder = FlightRecorder()
         self._check = check
-        self._hearers: dict[type, tuple[Hearer, ...]] = {}
+        self._handlers: dict[type, tuple[Handler, ...]] = {}
 
     def attach(self, engine: Engine) -> None:
         outside = Outside()
-        parts: tuple[Mapping[type, Hearer], ...] = (
+        parts: tuple[Mapping[type, Handler], ...] = (
             {Taken: outside.taken, Given: outside.given, Freed: outside.freed},
             self.recorder.attach(engine, outside),
             self._check.attach(engine, outside),
         )
-        for hears in parts:
-            for kind, hear in hears.items():
-                self._hearers[kind] = (*self._hearers.get(kind, ()), hear)
+        for handlers_by_event in parts:
+            for kind, handler in handlers_by_event.items():
+                self._handlers[kind] = (*self._handlers.get(kind, ()), handler)
 
     def notice(self, event: Event) -> None:
-        hearers = self._hearers.get(type(event))
-        if hearers is not None:
-            for hear in hearers:
-                if violations := hear(event):
-                    self._tell(violations)
+        handlers = self._handlers.get(type(event))
+        if handlers is not None:
+            for handler in handlers:
+                if violations := handler(event):
+                    self._report(violations)
 
-    def _tell(self, violations: Sequence[Violation]) -> None:
+    def _report(self, violations: Sequence[Violation]) -> None:
         names = fingerprints(violations)
         is_first, is_new = not self.counts, any(name not in self.counts for name in names)
         self.counts.update(names)
@@ -72,27 +72,27 @@ class StrictChecker:
         LOGGER.error("%s", "\n".join(lines))
 
     def _save_log(self, fingerprint: str) -> str:
-        """Write what the flight recorder has; the line that says where it is, or why it is not."""
-        if len(list(LOGS.glob("*.oplog"))) >= MOST_LOGS:
-            return f"not recorded: {LOGS} has {MOST_LOGS} op-logs; remove some"
+        """Write the op-log of the flight recorder. Returns the line with its path, or with the error."""
+        if len(list(LOGS.glob("*.oplog"))) >= MAX_LOGS:
+            return f"not recorded: {LOGS} has {MAX_LOGS} op-logs; remove some"
         try:
             self.log_path = self.recorder.save(fingerprint, LOGS)
         except OpLogError as error:
             return f"not recorded: {error}"
-        lost = f" (truncated: {self.recorder.truncated})" if self.recorder.truncated else ""
-        return f"replay: swarden replay {self.log_path}{lost}"
+        truncated = f" (truncated: {self.recorder.truncated})" if self.recorder.truncated else ""
+        return f"replay: swarden replay {self.log_path}{truncated}"
 
 
 def sums(*, reports: bool) -> StrictChecker:
-    """Per pool and step, free and accounted for against the capacity."""
+    """Per pool and step: free units plus held units must equal the capacity."""
     return StrictChecker(Sums(), reports=reports)
 
 
 def audit(*, reports: bool) -> StrictChecker:
-    """Each move of a unit, against who owns it."""
+    """Each move of a unit is checked against the owner of the unit."""
     return StrictChecker(Audit(), reports=reports)
 
 
 def census(*, reports: bool) -> StrictChecker:
-    """All invariants, each step."""
+    """All invariants are checked each step."""
     return StrictChecker(Census(), reports=reports)

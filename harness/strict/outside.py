@@ -1,4 +1,4 @@
-"""Who holds units of an engine's pools without being part of it."""
+"""Owners outside of the engine that hold units of its pools."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *TR
 
 
 class Outside:
-    """The units of those who take and free by themselves: no request, no session, nor the tree or what copies it."""
+    """The units of owners that are no part of the engine: no request, session, handover, tree or transfer."""
 
     def __init__(self) -> None:
         self.num_moves = 0
@@ -35,7 +35,7 @@ class Outside:
         return sum(map(len, self._units[pool].values())) if pool in self._units else 0
 
     def holdings(self, pool: str) -> list[view.Holding]:
-        """What each of them holds of a pool."""
+        """The holding of each outside owner in a pool."""
         held = self._units.get(pool, {})
         return [view.Holding(view.Owner(*owner), tuple(units), cached=False) for owner, units in held.items() if units]
 
@@ -45,6 +45,6 @@ class Outside:
 
     def _drop(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
         self.num_moves += 1
-        gone = set(units)
+        dropped = set(units)
         held = self._units.get(pool, {}).get(owner, [])
-        held[:] = [unit for unit in held if unit not in gone]
+        held[:] = [unit for unit in held if unit not in dropped]

@@ -1,4 +1,4 @@
-"""The flight recorder: what was asked of an engine since it was last empty, as an op-log that replays it."""
+"""The flight recorder: the client calls of an engine since it was last empty, as an op-log for replay."""
 
 import hashlib
 from collections import Counter, deque
@@ -32,50 +32,50 @@ from harness.core.ops import (
 from harness.core.registry import OWN, target_of
 from harness.strict.outside import Outside
 
-ANOTHER_ENGINE = "requests of which another engine does a part"
+TRANSFERS = "requests transferred from or to another engine"
 LATE, FAILS = "forward.late", "forward.fails"
 
 
-class Asked(NamedTuple):
-    """A request, under the id that the engine gave it."""
+class RecordedSubmit(NamedTuple):
+    """A submitted request, with the id that the engine assigned."""
 
     request_id: int
     op: Submit
 
 
-class Said(NamedTuple):
-    """A turn, under the ids of its request and of its session; which of those open that is, is known as for aborts."""
+class RecordedTurn(NamedTuple):
+    """A turn of a session, with both ids. The ordinal of the session is computed when the op-log is built."""
 
     request_id: int
     session: int
     op: Turn
 
 
-class Unasked(NamedTuple):
-    """An abort; which of those alive it meant is known once it is known which of them are in the log."""
+class RecordedAbort(NamedTuple):
+    """An abort. The ordinal of its request is computed when the op-log is built."""
 
     request_id: int
 
 
-class Opened(NamedTuple):
-    """A session, under the id that the engine gave it."""
+class RecordedOpen(NamedTuple):
+    """An opened session, with the id that the engine assigned."""
 
     session: int
     op: OpenSession
 
 
-class Closed(NamedTuple):
-    """A client closed a session."""
+class RecordedClose(NamedTuple):
+    """A session that a client closed."""
 
     session: int
 
 
 @dataclass(slots=True)
 class Steps:
-    """Steps in a row, and what ended in the last of them.
+    """Consecutive steps, and the requests and sessions that ended in the last one.
 
-    `ended` are requests whose clients heard of their end, `expired` sessions that nobody had used for too long.  A
-    step in which faults came true stands alone; `collected` are the passes that it asked for.
+    `ended` are requests whose end was streamed, `expired` sessions that timed out.  A step in which a fault fired is
+    recorded alone.  `collected` is the number of passes that the step collected.
     """
 
     count: int = 1
@@ -85,27 +85,27 @@ class Steps:
     collected: int = 0
 
 
-Entry = Asked | Said | Unasked | Opened | Closed | Steps | Op
+Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedClose | Steps | Op
 
 
 class FlightRecorder:
-    """Keeps up to `max_recorded_ops` of the engine's configuration; begins anew whenever the engine is empty.
+    """Keeps the newest `max_recorded_ops` ops (a setting of the engine), and clears them when the engine is empty.
 
-    What cannot be replayed is counted by name in `lost`.  The clock is kept where requests or sessions time out:
-    nothing else depends on it.
+    `lost` counts, by name, the calls and faults that no op can replay.  The clock is recorded only if the configuration
+    has a timeout for requests or sessions.
     """
 
     def __init__(self) -> None:
         self.num_dropped = 0
         self.lost: Counter[str] = Counter()
         self._entries: deque[Entry] = deque()
-        self._step: Steps | None = None  # the newest, on its own until the next thing is asked for
+        self._step: Steps | None = None  # the newest, kept apart until the next call
         self._alive: dict[int, None] = {}
-        self._open: dict[int, OpenSession] = {}  # sessions that no client has closed
+        self._open: dict[int, OpenSession] = {}  # sessions without a close call
         self._ended: list[int] = []
         self._now_ms: int | None = None
-        self._pressed: dict[str, int] = {}  # pages that the log says are held from outside
-        self._num_moves = 0  # of those outside, that the log knows
+        self._pressed: dict[str, int] = {}  # outside pages by pool, as recorded
+        self._num_moves = 0  # outside moves that are recorded
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Callable[..., None]]:
         self._engine, self._outside = engine, outside
@@ -119,55 +119,55 @@ class FlightRecorder:
             events.StepEnded: self.step_ended,
             events.Finished: self.finished,
             events.Completed: self.completed,
-            events.Late: lambda _: self._came_true(LATE),
-            events.Failed: lambda _: self._came_true(FAILS),
+            events.Late: lambda _: self._fired(LATE),
+            events.Failed: lambda _: self._fired(FAILS),
             events.Refused: self.refused,
             events.SessionOpened: self._opened,
             events.CloseAsked: self._close_asked,
             events.SessionClosed: self._closed,
-            events.HandedOver: lambda _: self._lose(ANOTHER_ENGINE),
-            events.Reserved: lambda _: self._lose(ANOTHER_ENGINE),
-            events.Proposed: lambda _: self._lose("guesses of what comes next"),
+            events.HandedOver: lambda _: self._lose(TRANSFERS),
+            events.Reserved: lambda _: self._lose(TRANSFERS),
+            events.Proposed: lambda _: self._lose("proposals of draft tokens"),
         }
 
     def submitted(self, event: events.Submitted) -> None:
-        """A count of new tokens below 0 and a session that is not open are refused by any engine, and have no op."""
-        self._tell_time(event.arrival_ms)
+        """Record a submission. Negative new tokens and closed sessions are rejected by any engine, and have no op."""
+        self._record_time(event.arrival_ms)
         if event.max_new_tokens < 0 or (event.session and event.session not in self._open):
             return
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "tokens": event.tokens,
             "max_new_tokens": event.max_new_tokens,
             "stop": event.stop_token_ids,
             "priority": event.priority,
         }
         if event.session:
-            self._record(Said(event.request_id, event.session, Turn(**asked)))
+            self._record(RecordedTurn(event.request_id, event.session, Turn(**fields)))
         else:
-            self._record(Asked(event.request_id, Submit(**asked, namespace=event.namespace)))
+            self._record(RecordedSubmit(event.request_id, Submit(**fields, namespace=event.namespace)))
         self._alive[event.request_id] = None
 
     def abort_asked(self, event: events.AbortAsked) -> None:
         if event.request_id in self._alive:
-            self._record(Unasked(event.request_id))
+            self._record(RecordedAbort(event.request_id))
 
     def step_began(self, event: events.StepBegan) -> None:
-        self._tell_time(event.now_ms)
+        self._record_time(event.now_ms)
         self._begin()
         self._step = Steps()
 
     def _opened(self, event: events.SessionOpened) -> None:
-        self._tell_time(event.now_ms)
+        self._record_time(event.now_ms)
         op = OpenSession(namespace=event.namespace)
-        self._record(Opened(event.session, op))
+        self._record(RecordedOpen(event.session, op))
         self._open[event.session] = op
 
     def _close_asked(self, event: events.CloseAsked) -> None:
         if self._open.pop(event.session, None) is not None:
-            self._record(Closed(event.session))
+            self._record(RecordedClose(event.session))
 
     def _closed(self, event: events.SessionClosed) -> None:
-        """Who is open still has not been used for too long, which the engine finds in a step."""
+        """Record a timeout: a session that closes without a close call has expired in this step."""
         if self._open.pop(event.session, None) is not None:
             assert self._step is not None, f"session {event.session} expired outside of a step"
             self._step.expired.append(event.session)
@@ -187,35 +187,35 @@ class FlightRecorder:
 
     def refused(self, event: events.Refused) -> None:
         if event.want <= event.free:
-            self._lose("times that a pool had no memory behind its pages")
+            self._lose("allocations refused by a pool with free pages")
 
     @property
     def truncated(self) -> str:
-        """What a replay does without; empty where it is all there."""
-        lost = [f"{count} {what}" for what, count in sorted(self.lost.items())]
+        """The calls and ops that a replay lacks; empty if the log is complete."""
+        lost = [f"{count} {kind}" for kind, count in sorted(self.lost.items())]
         if self.num_dropped:
-            lost.insert(0, f"the first {self.num_dropped} ops, and whatever they left in the engine")
+            lost.insert(0, f"the first {self.num_dropped} ops and their effects on the engine")
         return "; ".join(lost)
 
     def ops(self) -> list[Op]:
-        """What was asked, up to now."""
+        """The recorded ops so far."""
         found: list[Op] = []
         alive: list[int] = []
         opened: list[int] = []
         for entry in [*self._entries, *self._newest()]:
             match entry:
-                case Asked():
+                case RecordedSubmit():
                     found.append(entry.op)
                     alive.append(entry.request_id)
-                case Said() if entry.session in opened:
+                case RecordedTurn() if entry.session in opened:
                     found.append(structs.replace(entry.op, session=opened.index(entry.session)))
                     alive.append(entry.request_id)
-                case Opened():
+                case RecordedOpen():
                     found.append(entry.op)
                     opened.append(entry.session)
-                case Closed() if entry.session in opened:
+                case RecordedClose() if entry.session in opened:
                     found.append(_closing(entry.session, opened))
-                case Unasked() if entry.request_id in alive:
+                case RecordedAbort() if entry.request_id in alive:
                     found.append(Abort(request=alive.index(entry.request_id)))
                 case Steps():
                     last = found[-1] if found else None
@@ -230,7 +230,7 @@ class FlightRecorder:
         return found
 
     def save(self, fingerprint: str, out: Path) -> Path:
-        """Write the log below `out`, under a name of its own; raises OpLogError where that cannot be."""
+        """Write the log below `out` under a unique name; raises OpLogError if the write fails."""
         ops, target = self.ops(), target_of(OWN)
         header = Header(
             engine=OWN,
@@ -246,16 +246,16 @@ class FlightRecorder:
         log.save(path)
         return path
 
-    def _lose(self, what: str) -> None:
-        """Note what an op-log cannot say: no op has the tokens of a guess, or what another engine sent."""
-        self.lost[what] += 1
+    def _lose(self, kind: str) -> None:
+        """Count a call or fault without an op, such as draft tokens or messages of another engine."""
+        self.lost[kind] += 1
 
     def _record(self, entry: Entry) -> None:
         self._begin()
         self._append(entry)
 
     def _begin(self) -> None:
-        """Something is about to be asked for: the step before it is done, and an empty engine has no past."""
+        """Prepare for the next call: append the finished step, and clear the log if the engine is empty."""
         for entry in self._newest():
             self._append(entry)
         self._step = None
@@ -264,13 +264,13 @@ class FlightRecorder:
             self.lost.clear()
             self.num_dropped = 0
             for session, op in self._open.items():
-                self._append(Opened(session, op))
+                self._append(RecordedOpen(session, op))
             if self._engine.scheduler.is_paused:
                 self._append(Pause())
-        self._tell_pressure()
+        self._record_pressure()
 
     def _newest(self) -> Sequence[Entry]:
-        """The newest step, with the faults that came true in it before it."""
+        """The newest step, after the faults that fired in it."""
         return [*self._step.faults.values(), self._step] if self._step is not None else ()
 
     def _append(self, entry: Entry) -> None:
@@ -281,27 +281,27 @@ class FlightRecorder:
             last.expired += entry.expired
             return
         self._entries.append(entry)
-        if len(self._entries) >= self._engine.config.max_recorded_ops:  # one is the step under way
+        if len(self._entries) >= self._engine.config.max_recorded_ops:  # one more is the step in progress
             self._entries.popleft()
             self.num_dropped += 1
 
     def _is_empty(self) -> bool:
-        """Is there no work, and every unit of every pool free?"""
+        """Whether there is no work and every unit of every pool is free."""
         memory = self._engine.memory
         on_host = memory.host.ledgers if memory.host is not None else ()
         ledgers = (*memory.ledgers.ledgers, *on_host, memory.table.rows)
         return not self._engine.has_work and all(ledger.num_free == ledger.capacity for ledger in ledgers)
 
-    def _tell_time(self, now_ms: int) -> None:
-        """Only requests and sessions that time out care."""
+    def _record_time(self, now_ms: int) -> None:
+        """Record the clock if the configuration has a timeout."""
         config = self._engine.config
         if config.request_timeout_ms is not None or config.session_timeout_ms is not None:
             if self._now_ms is not None and now_ms > self._now_ms:
                 self._record(AdvanceClock(ms=now_ms - self._now_ms))
             self._now_ms = now_ms
 
-    def _tell_pressure(self) -> None:
-        """Who is not part of the engine holds another number of pages now."""
+    def _record_pressure(self) -> None:
+        """Record the pages held outside of the engine, if their number changed."""
         if self._outside.num_moves == self._num_moves:
             return
         self._num_moves = self._outside.num_moves
@@ -311,8 +311,8 @@ class FlightRecorder:
                 self._pressed[pool.name] = pages
                 self._append(Pressure(pool=index, pages=pages))
 
-    def _came_true(self, fault: str) -> None:
-        """A pass was late or failed: one that was asked for after so many others in this step."""
+    def _fired(self, fault: str) -> None:
+        """Record a late or failed pass, by the number of passes collected before it in this step."""
         step = self._step
         assert step is not None, f"{fault} outside of a step"
         before = step.faults.get(fault)
@@ -322,11 +322,11 @@ class FlightRecorder:
             step.faults[fault] = Inject(fault=fault, skip=before.skip, count=before.count + 1)
         else:
             self.lost[f"firings of {fault}"] += 1
-        step.collected += fault == LATE  # one that failed completes too
+        step.collected += fault == LATE  # a failed pass completes by an event of its own
 
 
 def _closing(session: int, opened: list[int]) -> CloseSession:
-    """Close one of those open, which it is not any more."""
+    """The op that closes a session, which is removed from `opened`."""
     place = opened.index(session)
     del opened[place]
     return CloseSession(session=place)

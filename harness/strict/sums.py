@@ -1,6 +1,6 @@
-"""The cheapest level: is what is free, and what its holders account for, all that there is?
+"""The cheapest level: the free units and the held units of a pool must add up to its capacity.
 
-Weak: a page that is in use and free at once balances one that is lost.
+The check is weak: a page that is both free and in use hides a leaked page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from engine_under_test.engine import Engine
 from engine_under_test.events import StepEnded
 from engine_under_test.host.transfers import Transfer
 from engine_under_test.pools.ledger import Ledger
-from harness.strict.check import Evidence, Hearer
+from harness.strict.check import Evidence, Handler
 from harness.strict.outside import Outside
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
@@ -27,12 +27,12 @@ class KVPool(NamedTuple):
 
 
 class Sums:
-    """After each step and for each pool: the length of the free list, a fact, and what the holders claim.
+    """After each step, compares the length of each free list with the units that the holders claim.
 
-    A pass over the records that hold KV; nothing depends on the size of a pool.
+    The cost is a pass over the records that hold KV.  It does not depend on the size of a pool.
     """
 
-    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Hearer]:
+    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         self._custody, self._tree, self._outside = engine.scheduler.custody, engine.cache.tree, outside
         self._loading = engine.scheduler.loading
         self._page_size, self._rows = engine.memory.page_size, engine.memory.table.rows
@@ -47,7 +47,7 @@ class Sums:
         records = self._records()
         num_pages = sum([len(record.handles) for record in records])
         shared_len = sum([record.protected_len for record in records])
-        gone_len = (
+        released_len = (
             sum(
                 [
                     record.frontier if record.frontier > record.protected_len else record.protected_len
@@ -64,7 +64,7 @@ class Sums:
             + self._tree.evictable[pool.component]
             + self._tree.protected[pool.component]
             + num_pages
-            - (gone_len if pool.windowed else shared_len) // self._page_size
+            - (released_len if pool.windowed else shared_len) // self._page_size
             + _num_fenced(pool.ledger)
             + self._outside.count(pool.ledger.name)
             + self._num_loaded(pool)
@@ -85,11 +85,11 @@ class Sums:
         return [Violation(pools_conserve_units.name, *unbalanced(view)) for view in views]
 
     def evidence(self) -> Evidence:
-        """Nothing more: the violation is the equation, and no page is known by itself."""
+        """No context: the violation shows the equation, and this level does not know single pages."""
         return Evidence((), ())
 
     def _view(self, pool: KVPool) -> PoolView:
-        """How many units each holder accounts for, as a pool in which they have numbers of their own."""
+        """The number of units that each holder claims, as a pool view with placeholder unit numbers."""
         tree, owner = self._tree, Owner(TREE_KIND)
         holdings = [
             Holding(owner, range(tree.evictable[pool.component]), cached=True),
@@ -112,18 +112,18 @@ class Sums:
         return [transfer for transfer in self._loading.under_way if transfer.to_host == to_host]
 
     def _num_loaded(self, pool: KVPool) -> int:
-        """Pages that are being loaded and are nobody's yet."""
+        """Device pages of loads in flight, which no request or node owns yet."""
         return sum([len(load.moves[pool.component]) for load in self._transfers(to_host=False)])
 
     def _num_copied(self, component: int) -> int:
         return self._host.backups.num_copied[component] if self._host is not None else 0
 
     def _num_backed_up(self, component: int) -> int:
-        """Pages on the host to which something is being copied, which are no copy yet."""
+        """Host pages of backups in flight, which are no copy of a node yet."""
         return sum([len(backup.moves[component]) for backup in self._transfers(to_host=True)])
 
     def _records(self) -> list[KVRecord]:
-        """Of all who hold KV: requests, and sessions between their turns."""
+        """The records of all holders of KV: requests, and sessions between their turns."""
         return self._custody.with_row + self._custody.sessions.records
 
     def _rows_view(self) -> PoolView:
@@ -134,8 +134,8 @@ class Sums:
 
 
 def _private_pages(record: KVRecord, *, windowed: bool, page_size: int) -> int:
-    gone = max(record.protected_len, record.frontier) if windowed else record.protected_len
-    return len(record.handles) - gone // page_size
+    released_len = max(record.protected_len, record.frontier) if windowed else record.protected_len
+    return len(record.handles) - released_len // page_size
 
 
 def _num_fenced(ledger: Ledger) -> int:

@@ -1,4 +1,4 @@
-"""The formats in which production traces come, by name."""
+"""The formats of production traces, by name."""
 
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ FORMATS: dict[str, Reader] = {"mooncake": read_mooncake}
 
 
 def reader_of(name: str) -> Reader:
-    """The reader of a format; a UsageError names those that there are."""
+    """The reader of a format; a UsageError names the known formats."""
     if name not in FORMATS:
         raise UsageError(f"format {name!r} is not known; want one of {', '.join(sorted(FORMATS))}")
     return FORMATS[name]

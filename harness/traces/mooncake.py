@@ -1,7 +1,7 @@
 """The Mooncake format: a JSON object a line, with the prompt as the ids of its 512-token blocks.
 
 `{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [id, ...]}`; the
-last id covers what is left of the prompt.  Source: github.com/kvcache-ai/Mooncake, FAST '25.
+last id covers the rest of the prompt.  Source: github.com/kvcache-ai/Mooncake, FAST '25.
 """
 
 from collections.abc import Iterator

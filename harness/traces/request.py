@@ -1,4 +1,4 @@
-"""One request of a trace, whatever the format it came in."""
+"""One request of a trace, independent of the trace format."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from random import Random
 
 from harness.core.errors import UsageError
 
-TOKEN_BITS = 60  # so many that two blocks never share a token, and so never a page
+TOKEN_BITS = 60  # enough that two blocks never share a token, and so never a page
 
 
 class TraceError(UsageError):
@@ -15,10 +15,10 @@ class TraceError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """When a request comes and what it asks for; its prompt is made each time somebody wants it.
+    """The arrival, prompt and output length of a request. The prompt is generated at each access.
 
-    `block_ids` name whole blocks of `block_len` tokens and, where `tail_len` is above 0, one block more of
-    which the prompt has the first `tail_len` tokens.  Equal ids stand for equal tokens.
+    `block_ids` name whole blocks of `block_len` tokens.  If `tail_len` is above 0, the last id names a block of which
+    the prompt has the first `tail_len` tokens.  Equal ids stand for equal tokens.
     """
 
     arrival_ms: int
@@ -49,6 +49,6 @@ class TraceRequest:
 
 
 def block_token_ids(block_id: int, length: int) -> list[int]:
-    """The first `length` tokens of a block; fewer of them are a prefix of more."""
+    """The first `length` tokens of a block. A shorter result is a prefix of a longer one."""
     generator = Random(block_id)
     return [generator.getrandbits(TOKEN_BITS) for _ in range(length)]

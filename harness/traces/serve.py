@@ -1,4 +1,4 @@
-"""Serving a trace: arrivals by the clock or one after the other, every check on, and what came of it."""
+"""Serves a trace with all checks on, at the recorded arrival times or sequentially, and summarizes the run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,14 +17,14 @@ from harness.traces.request import TraceRequest
 from invariants.events import Evicted, Freed, Taken
 
 UNCHECKED = 1 << 62  # steps between two checks, so that there is none
-KEPT_HISTORY = 64  # ops and checked steps that a failure can show
+HISTORY_LEN = 64  # ops and checked steps that a failure can show
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a trace is served: milliseconds an engine step, checks every so many steps, one at a time or as it comes.
+    """The speed of a run: milliseconds per engine step, steps per check, and whether requests run sequentially.
 
-    With `check_every` 0 only the drain at the end is checked, and whatever the engine's own strict check finds.
+    With `check_every` 0, only the drain at the end is checked, besides the strict check of the engine.
     """
 
     step_ms: int = 100
@@ -34,7 +34,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Pages of one pool: all, the most that were not free at once, and those that were evicted."""
+    """Pages of one pool: its capacity, its peak use and its evicted pages."""
 
     capacity: int
     peak: int
@@ -43,9 +43,9 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of a trace; `requests` are those that ended, and the shares are over their prompts.
+    """The result of a trace. `requests` counts the finished requests; the shares are over their prompts.
 
-    `violations` are those of the first transition that had any; an engine that gave up counts as one.
+    `violations` counts those of the first transition with a violation.  An exception of the engine counts as one.
     """
 
     requests: int
@@ -60,12 +60,12 @@ class Summary:
     pools: Mapping[str, PoolUse]
 
     def to_mapping(self) -> dict[str, object]:
-        """The summary as it stands in JSON."""
+        """The summary as a JSON object."""
         return asdict(self)
 
 
 class Served(NamedTuple):
-    """A summary, what stopped the serving, and why requests ended before their last output, in order."""
+    """A summary, the failure that stopped the run, and the finish reasons of truncated requests, in order."""
 
     summary: Summary
     failure: Failure | None
@@ -73,7 +73,7 @@ class Served(NamedTuple):
 
 
 class Hits:
-    """Tokens asked for, served from the cache and streamed, over the requests that ended."""
+    """Prompt, cached and output tokens of the finished requests."""
 
     def __init__(self) -> None:
         self.requests = self.retractions = 0
@@ -82,7 +82,7 @@ class Hits:
         self._tokens_beyond = self._cached_beyond = 0
 
     def ended(self, request: TraceRequest, last: Streamed) -> None:
-        """Count a request by the last thing that was streamed for it."""
+        """Count a request by its last streamed output."""
         self.requests += 1
         self.retractions += last.num_retractions
         self.prompt_tokens += request.prompt_len
@@ -99,12 +99,12 @@ class Hits:
 
     @property
     def share_beyond_first_block(self) -> float:
-        """The share within full blocks behind the first, which all requests may have in common."""
+        """The share within full blocks after the first, which all requests may have in common."""
         return self._cached_beyond / self._tokens_beyond if self._tokens_beyond else 0.0
 
 
 class PoolMeter:
-    """Follows how many pages of each pool are not free, event by event, so that no peak is missed between checks."""
+    """Tracks the used pages of each pool event by event, so that no peak between two checks is missed."""
 
     def __init__(self, capacities: Mapping[str, int]) -> None:
         self._capacities = capacities
@@ -132,13 +132,13 @@ class PoolMeter:
 
 
 class TraceServer:
-    """One engine that serves a trace, with the clock at which requests arrive."""
+    """One engine that serves a trace, with the clock of the arrivals."""
 
     def __init__(self, config: EngineConfig, pace: Pace, on_end: Callable[[], None]) -> None:
         self.system = EngineSystem(SwardenEngine(config), keep_finished=False)
         checking = Checking(every=pace.check_every or UNCHECKED, code=CODE)
         self.driver = Driver(
-            [self.system], checking=checking, keep=Kept(digests=False, moments=KEPT_HISTORY, ops=KEPT_HISTORY)
+            [self.system], checking=checking, keep=Kept(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
         )
         self.hits = Hits()
         self.meter = PoolMeter({pool.name: pool.num_pages for pool in config.pools})
@@ -148,7 +148,7 @@ class TraceServer:
         self._alive: dict[int, TraceRequest] = {}
 
     def serve(self, requests: Sequence[TraceRequest]) -> None:
-        """Everything up to the last output, then a drain that must leave every pool full."""
+        """Serve all requests to their end, then drain; the drain must leave no page in use."""
         for request in requests:
             if self._pace.sequential:
                 self.finish()
@@ -161,21 +161,21 @@ class TraceServer:
         self.driver.apply(Drain())
 
     def run_until(self, arrival_ms: int) -> None:
-        """Steps up to the next arrival, to which an idle engine jumps."""
-        while self._now_ms < arrival_ms and self._goes_on:
+        """Step until the next arrival; an idle engine advances its clock at once."""
+        while self._now_ms < arrival_ms and self._is_running:
             self._step()
         if self._now_ms < arrival_ms:
             self._advance(arrival_ms - self._now_ms)
 
     def finish(self) -> None:
-        """Steps until nothing is left to do, or as many as a drain may take; that drain says what is stuck."""
+        """Step until the engine is idle, at most as long as a drain; the final drain reports a stuck engine."""
         for _ in range(self.system.drain_bound):
-            if not self._goes_on:
+            if not self._is_running:
                 break
             self._step()
 
     @property
-    def _goes_on(self) -> bool:
+    def _is_running(self) -> bool:
         return self.system.has_work and self.driver.failure is None
 
     def _submit(self, request: TraceRequest) -> None:
@@ -200,7 +200,7 @@ class TraceServer:
 def serve(
     requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace, on_end: Callable[[], None] = lambda: None
 ) -> Served:
-    """Serve a trace with the fake forward; stops at the first violation.  `on_end` hears of each request's end."""
+    """Serve a trace with the fake forward; stops at the first violation. `on_end` is called per finished request."""
     began = perf_counter()
     server = TraceServer(config, pace, on_end)
     server.serve(requests)
@@ -221,7 +221,7 @@ def serve(
 
 
 def oracle_config(requests: Sequence[TraceRequest]) -> EngineConfig:
-    """An engine that never evicts: full attention only, a page per block, a place for every token of the trace."""
+    """An engine that never evicts: full attention only, a page per block, and a page for each token of the trace."""
     page_size = requests[0].block_len
     return EngineConfig(
         page_size=page_size,
@@ -233,5 +233,5 @@ def oracle_config(requests: Sequence[TraceRequest]) -> EngineConfig:
 
 
 def longest(requests: Sequence[TraceRequest]) -> int:
-    """Tokens of the longest request with all of its output, and no less than an engine takes."""
+    """Tokens of the longest request with all of its output, at least the smallest valid context length."""
     return max(2, *(request.most_len for request in requests))

@@ -27,7 +27,7 @@ FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
 
 @st.composite
 def returns(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Somebody comes back to a prompt after others were served, and waits for what the host has."""
+    """A prompt is requested again after its device pages were evicted, and its host copies are loaded."""
     recipe = Recipe(path=tuple(draw(st.lists(st.integers(0, 1), min_size=3, max_size=5))), stretch=8)  # several pages
     evict = Evict(need=(256, 256))
     waits = (Ack(),) * draw(st.integers(0, 1))
@@ -37,7 +37,7 @@ def returns(draw: st.DrawFn) -> tuple[Op, ...]:
 
 @st.composite
 def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Ops on prefixes that mostly share their beginning, most of which have a copy."""
+    """Ops on prefixes that mostly share their beginning; most prefixes have a host copy."""
     match draw(st.sampled_from(KINDS)):
         case "insert":
             namespace = draw(rarely(st.just(1)))
@@ -49,20 +49,20 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
             return draw(returns())
         case "evict":
             return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
-        case "unlock":  # two, or all would be locked in the end
+        case "unlock":  # two, so that the locks do not accumulate
             return Unlock(receipt=draw(ordinals())), Unlock(receipt=draw(ordinals()))
         case "pressure":
             return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
         case "trouble":
             fault, skip, count = draw(st.sampled_from(FAULTS)), draw(st.integers(0, 2)), draw(st.sampled_from((1, 3)))
-            ops, begun = draw(returns()), draw(st.sampled_from((4, 4, 4, 0)))  # mostly when all was backed up
+            ops, begun = draw(returns()), draw(st.sampled_from((4, 4, 4, 0)))  # mostly after every page was backed up
             return *ops[:begun], Inject(fault=fault, skip=skip, count=count), *ops[begun:], Heal()
         case _:
             return Insert(recipe=draw(recipes())), draw(st.sampled_from((Flush(), Drain())))
 
 
 class HostTraffic(Machine):
-    """One rule that draws ops (no swarm: without insertions nothing else has anything to do)."""
+    """One rule that draws ops (no swarm: without insertions every other op is a no-op)."""
 
     machine = "host"
 

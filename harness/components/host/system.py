@@ -1,4 +1,4 @@
-"""The host tier of one engine alone, over its pools and its prefix cache, with pages that hold what they should."""
+"""The host tier of one engine alone, over its pools and its prefix cache; page contents are checked."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,13 +32,13 @@ HOST_OPS: tuple[type[Op], ...] = (Insert, Fetch, Ack, Lock, Unlock, Evict, Flush
 
 
 class HostSystem:
-    """A PrefixCache with a HostTier under it; who inserts writes tags, and who reads finds them or says what is there.
+    """A PrefixCache with a HostTier: an insertion writes tags into its pages, and a lock reads and compares them.
 
-    A reader has a lock on what it found and nothing else; the ordinal of its owner is the op that made it.  Where the
-    configuration has no host there is one of the size of the device.
+    A reader has a lock on its matched prefix and nothing else.  The ordinal of its owner is the number of its op.
+    A configuration without host pools gets host pools of the size of the device pools.
     """
 
-    steps_without_forward = 0  # nothing here is computed
+    steps_without_forward = 0  # this system runs no forward
 
     def __init__(self, config: EngineConfig) -> None:
         self.reference = Reference()
@@ -69,13 +69,13 @@ class HostSystem:
         return DRAIN_STEPS
 
     def do(self, op: Op) -> bool:
-        """Do an op, then begin the backups that are due."""
+        """Apply an op, then begin the backups that are due."""
         self._num_ops += 1
-        worked = self._done(op)
+        had_effect = self._apply(op)
         self._tiered.tier.back_up()
-        return worked
+        return had_effect
 
-    def _done(self, op: Op) -> bool:
+    def _apply(self, op: Op) -> bool:
         match op:
             case Insert():
                 return self._insert(op)
@@ -100,10 +100,10 @@ class HostSystem:
 
     def heal(self) -> None:
         self._faults.heal()
-        self._neighbour.let_go()
+        self._neighbour.release_all()
 
     def clear(self) -> None:
-        """Every reader goes, then everything cached."""
+        """Every reader unlocks, then the cache is flushed."""
         while self._readers:
             self._tiered.cache.unlock(self._readers.popitem()[1])
         self._tiered.flush()
@@ -132,11 +132,11 @@ class HostSystem:
         return self.log.take()
 
     def _insert(self, op: Insert) -> bool:
-        """What a request does: it computes what is not on the device, and publishes it."""
+        """Act as a request: write the pages that are not on the device, and publish them."""
         tokens = self._tokens(op.recipe)
         match = self._tiered.cache.match(tokens, op.namespace)
         page_size, owner = self._config.page_size, request_owner(self._num_ops)
-        count = min(num_pages(len(tokens), page_size) - len(match.handles), self._tiered.room(match))
+        count = min(num_pages(len(tokens), page_size) - len(match.handles), self._tiered.num_available(match))
         length = min(len(tokens), (len(match.handles) + count) * page_size)
         if count <= 0 or length < page_size:
             return False
@@ -151,7 +151,7 @@ class HostSystem:
             )
         except PoolExhausted:
             self._tiered.cache.unlock(record.receipt)
-            self._tiered.memory.table.rows.free([row], owner=owner, cause="no room")
+            self._tiered.memory.table.rows.free([row], owner=owner, cause="no free pages")
             return False
         record.committed_len = record.launched_len = length
         self._tiered.write(record, tokens[:length], op.namespace)
@@ -174,7 +174,7 @@ class HostSystem:
         return True
 
     def _lock(self, op: Lock) -> bool:
-        """Read all that is found; what the last token reads must be what was written there for this prefix."""
+        """Lock the matched prefix. The pages that its next token reads must hold the tags written for this prefix."""
         tokens = self._tokens(op.recipe)
         match = self._tiered.cache.match(tokens, op.namespace)
         self._readers[self._num_ops] = self._tiered.cache.lock(match)
@@ -190,9 +190,9 @@ class HostSystem:
         self._tiered.cache.unlock(self._readers.pop(number))
         return True
 
-    def _evict(self, wanted: Sequence[int]) -> bool:
+    def _evict(self, counts: Sequence[int]) -> bool:
         free = {ledger.name: ledger.num_free for ledger in self._tiered.memory.ledgers.ledgers}
-        need = {pool.name: count for pool, count in zip(self._tiered.memory.pools, wanted, strict=False)}
+        need = {pool.name: count for pool, count in zip(self._tiered.memory.pools, counts, strict=False)}
         has_any = any(count and self._tiered.cache.evictable(pool) for pool, count in need.items())
         self._tiered.tier.make_room({pool: free[pool] + need.get(pool, 0) for pool in free})
         return has_any

@@ -1,4 +1,4 @@
-"""A prefix cache with a host tier under it, and what a request would do there if there were an engine."""
+"""A prefix cache with a host tier, and the cache operations of a request without an engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,21 +35,21 @@ class TieredCache:
         return cls(memory, cache, HostTier(Policy.for_config(config), memory, cache, store, observer), observer)
 
     def read(self, match: Match, tokens: Sequence[int], namespace: int) -> dict[str, tuple[list[int], list[int]]]:
-        """By pool, the tags that a match should hold where its next token reads, and those that are there."""
+        """Per pool, the expected and the stored tags of the pages in the window of the next token."""
         expected, page_size, found = tags_of(tokens[: match.length], namespace), self.memory.page_size, {}
         for pool in self.memory.pools:
             first = 0 if pool.window is None else max(0, match.length + 1 - pool.window) // page_size
             pages = self.memory.ledgers.pages_of(pool.name, match.handles[first:])
-            there = self.memory.store.kv(pool.name)[torch.tensor(pages, dtype=torch.int64)].flatten().tolist()
-            found[pool.name] = (expected[first * page_size :], there)
+            stored = self.memory.store.kv(pool.name)[torch.tensor(pages, dtype=torch.int64)].flatten().tolist()
+            found[pool.name] = (expected[first * page_size :], stored)
         return found
 
     def flush(self) -> None:
         self.cache.flush()
         self.tier.flush()
 
-    def room(self, match: Match) -> int:
-        """Pages that can be had of every pool once the match is locked; -1 where there is no row."""
+    def num_available(self, match: Match) -> int:
+        """Pages that every pool can supply once the match is locked; -1 if no row is free."""
         to_lock = self.cache.pages_to_lock(match)
         if not self.memory.table.rows.num_free:
             return -1
@@ -59,7 +59,7 @@ class TieredCache:
         )
 
     def write(self, record: KVRecord, tokens: Sequence[int], namespace: int) -> None:
-        """What a forward would leave in the pages of [protected_len, end)."""
+        """Write the tags of [protected_len, end) into its pages, as a forward would write KV."""
         first, page_size = record.protected_len // self.memory.page_size, self.memory.page_size
         tags = tags_of(tokens, namespace)[first * page_size :]
         tags += [0] * (-len(tags) % page_size)
@@ -68,17 +68,17 @@ class TieredCache:
             self.memory.store.kv(pool.name)[torch.tensor(pages)] = torch.tensor(tags).view(-1, page_size)
 
     def slide(self, record: KVRecord, dead: int) -> None:
-        """Give up the windowed pages of the first `dead` private ones, as far as a request may slide."""
+        """Free the windowed part of the first `dead` private pages, up to the frontier that the window allows."""
         window, page_size = self.memory.window, self.memory.page_size
         if window is not None and dead:
-            most = window_frontier(record.committed_len, window=window, page_size=page_size)
-            frontier = align_down(min(record.protected_len + dead * page_size, most), page_size)
+            max_frontier = window_frontier(record.committed_len, window=window, page_size=page_size)
+            frontier = align_down(min(record.protected_len + dead * page_size, max_frontier), page_size)
             if frontier > record.protected_len:
                 first, end = record.protected_len // page_size, frontier // page_size
                 private = record.handles[first:end]
-                gone = self.memory.ledgers.free_windowed(private, owner=record.owner, cause="slid")
+                tombstones = self.memory.ledgers.free_windowed(private, owner=record.owner, cause="slid")
                 record.receipt = self.cache.slide(record.receipt, frontier)
-                record.write(self.memory.table, first, gone)
+                record.write(self.memory.table, first, tombstones)
                 self.observer.notice(Slid(record.owner.id, 0, frontier))
                 record.frontier = frontier
 

@@ -23,7 +23,7 @@ PARTS = ("all", "all", "all", "rest")
 
 @st.composite
 def take_overs(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Two who have pages; one loses windowed parts and takes over those of the other."""
+    """Two owners take pages; one frees its windowed pages and takes over those of the other."""
     count = draw(st.integers(1, 3))
     loses = Free(owner=draw(st.integers(0, 3)), count=count, part="windowed")
     takes_over = TakeOver(owner=draw(st.integers(0, 3)), giver=draw(st.integers(0, 3)), count=count)
@@ -32,7 +32,7 @@ def take_overs(draw: st.DrawFn) -> tuple[Op, ...]:
 
 @st.composite
 def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Ops for few owners, so that they meet; most of what is freed was taken shortly before."""
+    """Ops for few owners, so that their pages interact; most frees follow shortly after the take."""
     owner = draw(st.integers(0, 3))
     match draw(st.sampled_from(KINDS)):
         case "take":
@@ -54,7 +54,7 @@ def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
 
 
 class LedgerTraffic(Machine):
-    """One rule that draws ops (no swarm: without takes nothing else has anything to do)."""
+    """One rule that draws ops (no swarm: without takes every other op is a no-op)."""
 
     machine = "ledger"
 

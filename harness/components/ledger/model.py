@@ -1,7 +1,7 @@
-"""What the ledgers must do, in the plainest way: lists of units, and an owner for each.
+"""The reference model of the ledgers: lists of units, and an owner for each unit.
 
-Says which very units a take gets: the ones freed last with reuse "lifo", those freed first with
-"fifo".  A take that a pool refuses changes nothing in any.
+The model predicts the exact units of a take.  Reuse "lifo" takes the units that were freed last, "fifo" those that
+were freed first.  A take that one pool refuses changes no pool.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ PARTS = (ALL, WINDOWED, REST)
 
 
 class PoolState(NamedTuple):
-    """Free units in order of their freeing, fenced ones as (launch, unit), and whose the others are."""
+    """Free units in the order of their frees, fenced units as (launch, unit), and the owner of each taken unit."""
 
     free: list[int]
     fenced: list[tuple[int, int]]
@@ -23,7 +23,7 @@ class PoolState(NamedTuple):
 
 
 class LedgerModel:
-    """Units of every pool; a handle is a unit of the first pool, and its peers those that came with it."""
+    """Units of every pool. A handle is a unit of the first pool; its peers are units of the other pools."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.pools = {spec.name: PoolState(list(range(1, spec.num_pages + 1)), [], {}) for spec in config.pools}
@@ -33,12 +33,12 @@ class LedgerModel:
         self._completed = 0
 
     def pools_of(self, part: str) -> list[str]:
-        """The pools in which a part of a handle's pages lies."""
+        """The pools that hold this part of a handle's pages."""
         wanted = {ALL: (True, False), WINDOWED: (True,), REST: (False,)}[part]
         return [name for name, is_windowed in self._windowed.items() if is_windowed in wanted]
 
     def take(self, count: int, owner: Owner) -> list[int] | None:
-        """Handles of `count` units of every pool; None where a pool refused."""
+        """Take `count` units of every pool and return their handles; None if a pool refuses."""
         if any(count > len(state.free) for state in self.pools.values()):
             return None
         taken = [self._pick(state, count) for state in self.pools.values()]
@@ -53,7 +53,7 @@ class LedgerModel:
             state.owners.update(dict.fromkeys(self._units(pool, handles), to))
 
     def free(self, handles: Sequence[int], part: str, *, after: int = 0) -> None:
-        """Free a part of what the handles stand for, behind the fence of launch `after`."""
+        """Free a part of the pages of the handles, behind the fence of launch `after`."""
         for pool in self.pools_of(part):
             state, units = self.pools[pool], self._units(pool, handles)
             for unit in units:
@@ -67,21 +67,21 @@ class LedgerModel:
                 peers.pop(handle, None)
 
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], to: Owner) -> None:
-        """The windowed units of `incoming` are the peers of `kept` from now on, and `to`'s."""
+        """Make the windowed units of `incoming` the peers of `kept`, owned by `to`."""
         for pool in self.pools_of(WINDOWED):
             for keeper, giver in zip(kept, incoming, strict=True):
                 unit = self.peers[pool][keeper] = self.peers[pool].pop(giver)
                 self.pools[pool].owners[unit] = to
 
     def complete(self, launch: int) -> None:
-        """What waited for launches up to `launch` is free, in the order in which it was freed."""
+        """Release the units fenced by launches up to `launch`, in the order of their frees."""
         self._completed = launch
         for state in self.pools.values():
             state.free.extend(unit for fence, unit in state.fenced if fence <= launch)
             state.fenced[:] = [(fence, unit) for fence, unit in state.fenced if fence > launch]
 
     def hold(self, pool: str, pages: int, holder: Owner) -> None:
-        """Pressure: the holder's units of one pool come back, then it takes up to `pages`."""
+        """Pressure: free the holder's units of one pool, then take up to `pages` for it."""
         state = self.pools[pool]
         for unit in [unit for unit, owner in state.owners.items() if owner == holder]:
             del state.owners[unit]

@@ -1,4 +1,4 @@
-"""The ledgers of one engine alone, beside a naive model of them."""
+"""The ledgers of one engine alone, compared with a naive model."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,18 +20,18 @@ from invariants.events import Modelled
 from invariants.reference import Reference
 
 NUM_OWNERS = 4
-LAUNCHES_UNDER_WAY = 2  # a fenced free waits for one of as many
+NUM_LAUNCHES_IN_FLIGHT = 2  # a fenced free waits for one of these
 LEDGER_OPS: tuple[type[Op], ...] = (Take, Give, Free, TakeOver, Complete, Pressure, Drain)
 
 
 class LedgerSystem:
-    """A KVMemory and its clients: owners 1 to NUM_OWNERS, who know which handles are theirs.
+    """A KVMemory and its clients: owners 1 to NUM_OWNERS, each with the list of its handles.
 
-    Who takes or is given something is the owner of an op's ordinal; who gives, frees or takes over
-    is one of those who have what that needs.
+    The ordinal of an op names the owner that takes or receives handles.  A give, free or take-over selects its owner
+    among the owners that have suitable handles.
 
-    A handle is dead when its windowed pages are gone.  What owner n frees behind a fence waits for
-    the launch under way or the one after it, as n is odd or even.
+    A handle is dead if its windowed pages are free.  A fenced free of an owner with an odd id waits for the launch in
+    flight, one of an owner with an even id for the launch after it.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -57,9 +57,9 @@ class LedgerSystem:
 
     def do(self, op: Op) -> bool:
         self._num_ops += 1
-        worked = self._done(op)
+        had_effect = self._apply(op)
         self._compare(name_of(op))
-        return worked
+        return had_effect
 
     def heal(self) -> None:
         for pool in range(len(self._memory.pools)):
@@ -67,10 +67,10 @@ class LedgerSystem:
         self._compare("heal")
 
     def clear(self) -> None:
-        """Every owner frees all that it has, and every launch completes."""
+        """Every owner frees all of its handles, and every launch completes."""
         for owner in list(self._handles):
             for part in (REST, ALL):
-                self._free_part(self._chosen(owner, part), part, owner=owner)
+                self._free_part(self._handles_with(owner, part), part, owner=owner)
             assert not self._handles[owner], f"{owner}: handles {self._handles[owner]} are neither whole nor dead"
         while self._complete():
             pass
@@ -99,7 +99,7 @@ class LedgerSystem:
         self._modelled = []
         return events
 
-    def _done(self, op: Op) -> bool:
+    def _apply(self, op: Op) -> bool:
         match op:
             case Take():
                 return self._take(_owner(op.owner), op.count)
@@ -116,25 +116,25 @@ class LedgerSystem:
             case _:
                 return False
 
-    def _who(self, ordinal: int, part: str) -> Owner:
-        """One of the owners who have that part of something; any where nobody has."""
-        owners = [owner for owner in self._handles if self._chosen(owner, part)]
+    def _select_owner(self, ordinal: int, part: str) -> Owner:
+        """One of the owners with handles that have this part; any owner if there is none."""
+        owners = [owner for owner in self._handles if self._handles_with(owner, part)]
         return owners[ordinal % len(owners)] if owners else _owner(ordinal)
 
     def _take(self, owner: Owner, count: int) -> bool:
-        """A pool that has too few refuses, which changes nothing for the owner."""
+        """Take units; a pool with too few free units refuses, and the owner is unchanged."""
         expected = self._model.take(count, owner)
         try:
             taken = self._memory.ledgers.take(count, owner=owner)
         except PoolExhausted:
-            self._foretell(f"handles taken by {owner}", expected, None)
+            self._expect(f"handles taken by {owner}", expected, None)
             return True
-        self._foretell(f"handles taken by {owner}", expected, taken)
+        self._expect(f"handles taken by {owner}", expected, taken)
         self._handles[owner] += taken
         return bool(taken)
 
     def _give(self, op: Give) -> bool:
-        owner, to = self._who(op.owner, ALL), _owner(op.to)
+        owner, to = self._select_owner(op.owner, ALL), _owner(op.to)
         given = self._handles[owner][: op.count] if owner != to else []
         self._memory.ledgers.give(given, from_owner=owner, to_owner=to)
         self._model.give(given, to)
@@ -143,13 +143,13 @@ class LedgerSystem:
         return bool(given)
 
     def _free(self, op: Free) -> bool:
-        owner = self._who(op.owner, op.part)
-        chosen = self._chosen(owner, op.part)[: op.count]
-        after = self._launch_read_by(owner) if op.fenced else 0
+        owner = self._select_owner(op.owner, op.part)
+        chosen = self._handles_with(owner, op.part)[: op.count]
+        after = self._fencing_launch(owner) if op.fenced else 0
         return self._free_part(chosen, op.part, owner=owner, after=after)
 
-    def _chosen(self, owner: Owner, part: str) -> list[int]:
-        """The owner's handles of which a part can be freed: of dead ones the rest only."""
+    def _handles_with(self, owner: Owner, part: str) -> list[int]:
+        """The owner's handles of which this part can be freed. Of dead handles only the rest can be freed."""
         if part not in PARTS or not self._model.pools_of(part):
             return []
         has_rest_alone = part == REST and self._is_windowed
@@ -174,8 +174,8 @@ class LedgerSystem:
         return True
 
     def _take_over(self, op: TakeOver) -> bool:
-        owner, giver = self._who(op.owner, REST), self._who(op.giver, ALL)
-        kept, incoming = self._chosen(owner, REST), self._chosen(giver, ALL)
+        owner, giver = self._select_owner(op.owner, REST), self._select_owner(op.giver, ALL)
+        kept, incoming = self._handles_with(owner, REST), self._handles_with(giver, ALL)
         count = min(op.count, len(kept), len(incoming)) if self._is_windowed else 0
         kept, incoming = kept[:count], incoming[:count]
         self._memory.ledgers.take_over(kept, incoming, from_owner=giver, to_owner=owner)
@@ -185,7 +185,7 @@ class LedgerSystem:
         return bool(kept)
 
     def _complete(self) -> bool:
-        """Complete the oldest launch for which units wait; False where there is none."""
+        """Complete the oldest launch that fences units; False if there is none."""
         launches = [launch for ledger in self._memory.ledgers.ledgers for launch in ledger.fenced_units]
         if not launches:
             return False
@@ -203,25 +203,25 @@ class LedgerSystem:
     def _is_windowed(self) -> bool:
         return bool(self._model.pools_of(WINDOWED))
 
-    def _launch_read_by(self, owner: Owner) -> int:
-        return self._memory.ledgers.anchor.completed_launch + 1 + (owner.id - 1) % LAUNCHES_UNDER_WAY
+    def _fencing_launch(self, owner: Owner) -> int:
+        return self._memory.ledgers.anchor.completed_launch + 1 + (owner.id - 1) % NUM_LAUNCHES_IN_FLIGHT
 
-    def _foretell(self, what: str, expected: object, found: object) -> None:
-        self._modelled.append(Modelled(what, expected, found))
+    def _expect(self, subject: str, expected: object, found: object) -> None:
+        self._modelled.append(Modelled(subject, expected, found))
 
-    def _compare(self, deed: str) -> None:
-        """Free lists, fences, peers and owners, against the model's."""
+    def _compare(self, op_name: str) -> None:
+        """Compare free lists, fences, peers and owners with the model."""
         ledgers = self._memory.ledgers
         for ledger in ledgers.ledgers:
             name, state = ledger.name, self._model.pools[ledger.name]
-            self._foretell(f"{name}: free after {deed}", tuple(state.free), ledger.free_units)
+            self._expect(f"{name}: free after {op_name}", tuple(state.free), ledger.free_units)
             fenced = [(launch, unit) for launch, units in ledger.fenced_units.items() for unit in units]
-            self._foretell(f"{name}: fenced after {deed}", sorted(state.fenced), sorted(fenced))
+            self._expect(f"{name}: fenced after {op_name}", sorted(state.fenced), sorted(fenced))
             owners = {unit: holding.owner for holding in self._holdings(ledger) for unit in holding.units}
-            self._foretell(f"{name}: owners after {deed}", dict(state.owners), owners)
+            self._expect(f"{name}: owners after {op_name}", dict(state.owners), owners)
         for pool, peers in ledgers.peers.items():
             paired = {handle: peer for handle, peer in enumerate(peers) if peer}
-            self._foretell(f"{pool}: peers after {deed}", dict(self._model.peers[pool]), paired)
+            self._expect(f"{pool}: peers after {op_name}", dict(self._model.peers[pool]), paired)
 
     def _pool_view(self, ledger: Ledger) -> view.PoolView:
         fences = [view.Fence(launch, units) for launch, units in ledger.fenced_units.items()]
@@ -230,7 +230,7 @@ class LedgerSystem:
         )
 
     def _holdings(self, ledger: Ledger) -> list[view.Holding]:
-        """Per owner what its handles stand for in a pool, as the peer map says."""
+        """Per owner, the pages of its handles in a pool, as the peer map has them."""
         holdings = self._neighbour.holdings(ledger.name)
         for owner, handles in self._handles.items():
             units = [unit for unit in self._memory.ledgers.pages_of(ledger.name, handles) if unit]

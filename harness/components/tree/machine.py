@@ -16,7 +16,7 @@ PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
 
 @st.composite
 def visits(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A prompt of some pages, somebody who reads it, and a window that slides."""
+    """A prompt of some pages, a reader that locks it, and a window that slides."""
     recipe = draw(recipes())
     longer = Recipe(path=(*recipe.path, 0, 0), stretch=max(4, recipe.stretch))
     behind = Recipe(path=(*longer.path, 0), stretch=longer.stretch, cut=draw(st.integers(0, 5)))
@@ -49,7 +49,7 @@ def _namespace(draw: st.DrawFn) -> int:
 
 
 class TreeTraffic(Machine):
-    """One rule that draws an op (no swarm: without insertions nothing else has anything to do)."""
+    """One rule that draws an op (no swarm: without insertions every other op is a no-op)."""
 
     machine = "tree"
 

@@ -1,9 +1,8 @@
-"""What the prefix cache must do, in the plainest way: no tree, a dictionary of pages.
+"""The reference model of the prefix cache: no tree, but a dictionary of pages.
 
-A page is named by the tag of the prefix that ends with it, so whoever has the same tokens up to
-there has the same page.  Everything is done page by page and looked for by brute force.  The one
-trace of the tree's nodes is `ends_run`: pages between two such borders are evicted together, and a
-border is put where something is locked, published or branches off, and never taken away.
+The name of a page is the tag of the prefix that ends with it.  So prompts with an equal prefix share the pages of that
+prefix.  The model works page by page and searches by brute force.  `ends_run` stands for the nodes of the tree: pages
+between two borders are evicted together.  A lock, a publication or a branch adds a border.  No border is removed.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from invariants.reference import namespace_tag, next_tag
 
 @dataclass(slots=True)
 class Page:
-    """A cached page: the name of the one before it (0: none), its place, and per pool its unit (0: none) and locks."""
+    """A cached page: the name of the page before it (0: none), its index, and per pool its unit (0: none) and locks."""
 
     above: int
     index: int
@@ -28,14 +27,14 @@ class Page:
 
 
 class Hold(NamedTuple):
-    """A lock on a prefix: the names of its pages, and per pool the index of the first that it covers."""
+    """A lock on a prefix: the names of its pages, and per pool the index of the first locked page."""
 
     names: tuple[int, ...]
     starts: tuple[int, ...]
 
 
 class TreeModel:
-    """Pages by name; `tails` is per pool how many pages at the end of a prefix are read, None for all."""
+    """Pages by name. `tails` is, per pool, the number of pages that are read at the end of a prefix; None for all."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.pages: dict[int, Page] = {}
@@ -49,7 +48,7 @@ class TreeModel:
         return tags[self.page_size :: self.page_size]
 
     def match(self, names: Sequence[int]) -> list[int]:
-        """The longest of all prefixes that are resident and free of holes where their end is read."""
+        """The longest resident prefix without a hole in the pages that its end reads."""
         known = self._known(names)
         for count in range(len(known), 0, -1):
             if all(self._is_usable(known[:count], pool) for pool in range(len(self.tails))):
@@ -57,19 +56,19 @@ class TreeModel:
         return []
 
     def shown(self, names: Sequence[int]) -> list[int]:
-        """The first pool's units on the pages of a prefix, 0 where its reader must not count on them."""
+        """The first pool's units of the pages of a prefix; 0 for pages outside of the reader's window."""
         start = self._starts(len(names))[0]
         return [self.pages[name].units[0] if index >= start else 0 for index, name in enumerate(names)]
 
     def pages_to_lock(self, names: Sequence[int]) -> tuple[int, ...]:
-        """Per pool how many pages a lock on a prefix would make protected."""
+        """Per pool, the number of evictable pages that a lock on the prefix would protect."""
         return tuple(
             sum(self.pages[name].units[pool] > 0 and not self.pages[name].locks[pool] for name in names[start:])
             for pool, start in enumerate(self._starts(len(names)))
         )
 
     def use(self, names: Sequence[int]) -> None:
-        """The pages of a prefix were used now."""
+        """Mark the pages of a prefix as used now."""
         self._num_uses += 1
         for name in names:
             self.pages[name].last_used = self._num_uses
@@ -85,7 +84,7 @@ class TreeModel:
         self._count(hold, -1)
 
     def slide(self, hold: Hold, index: int) -> Hold:
-        """Give back the windowed locks below page number `index`."""
+        """Release the windowed locks below page number `index`."""
         index = min(index, len(hold.names))
         starts = tuple(
             start if tail is None else max(start, index) for start, tail in zip(hold.starts, self.tails, strict=True)
@@ -98,9 +97,9 @@ class TreeModel:
         return slid
 
     def insert(self, names: Sequence[int], incoming: Sequence[Sequence[int]], *, protected: int, frontier: int) -> None:
-        """Publish a prefix on the units `incoming`, page by page: `protected` pages were shared before.
+        """Publish a prefix whose pages are the units `incoming`. The first `protected` pages were shared before.
 
-        Below page number `frontier` the windowed ones are gone.
+        Below page number `frontier` the windowed units are free already.
         """
         known = len(self._known(names))
         self._put_border(names, known)
@@ -117,7 +116,7 @@ class TreeModel:
         self.use(names)
 
     def evict(self, need: Sequence[int]) -> None:
-        """Give up whole runs until each pool has its need, or has nothing left that is not locked."""
+        """Evict whole runs until the need of each pool is met, or all of its remaining pages are locked."""
         freed = [0] * len(need)
         for pool, wanted in enumerate(need):
             while freed[pool] < wanted:
@@ -132,7 +131,7 @@ class TreeModel:
                         self.pages[name].units[pool] = 0
 
     def counts(self, pool: int) -> tuple[int, int]:
-        """How many pages are evictable, and how many protected."""
+        """The number of evictable pages and the number of protected pages."""
         locks = [page.locks[pool] for page in self.pages.values() if page.units[pool]]
         return locks.count(0), len(locks) - locks.count(0)
 
@@ -147,7 +146,7 @@ class TreeModel:
         return all(self.pages[name].units)
 
     def _starts(self, count: int) -> tuple[int, ...]:
-        """Per pool the first page that is read behind a prefix of `count` pages."""
+        """Per pool, the index of the first page that the token behind a prefix of `count` pages reads."""
         return tuple(0 if tail is None else max(0, count - tail) for tail in self.tails)
 
     def _count(self, hold: Hold, locks: int) -> None:
@@ -156,22 +155,22 @@ class TreeModel:
                 self.pages[name].locks[pool] += locks
 
     def _put_border(self, names: Sequence[int], count: int) -> None:
-        """A run ends behind the first `count` pages of a prefix."""
+        """End a run after the first `count` pages of a prefix."""
         if count:
             self.pages[names[count - 1]].ends_run = True
 
     def _recover(self, page: Page, units: Sequence[int]) -> None:
-        """A hole is filled: with whole pages, or with the windowed one alone where others read the rest."""
+        """Fill a hole with the new units. If a reader has the page locked, only the windowed unit is replaced."""
         for pool, tail in enumerate(self.tails):
             if tail is not None or not any(page.locks):
                 page.units[pool] = units[pool]
 
     def _ends(self) -> set[int]:
-        """The pages behind which no other comes."""
+        """The pages without a next page."""
         return set(self.pages) - {page.above for page in self.pages.values()}
 
     def _runs(self) -> list[list[int]]:
-        """All runs, each from its first page on."""
+        """All runs, each as its pages in order."""
         runs = []
         for name, page in self.pages.items():
             if page.ends_run:
@@ -183,7 +182,7 @@ class TreeModel:
         return runs
 
     def _read_at_some_end(self, pool: int) -> set[int]:
-        """Pages that the end of some branch reads through its window."""
+        """The pages in the window at the end of any branch."""
         read, tail = set(), self.tails[pool] or 0
         for name in self._ends():
             for _ in range(tail):
@@ -193,7 +192,7 @@ class TreeModel:
         return read
 
     def _next_run(self, pool: int) -> list[int]:
-        """What a pool gives up next: the ends of branches, or where there is a window first what none reads."""
+        """The run that a pool evicts next: an end of a branch. A windowed pool prefers runs outside of every window."""
         ends, read = self._ends(), self._read_at_some_end(pool)
         free = [run for run in self._runs() if self.pages[run[-1]].units[pool] and not self.pages[run[-1]].locks[pool]]
         if self.tails[pool] is None:
@@ -205,7 +204,7 @@ class TreeModel:
         )
 
     def _remove(self, run: list[int], freed: list[int]) -> None:
-        """Take an end of a branch away, and holes above that end one then."""
+        """Remove a run at the end of a branch, and then the holes before it that became an end."""
         while run:
             above = self.pages[run[0]].above
             for name in run:

@@ -1,4 +1,4 @@
-"""A prefix cache and a naive model of it, which get to do the same things."""
+"""A prefix cache and a naive model; both perform the same operations."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from invariants.reference import namespace_tag, next_tag
 
 
 class Found(NamedTuple):
-    """What the cache found of a prompt, and the names of the pages that the model found."""
+    """The match of the cache, and the page names of the model's match."""
 
     match: Match
     names: list[int]
@@ -28,14 +28,14 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Reader:
-    """Who has something locked: a record, and the model's side of its receipt."""
+    """A holder of a lock: its record, and the lock of the model."""
 
     record: KVRecord
     hold: Hold
 
 
 class PageFact(NamedTuple):
-    """One cached page: where it starts, its unit, state and locks in each pool, and whether a node ends with it."""
+    """One cached page: its first position, its unit, state and locks in each pool, and whether it ends a node."""
 
     start: int
     units: tuple[int, ...]
@@ -45,12 +45,12 @@ class PageFact(NamedTuple):
 
 
 class ModelledCache:
-    """A PrefixCache; `told` are the model's forecasts and what came of them."""
+    """A PrefixCache; `comparisons` are the results that the model expects and those of the cache."""
 
     def __init__(self, config: EngineConfig, memory: KVMemory, observer: Observer) -> None:
         self.cache = PrefixCache(memory, sharing=config.prefix_sharing, observer=observer)
         self.model = TreeModel(config)
-        self.told: list[NamedTuple] = []
+        self.comparisons: list[NamedTuple] = []
         self._memory = memory
         self._sharing = config.prefix_sharing
         self._pools = [pool.name for pool in memory.pools]
@@ -59,16 +59,18 @@ class ModelledCache:
         match = self.cache.match(tokens, namespace)
         names = self.model.match(self.model.names(namespace, tokens[:-1]))
         expected = (len(names) * self._memory.page_size, self.model.shown(names))
-        self._tell("match", expected, (match.length, match.handles[:]))
+        self._record_comparison("match", expected, (match.length, match.handles[:]))
         return Found(match, names)
 
     def pages_to_lock(self, found: Found) -> dict[str, int]:
         wanted = self.cache.pages_to_lock(found.match)
-        self._tell("pages to lock", dict(zip(self._pools, self.model.pages_to_lock(found.names), strict=True)), wanted)
+        self._record_comparison(
+            "pages to lock", dict(zip(self._pools, self.model.pages_to_lock(found.names), strict=True)), wanted
+        )
         return wanted
 
     def lock(self, found: Found, record: KVRecord) -> Reader:
-        """A reader of what was found, with the receipt of `record`."""
+        """Lock the matched pages in the model; the reader has the receipt of `record`."""
         self.model.use(found.names)
         return Reader(record, self.model.lock(found.names))
 
@@ -77,14 +79,14 @@ class ModelledCache:
         self.model.unlock(reader.hold)
 
     def slide(self, reader: Reader, frontier: int) -> bool:
-        """False where the receipt did not cover any page below `frontier`."""
+        """Release the windowed locks below `frontier`; False if the receipt covered no page there."""
         before = reader.record.receipt
         reader.record.receipt = self.cache.slide(before, frontier)
         reader.hold = self.model.slide(reader.hold, frontier // self._memory.page_size)
         return reader.record.receipt is not before
 
     def first_windowed(self, reader: Reader) -> int | None:
-        """The first page that a reader has locked in a window; None where there is none."""
+        """The first page that a reader has locked in a windowed pool; None if there is none."""
         return next(
             (
                 start
@@ -105,9 +107,9 @@ class ModelledCache:
             self.model.insert(names, incoming[: len(names)], protected=protected, frontier=frontier)
             before, reader.hold = reader.hold, self.model.lock(names)
             self.model.unlock(before)
-            self._tell("handles of the publisher", self.model.shown(names), record.handles[: len(names)])
+            self._record_comparison("handles of the publisher", self.model.shown(names), record.handles[: len(names)])
             row = list(self._memory.table.read(record.row, 0, len(record.handles)))
-            self._tell("row of the publisher", record.handles[:], row)
+            self._record_comparison("row of the publisher", record.handles[:], row)
 
     def evict(self, need: Mapping[str, int]) -> None:
         self.cache.evict(need)
@@ -117,10 +119,10 @@ class ModelledCache:
         self.cache.flush()
         self.model.evict([self.model.counts(pool)[0] for pool in range(len(self._pools))])
 
-    def compare(self, deed: str, neighbour: Neighbour) -> None:
-        """Every page, every count and what is free, against the model's; nobody owns a private page now.
+    def compare(self, op_name: str, neighbour: Neighbour) -> None:
+        """Compare every page, every counter and the free units with the model. No request owns a private page now.
 
-        Of pages and free units only those are told that differ.
+        For pages and free units, only the differences are recorded.
         """
         page_size = self.model.page_size
         expected = {
@@ -135,21 +137,26 @@ class ModelledCache:
         }
         found = dict(self._facts())
         names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        self._tell(f"pages after {deed}", *[[facts.get(name) for name in names] for facts in (expected, found)])
+        self._record_comparison(
+            f"pages after {op_name}", *[[facts.get(name) for name in names] for facts in (expected, found)]
+        )
         for index, pool in enumerate(self._pools):
             tree = self.cache.tree
             counts = (tree.evictable[index], tree.protected[index])
-            self._tell(f"{pool}: evictable and protected after {deed}", self.model.counts(index), counts)
+            self._record_comparison(
+                f"{pool}: evictable and protected after {op_name}", self.model.counts(index), counts
+            )
             ledger = self._memory.ledgers.ledgers[index]
             held = {*neighbour.held(pool), *[page.units[index] for page in self.model.pages.values()]}
             free = Counter(unit for unit in range(1, ledger.capacity + 1) if unit not in held)
-            there = Counter(ledger.free_units)
-            self._tell(
-                f"{pool}: free after {deed}", *[sorted(rest.elements()) for rest in (free - there, there - free)]
+            found_free = Counter(ledger.free_units)
+            self._record_comparison(
+                f"{pool}: free after {op_name}",
+                *[sorted(rest.elements()) for rest in (free - found_free, found_free - free)],
             )
 
     def _facts(self) -> Iterator[tuple[int, PageFact]]:
-        """Every page of the tree, under the name that the model has for it."""
+        """Every page of the tree, with its name in the model."""
         size, ledgers = self._memory.page_size, self._memory.ledgers
         stack: list[tuple[Node, int]] = [(root, namespace_tag(space)) for space, root in self.cache.tree.roots.items()]
         while stack:
@@ -161,5 +168,5 @@ class ModelledCache:
                 yield name, PageFact(node.start + index * size, page, live, locks, name == names[-1])
             stack += [(child, names[-1] if names else tag) for child in node.children.values()]
 
-    def _tell(self, what: str, expected: object, found: object) -> None:
-        self.told.append(Modelled(what, expected, found))
+    def _record_comparison(self, subject: str, expected: object, found: object) -> None:
+        self.comparisons.append(Modelled(subject, expected, found))

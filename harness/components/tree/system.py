@@ -1,4 +1,4 @@
-"""The prefix cache of one engine alone, over its pools, beside a naive model of it."""
+"""The prefix cache of one engine alone, over its pools, compared with a naive model."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,10 +24,10 @@ TREE_OPS: tuple[type[Op], ...] = (Insert, Lock, Unlock, Slide, Evict, Flush, Pre
 
 
 class TreeSystem:
-    """A KVMemory and a PrefixCache, and readers who hold what they locked.
+    """A KVMemory and a PrefixCache, and readers that hold locks on cached prefixes.
 
-    Each reader has a row, a receipt and nothing private; the ordinal of its owner is the op that
-    made it.  It computes nothing, so a snapshot shows its receipt and its row, and no record.
+    Each reader has a row, a receipt and no private page.  The ordinal of its owner is the number of its op.  A reader
+    runs no forward, so a snapshot shows its receipt and its row, but no record.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -53,15 +53,15 @@ class TreeSystem:
 
     def do(self, op: Op) -> bool:
         self._num_ops += 1
-        worked = self._done(op)
+        had_effect = self._apply(op)
         self._cache.compare(name_of(op), self._neighbour)
-        return worked
+        return had_effect
 
     def heal(self) -> None:
-        self._neighbour.let_go()
+        self._neighbour.release_all()
 
     def clear(self) -> None:
-        """Every reader goes, then everything cached."""
+        """Every reader unlocks, then the cache is flushed."""
         while self._readers:
             self._close(self._readers.pop())
         self._cache.flush()
@@ -85,11 +85,11 @@ class TreeSystem:
         )
 
     def take_events(self) -> list[NamedTuple]:
-        events = self.log.take() + self._cache.told
-        self._cache.told = []
+        events = self.log.take() + self._cache.comparisons
+        self._cache.comparisons = []
         return events
 
-    def _done(self, op: Op) -> bool:
+    def _apply(self, op: Op) -> bool:
         match op:
             case Insert():
                 return self._insert(op)
@@ -109,29 +109,29 @@ class TreeSystem:
                 return False
 
     def _insert(self, op: Insert) -> bool:
-        """What a request does from its admission to its end, without being computed; cut to the room there is.
+        """Act as a request from admission to finish, without a forward. The prompt is cut to the available pages.
 
         |matched, locked|fresh, windowed pages gone|frontier|fresh .... |whole pages end|private rest|
         """
         tokens, page_size = self._tokens(op.recipe), self._config.page_size
         found = self._match(tokens, op.namespace)
         shared = len(found.match.handles)
-        count = min(num_pages(len(tokens), page_size) - shared, self._room(found))
+        count = min(num_pages(len(tokens), page_size) - shared, self._num_available(found))
         tokens = tokens[: (shared + count) * page_size]
         if count <= 0 or len(tokens) < page_size:
             return False
         reader = self._open(found)
         self._grow(reader.record, count, len(tokens))
-        self._give_up_window(reader, self._frontier(reader.record, op.dead))
+        self._slide_window(reader, self._frontier(reader.record, op.dead))
         self._cache.publish(reader, tokens, op.namespace)
         self._close(reader)
         self._prompts.add(tokens)
         return True
 
     def _lock(self, op: Lock) -> bool:
-        """A request that came and found nothing cached has a lock on nothing."""
+        """Match and lock a prefix. If no page matches, the lock covers no page."""
         found = self._match(self._tokens(op.recipe), op.namespace)
-        if self._room(found) < 0:
+        if self._num_available(found) < 0:
             return False
         self._readers.append(self._open(found))
         return True
@@ -143,16 +143,16 @@ class TreeSystem:
         return True
 
     def _slide(self, op: Slide) -> bool:
-        """One of the readers who have pages locked in a window gives up one of them at least."""
+        """Slide the window of a reader that has windowed pages locked, by at least one page."""
         readers = [reader for reader in self._readers if self._cache.first_windowed(reader) is not None]
         if not readers:
             return False
         reader = readers[op.receipt % len(readers)]
         first, end = self._cache.first_windowed(reader) or 0, reader.record.protected_len // self._config.page_size
-        return self._give_up_window(reader, min(max(op.page, first + 1), end) * self._config.page_size)
+        return self._slide_window(reader, min(max(op.page, first + 1), end) * self._config.page_size)
 
-    def _evict(self, wanted: Sequence[int]) -> bool:
-        need = {pool.name: count for pool, count in zip(self._memory.pools, wanted, strict=False)}
+    def _evict(self, counts: Sequence[int]) -> bool:
+        need = {pool.name: count for pool, count in zip(self._memory.pools, counts, strict=False)}
         has_any = any(count and self._cache.cache.evictable(pool) for pool, count in need.items())
         self._cache.evict(need)
         return has_any
@@ -171,8 +171,8 @@ class TreeSystem:
         self.log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
         return found
 
-    def _room(self, found: Found) -> int:
-        """Pages that can be had of every pool once the match is locked; -1 where there is no row."""
+    def _num_available(self, found: Found) -> int:
+        """Pages that every pool can supply once the match is locked; -1 if no row is free."""
         to_lock = self._cache.pages_to_lock(found)
         if not self._memory.table.rows.num_free:
             return -1
@@ -182,7 +182,7 @@ class TreeSystem:
         )
 
     def _open(self, found: Found) -> Reader:
-        """A row and a lock on what was found."""
+        """Take a row and lock the match."""
         owner, length = request_owner(self._num_ops), found.match.length
         [row] = self._memory.table.rows.take(1, owner=owner)
         record = KVRecord(owner, row, self._cache.cache.lock(found.match), length, length, length, length)
@@ -190,7 +190,7 @@ class TreeSystem:
         return self._cache.lock(found, record)
 
     def _grow(self, record: KVRecord, count: int, length: int) -> None:
-        """Room for `length` tokens, all of it written; raises PoolExhausted where the tree counted wrong."""
+        """Allocate and commit `length` tokens; raises PoolExhausted if the tree's evictable counter is wrong."""
         short = {ledger.name: count - ledger.num_free for ledger in self._memory.ledgers.ledgers}
         short = {pool: pages for pool, pages in short.items() if pages > 0}
         if short:
@@ -201,16 +201,18 @@ class TreeSystem:
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _frontier(self, record: KVRecord, dead: int) -> int:
-        """Behind the first `dead` private pages, as far as a request may slide that has computed all of them."""
+        """The frontier after the first `dead` private pages, limited to the largest frontier of a committed request."""
         window = self._memory.window
         if window is None or not dead:
             return 0
         page_size = self._config.page_size
-        most = align_down(max(0, record.committed_len - kept_len(window=window, page_size=page_size)), page_size)
-        return min(record.protected_len + dead * page_size, most)
+        max_frontier = align_down(
+            max(0, record.committed_len - kept_len(window=window, page_size=page_size)), page_size
+        )
+        return min(record.protected_len + dead * page_size, max_frontier)
 
-    def _give_up_window(self, reader: Reader, frontier: int) -> bool:
-        """Unlock what is the tree's below `frontier`, free what is private.
+    def _slide_window(self, reader: Reader, frontier: int) -> bool:
+        """Unlock the tree's pages below `frontier`, and free the private ones.
 
         |the tree's, unlocked |protected_len|..freed..|frontier|
         """
@@ -228,7 +230,7 @@ class TreeSystem:
         return True
 
     def _close(self, reader: Reader) -> None:
-        """The private rest, the lock and the row come back."""
+        """Free the private pages, release the lock and free the row."""
         record = reader.record
         dead, live = record.private_handles(self._config.page_size)
         self._memory.ledgers.free_rest(dead, owner=record.owner, cause="finished")

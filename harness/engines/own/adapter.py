@@ -1,4 +1,4 @@
-"""The adapter of our own engine: its stand-ins, its events in the words of the invariants."""
+"""The adapter of our own engine: its fakes, and its events translated for the invariants."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ VOCABULARY = 64
 
 
 class ReferenceModel:
-    """The stand-in model's functions, as the reference computes them."""
+    """The functions of the fake model, as the reference computes them."""
 
     namespace_tag = staticmethod(reference.namespace_tag)
     next_tag = staticmethod(reference.next_tag)
@@ -47,7 +47,7 @@ class ReferenceModel:
 
 
 def damaged(message: Message) -> Message | None:
-    """What came of a message with a bit of its frame turned over; None where the other end sees that."""
+    """The message decoded from a frame with one flipped bit; None if the receiver detects the damage."""
     frame = bytearray(encode(message))
     frame[len(frame) // 2] ^= 1
     try:
@@ -57,10 +57,10 @@ def damaged(message: Message) -> Message | None:
 
 
 class SwardenEngine(EnginePort):
-    """Our engine behind EnginePort, on fakes alone, or with a tiny `model` of that name in the place of the stand-in.
+    """Our engine behind EnginePort, on fakes, or with the tiny model named `model` instead of the fake forward.
 
-    With a model freed pages are poisoned: it has no tags by which one could tell who reads them.  One side of a
-    pair has a `link` to the other, which is not to be relied on.
+    With a model, freed pages are poisoned: a model writes no tags that would reveal a read after free.  One side of a
+    pair has an unreliable `link` to the other side.
     """
 
     def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
@@ -95,7 +95,7 @@ class SwardenEngine(EnginePort):
         return self._engine.has_work
 
     def reference(self) -> reference.Reference:
-        """Of a model's outputs nothing is foretold: what compares them knows better."""
+        """The reference. It predicts no outputs of a tiny model, because ComparedForward checks them."""
         windows = tuple(pool.window for pool in self._engine.config.pools)
         return reference.Reference(VOCABULARY if self._compared is None else 0, windows)
 
@@ -150,7 +150,7 @@ class SwardenEngine(EnginePort):
         return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
 
     def _proposer(self, config: EngineConfig) -> ScriptedProposer:
-        """Guesses as the op-log says, so that any overshoot can be drawn."""
+        """A proposer whose accepted draft tokens follow the op-log, so that any overshoot can be drawn."""
         oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
         proposer = ScriptedProposer(oracle, oracle.forget)
         self.drafts = proposer

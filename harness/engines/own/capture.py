@@ -1,4 +1,4 @@
-"""The facts of our engine, found by walking it, and what it claims of itself."""
+"""Snapshots of our engine: facts from a walk over it, and the counters that it keeps."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ class EngineCapture:
 
 
 def awaits_another(engine: Engine) -> bool:
-    """Has the other side of a pair all the work, or pages for which everybody here may have to wait?"""
+    """Whether the other side of a pair has all the work, or holds pages that requests here may need."""
     scheduler = engine.scheduler
     other_side = scheduler.custody.other_side
     return bool(other_side.records) or (other_side.has_work and not scheduler.has_work)
@@ -96,21 +96,21 @@ def _session_views(sessions: Sessions) -> tuple[SessionView, ...]:
 
 
 def launch_view(flight: Flight, custody: Custody) -> LaunchView:
-    """A pass in flight, with the pages that its tensors name, and for whom it computes in vain."""
+    """A pass in flight, with the pages in its tensors and the requests whose results will be discarded."""
     pools = [(pool.spans, pool.pages.tolist()) for pool in flight.batch.pools]
     entries, units = [], []
     for index, entry in enumerate(flight.entries):
         entries.append((entry.request.id, entry.start, entry.end))
         spans = [(spans[index], pages) for spans, pages in pools]
         units.append(tuple(pages[span.begin : span.begin + span.num_pages] for span, pages in spans))
-    given_up = [entry.request.id for entry in flight.entries if not custody.holds(entry.request, entry.record)]
+    discarded = [entry.request.id for entry in flight.entries if not custody.holds(entry.request, entry.record)]
     sessions = [entry.request.session for entry in flight.entries]
     drafts = [entry.drafts for entry in flight.entries]
     return LaunchView(
         flight.batch.launch,
         entries,
         units,
-        given_up,
+        discarded,
         sessions if any(sessions) else (),
         drafts if any(drafts) else (),
     )

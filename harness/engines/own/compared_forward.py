@@ -1,4 +1,4 @@
-"""A forward whose every result is held against the same model without a cache."""
+"""A forward whose every result is compared with the same model without a cache."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from harness.engines.own.without_cache import WithoutCache
 from invariants.events import Compared, Written
 
 TOLERANCE = 1e-9  # of logits in float64
-UNASKED = 3  # one entry in so many is asked for no logits, so that passes of which few are wanted run too
+LOGITS_PERIOD = 3  # one of so many entries returns no logits, so that passes with few logits run too
 
 
 class ComparedForward:
-    """Another forward, of which it asks for the logits of most entries, and tells how far off they are.
+    """Wraps a forward, requests the logits of most entries, and emits their distance from the expected logits.
 
-    What it holds them against are the tokens that clients sent and those that passes sampled, never what the
-    engine says that a request's tokens are.  The model reads a token modulo its vocabulary.
+    The expected logits follow from the tokens that clients sent and that passes sampled.  The tokens in the engine's
+    own requests are not used.  The model reads a token modulo its vocabulary.
     """
 
     def __init__(self, steady: Forward, without_cache: WithoutCache, note: Callable[[NamedTuple], None]) -> None:
@@ -36,26 +36,26 @@ class ComparedForward:
         self._tokens[request_id] = self._read(tokens)
 
     def ended(self, request_id: int) -> None:
-        """Whatever is still computed for a request is compared with nothing."""
+        """Stop comparing a finished request; later results of its passes are ignored."""
         self._tokens.pop(request_id, None)
 
     @property
     def vocab_size(self) -> None:
-        """Any number is a token: the model reads it modulo its own vocabulary."""
+        """No limit: the model reads a token modulo its own vocabulary."""
 
     def layout(self, pool: PoolSpec) -> SlotLayout:
         return self._steady.layout(pool)
 
     def launch(self, batch: ForwardBatch) -> None:
         self._batches[batch.launch] = batch
-        self._steady.launch(replace(batch, entries=[self._asking(batch.launch, entry) for entry in batch.entries]))
+        self._steady.launch(replace(batch, entries=[self._with_logits(batch.launch, entry) for entry in batch.entries]))
 
     def collect(self, launch: int) -> list[Computed] | None:
         computed = self._steady.collect(launch)
         if computed is None:
             return None
         batch = self._batches.pop(launch)
-        self._tell_written(batch)
+        self._emit_written(batch)
         known = [self._tokens[entry.request_id] for entry in batch.entries if entry.request_id in self._tokens]
         self._without_cache.remember(known)
         for entry, one in zip(batch.entries, computed, strict=True):
@@ -66,16 +66,16 @@ class ComparedForward:
             for entry, one in zip(batch.entries, computed, strict=True)
         ]
 
-    def _asking(self, launch: int, entry: ForwardEntry) -> ForwardEntry:
-        """Which entries are asked differs from pass to pass, and within one."""
-        is_asked = entry.sampling.return_logits or (launch + entry.request_id) % UNASKED > 0
-        sampling = replace(entry.sampling, return_logits=is_asked)
+    def _with_logits(self, launch: int, entry: ForwardEntry) -> ForwardEntry:
+        """The entry with its logits requested or not; the choice varies by pass and by request."""
+        returns_logits = entry.sampling.return_logits or (launch + entry.request_id) % LOGITS_PERIOD > 0
+        sampling = replace(entry.sampling, return_logits=returns_logits)
         return entry._replace(tokens=self._read(entry.tokens), sampling=sampling)
 
     def _read(self, tokens: Sequence[int]) -> list[int]:
         return [token % self._without_cache.vocabulary for token in tokens]
 
-    def _tell_written(self, batch: ForwardBatch) -> None:
+    def _emit_written(self, batch: ForwardBatch) -> None:
         for component, pool in enumerate(batch.pools):
             pages = written_pages(batch, pool, pool.pages.tolist())
             for entry, written in zip(batch.entries, pages, strict=True):
@@ -83,16 +83,16 @@ class ComparedForward:
                 self._note(Written(batch.launch, entry.request_id, *stretch, written, component))
 
     def _compare(self, launch: int, entry: ForwardEntry, computed: Computed) -> None:
-        """Tell how far off an entry is: endlessly from where on it computes tokens that nobody sent or sampled.
+        """Emit the distance of an entry: infinite if it computes tokens that were neither sent nor sampled.
 
-        Behind each draft that the model would have said, too, it is told what it said there.
+        There is one comparison per accepted draft token, and one for the token sampled after them.
         """
         tokens, stretch = self._tokens[entry.request_id], (launch, entry.request_id, entry.start)
         num_drafts = max(0, entry.num_samples - 1)
         end = entry.end - num_drafts
-        said = computed.tokens[0] if computed.tokens else None
+        sampled = computed.tokens[0] if computed.tokens else None
         if end > len(tokens):
-            self._note(Compared(*stretch, end, len(tokens), math.inf, TOLERANCE, said, None))
+            self._note(Compared(*stretch, end, len(tokens), math.inf, TOLERANCE, sampled, None))
             return
         drafts = self._read(entry.tokens[len(entry.tokens) - num_drafts :])
         expected = self._without_cache.logits([*tokens[:end], *drafts], entry.start)
@@ -102,7 +102,7 @@ class ComparedForward:
         accepted = num_accepted(drafts, computed.tokens)
         if computed.tokens and end == len(tokens):
             tokens += computed.tokens[: accepted + 1]
-        if said is None:
+        if sampled is None:
             self._note(Compared(*stretch, end, position, difference, TOLERANCE, None, None))
         for place, token in enumerate(computed.tokens[: accepted + 1], start=end):
             likeliest = _likeliest(expected[place - 1 - entry.start], token)
@@ -110,7 +110,7 @@ class ComparedForward:
 
 
 def _farthest(found: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:
-    """The first position that is too far off, or else the one that is farthest off; and how far, NaN for NaN."""
+    """The first position above the tolerance, else the one with the largest distance; and that distance."""
     differences = (found.values - expected).abs().amax(-1)
     wrong = (~(differences <= TOLERANCE)).nonzero()
     index = int(wrong[0]) if len(wrong) else int(differences.argmax())
@@ -118,6 +118,6 @@ def _farthest(found: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:
 
 
 def _likeliest(logits: torch.Tensor, token: int) -> int:
-    """The token with the highest logit; the given one where it is as likely, as far as that can be told."""
+    """The token with the highest logit; `token` itself if its logit is equal within the tolerance."""
     best = int(logits.argmax())
     return token if logits[best] - logits[token] <= TOLERANCE else best

@@ -1,4 +1,4 @@
-"""What the requests of a run of engines are like."""
+"""Load profiles: the output lengths, priorities and settings of a run."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,15 +9,15 @@ from engine_under_test.config import EngineConfig
 from harness.components.configurations import on_host
 from harness.search.scenes import TIMEOUT_MS
 
-Traffic = tuple[str, ...]  # a way to treat an engine: how often each kind of op comes
+Traffic = tuple[str, ...]  # kinds of ops, each as often as its weight
 
 
 class Load(NamedTuple):
-    """What the requests of a run are like: how long outputs get, and how important each is.
+    """The output lengths and priorities of the requests of a run, and the settings that it needs.
 
-    Ops of the kinds in `also` come besides those of the traffic.  Pools are so many `times` as large, and
-    `settings` are those without which the engine would hardly ever get into the trouble that the load is for;
-    where `needs_host` there is one, twice as large as the device.
+    The kinds of ops in `also` are added to those of the traffic.  The pool sizes are multiplied by `times`.  Without
+    `settings` the engine would rarely reach the states that the load is for.  With `needs_host` there is a host tier
+    of twice the device pools.
     """
 
     outputs: tuple[int, ...]
@@ -28,7 +28,7 @@ class Load(NamedTuple):
     needs_host: bool = False
 
     def on(self, config: EngineConfig) -> EngineConfig:
-        """The configuration with the settings of this load."""
+        """The configuration with the settings and pool sizes of this load."""
         full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
         if not self.settings.get("prefix_sharing", True):
             config = replace(config, host_full_pages=0, host_swa_pages=0)
@@ -103,7 +103,7 @@ LAGGING = Load(
     also=("crowd",) * 4,
     settings=MappingProxyType({**OVERBOOKED.settings, "window_eviction_interval": 48}),
 )
-# Mostly short: a run that is over soon leaves time for others, and meets most of what a long one does.
+# Mostly short outputs: short runs leave time for more runs, and reach most of the states of long runs.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
     RIVALS,
@@ -111,7 +111,7 @@ LOADS = (
     FEW_PLACES,
     RETURNING,
     PAUSING,
-    RETURNING_UNCHUNKED,  # more of it: what may go wrong there takes many that come together
+    RETURNING_UNCHUNKED,  # twice, because its bugs need many requests at once
     RIVALS_FOR_PLACES,
     TALKING,
     TALKING_IN_A_CROWD,

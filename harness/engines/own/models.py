@@ -1,4 +1,4 @@
-"""The models that a whole engine can be driven with instead of the stand-in: tiny ones, of random weights."""
+"""Tiny models with random weights, which an engine can run instead of the fake forward."""
 
 from dataclasses import replace
 from functools import cache
@@ -15,22 +15,22 @@ from harness.engines.own.without_cache import WithoutCache
 MODELS = {f"tiny-{family}": family for family in TINY}
 WEIGHTS_SEED = 7
 NUM_LAYERS = 3
-# Prompts are named by multiples of 64 tokens, so that with a prime behind that they differ token by token.
+# Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
 VOCABULARY = 97
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
 
 
 class TinyModel(NamedTuple):
-    """A model in float64, and what it says of a sequence when it keeps nothing."""
+    """A model in float64, and the same model without a cache."""
 
     decoder: Decoder
     without_cache: WithoutCache
 
 
 def tiny_model(name: str, config: EngineConfig) -> TinyModel:
-    """The model of that name, a key of MODELS, as an engine of this configuration can run it.
+    """The model `name`, a key of MODELS, for an engine of this configuration.
 
-    Each of its pools has layers that read it; the weights are the same each time.
+    Each pool of the engine has layers that read it.  The weights are the same in each call.
     """
     kinds = tuple(pool.window is not None for pool in config.pools)
     model = _made(MODELS[name], kinds, config.sliding_window)
@@ -46,7 +46,7 @@ def _made(family: str, kinds: tuple[bool, ...], window: int | None) -> TinyModel
 
 
 def _with_layers(spec: ModelSpec, kinds: tuple[bool, ...], window: int | None) -> ModelSpec:
-    """The kinds in turn, the last one first; a kind that the family does not have is rotated as the other."""
+    """Layers of each kind in turn, the last kind first. A kind that the family lacks has the rope of the other."""
     ropes = {layer.is_sliding: layer.rope for layer in spec.layers}
     turns = [kinds[-1 - index % len(kinds)] for index in range(NUM_LAYERS)]
     layers = [

@@ -25,7 +25,7 @@ PAIR_PROBES = {
 
 
 class PairWatch:
-    """Looks for the probes of either side, with the state that needs memory."""
+    """Detects the probes of both sides of one run."""
 
     def __init__(self) -> None:
         self._sent: set[tuple[int, str, int]] = set()

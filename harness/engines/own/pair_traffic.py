@@ -1,4 +1,4 @@
-"""Random traffic for two engines that serve as one, and for the link between them."""
+"""Random traffic for a prefill engine, a decode engine and the link between them."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ from harness.search.scenes import pauses, submissions
 PREFILL, DECODE = 0, 1  # the ordinals of the engines
 LINK_TIMEOUTS_MS = (40, 15, 200)
 RESERVES = (4, 0, 16, 64)
-TIMES = (1, 1, 2, 4)  # as many pages on the decode side
+TIMES = (1, 1, 2, 4)  # the factor of the pool sizes of the decode side
 LOADS = (
     Load((4, 1, 9, 0, 2)),
     Load((16, 24, 8, 1)),
     Load((24, 40, 16), settings={"max_running_requests": 8, "request_timeout_ms": None}),
 )
-# Of one fault or none in most runs: who loses everything hands nothing over.
+# Most runs have at most one kind of fault: a side that loses all messages completes no transfer.
 FAULTS = (*BETWEEN_ENGINES, *BETWEEN_ENGINES, "pool.refuses", "forward.fails", "forward.late", "client.gone")
 KINDS = (
     *("submit",) * 6,
@@ -46,7 +46,7 @@ KINDS = (
 
 @st.composite
 def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
-    """Engines of one model, the one for prompts and the one that goes on; pools and batches are their own."""
+    """The prefill and the decode configuration of a pair: one model, but separate pools and batch settings."""
     config = load.on(draw(configurations(host_ratios=(0, 0, 2))))
     linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(st.sampled_from(LINK_TIMEOUTS_MS)))
     prefill = linked.for_side("prefill")
@@ -67,7 +67,7 @@ def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
 
 @st.composite
 def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
-    """What clients do, and what befalls either side."""
+    """Ops of clients, and faults of both sides."""
     side = draw(st.sampled_from((DECODE, PREFILL)))
     ops: tuple[Op, ...]
     match draw(st.sampled_from(KINDS)):
@@ -105,7 +105,7 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
 
 @st.composite
 def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A prompt, the time to serve it, and one that goes on from it, of which much may be cached on either side."""
+    """A prompt, the steps to serve it, and a prompt with the same prefix, which may be cached on both sides."""
     first = draw(submissions(load))
     recipe = msgspec.structs.replace(first.recipe, stretch=draw(st.sampled_from((1, 2, 5, 9))))
     again = msgspec.structs.replace(first, recipe=recipe)
@@ -119,7 +119,7 @@ def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Something goes wrong just when a prompt goes over, or room is made for one."""
+    """A fault during the transfer of a prompt, or during the reservation for it."""
     submit, side = draw(submissions(load)), draw(st.sampled_from((PREFILL, DECODE)))
     fault, skip = draw(st.sampled_from((*BETWEEN_ENGINES, "pool.refuses"))), draw(st.sampled_from((0, 1, 2, 3)))
     inject = Inject(engine=side, fault=fault, skip=skip, count=draw(st.sampled_from((1, 1, 2, 6))))
@@ -130,13 +130,13 @@ def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def turns(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Both sides go on for a while, one a few steps after the other."""
+    """Steps of both sides in turns."""
     counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
     return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
 
 
 class PairTraffic(Machine):
-    """One rule that draws ops (no swarm: without steps of both sides nothing gets over)."""
+    """One rule that draws ops (no swarm: without steps of both sides no transfer completes)."""
 
     machine = "pd"
     load = LOADS[0]

@@ -1,6 +1,6 @@
-"""Probes: rare states that a campaign must have been in, by name.
+"""Probes: rare states that a campaign must reach, by name.
 
-A watch follows one run and notes which probes it has seen; a campaign counts runs by probe.
+A watch follows one run and records the probes that the run reaches.  A campaign counts runs by probe.
 """
 
 from collections import Counter, deque
@@ -8,43 +8,43 @@ from collections.abc import Callable, Sequence
 
 from engine_under_test.units import align_up
 from harness.engines.own.pair_probes import PairWatch
-from harness.engines.own.talk_probes import TALK_PROBES, TalkWatch
+from harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
 from invariants import events as seen
 from invariants.kinds import FinishReason, Place
 from invariants.transition import Transition
 from invariants.view import Snapshot
 
-SOON = 2  # steps within which a page that was freed is taken again
-BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)  # how a request ends that nobody ended
+REUSE_STEPS = 2  # a page taken within so many steps of its free counts as reused soon
+COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)  # the finish reasons of a complete output
 
 Stretch = tuple[int, int, int]  # a request and the positions [start, end) of it that a pass computes
 
 
 class ProbeWatch:
-    """The probes that one run has seen so far, how often each fault fired, and the little to remember for them."""
+    """The probes that one run has reached, the firings of each fault, and the state needed to detect them."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
         self.fired: Counter[str] = Counter()
         self._parked: set[int] = set()
-        self._freed: deque[set[tuple[str, int]]] = deque(maxlen=SOON + 1)
+        self._freed: deque[set[tuple[str, int]]] = deque(maxlen=REUSE_STEPS + 1)
         self._admitted: set[Stretch] = set()
         self._in_flight: dict[int, Sequence[Stretch]] = {}
         self._done: set[int] = set()
-        self._put_back: set[int] = set()
-        self._talks = TalkWatch()
+        self._requeued: set[int] = set()
+        self._sessions = SessionWatch()
         self._pairs = PairWatch()
 
     def look(self, change: Transition) -> None:
-        """Note every probe of `change` that is not noted yet."""
+        """Add the probes that `change` reaches."""
         self._freed.append(set())
         self._admitted.clear()
-        self.seen.update(self._talks.look(change))
+        self.seen.update(self._sessions.look(change))
         self.seen.update(self._pairs.look(change))
         for event in change.events:
-            look_at = LOOKS.get(type(event))
-            if look_at is not None:
-                look_at(self, change, event)
+            handler = HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, change, event)
 
     def _on_parked(self, change: Transition, event: seen.Parked) -> None:
         self.seen.add("chunk_parked")
@@ -60,14 +60,14 @@ class ProbeWatch:
         self.seen.add("retracted")
         if any(request.place == Place.CHUNKED for request in change.before.requests or ()):
             self.seen.add("retracted_with_an_unfinished_chunk")
-        self._put_back.add(event.request_id)
+        self._requeued.add(event.request_id)
 
     def _on_preempted(self, change: Transition, event: seen.Preempted) -> None:
         self.seen.add("preempted")
-        self._put_back.add(event.request_id)
+        self._requeued.add(event.request_id)
 
     def _on_ran_out(self, change: Transition, event: seen.RanOut) -> None:
-        if event.request_id in self._computing():
+        if event.request_id in self._ids_in_flight():
             self.seen.add("ran_out_with_a_pass_in_flight")
 
     def _on_recovered(self, change: Transition, event: seen.Recovered) -> None:
@@ -96,9 +96,9 @@ class ProbeWatch:
                 self.seen.add("slid_with_window_above_page" if wider else "slid_with_page_at_least_window")
 
     def _on_transfer_began(self, change: Transition, event: seen.TransferBegan) -> None:
-        brought = {pool for pool, _, _ in event.pages}
+        loaded = {pool for pool, _, _ in event.pages}
         whole = {component.pool for component in change.after.components if component.window is None}
-        if not event.to_host and whole and whole.isdisjoint(brought):
+        if not event.to_host and whole and whole.isdisjoint(loaded):
             self.seen.add("window_alone_loaded")
         if sum(not view.to_host for view in change.after.transfers or ()) > 1:
             self.seen.add("several_loads_under_way")
@@ -115,20 +115,20 @@ class ProbeWatch:
     def _on_load_planned(self, change: Transition, event: seen.LoadPlanned) -> None:
         if event.transfer and not any(count for _, count in event.firm):
             self.seen.add("load_under_way_joined")
-        if event.request_id in self._put_back:
+        if event.request_id in self._requeued:
             self.seen.add("put_back_and_loaded_again")
 
     def _on_finished(self, change: Transition, event: seen.Finished) -> None:
         if event.reason in (FinishReason.ABORT, FinishReason.TIMEOUT):
             place = next((r.place for r in change.before.requests or () if r.id == event.request_id), "unknown")
             self.seen.add(f"{event.reason}_while_{place}")
-            if event.reason == FinishReason.ABORT and event.request_id in self._computing():
+            if event.reason == FinishReason.ABORT and event.request_id in self._ids_in_flight():
                 self.seen.add("aborted_with_a_pass_in_flight")
         elif event.reason == FinishReason.OUT_OF_MEMORY:
             self.seen.add("ended_out_of_memory")
         elif event.reason == FinishReason.FORWARD_FAILED:
             self.seen.add("request_ended_by_failures")
-        elif event.reason in BY_ITSELF:
+        elif event.reason in COMPLETE:
             self._done.add(event.request_id)
 
     def _on_rejected(self, change: Transition, event: seen.Rejected) -> None:
@@ -179,8 +179,8 @@ class ProbeWatch:
     def _on_fired(self, change: Transition, event: seen.Fired) -> None:
         self.fired[event.fault] += 1
 
-    def _computing(self) -> set[int]:
-        """The requests of which a launched pass computes something."""
+    def _ids_in_flight(self) -> set[int]:
+        """The requests with an entry in a pass in flight."""
         return {request_id for entries in self._in_flight.values() for request_id, _, _ in entries}
 
     def _on_freed(self, change: Transition, event: seen.Freed) -> None:
@@ -192,7 +192,7 @@ class ProbeWatch:
 
 
 def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
-    """Tokens of a matched key that the tree holds in its nodes, live or not."""
+    """Tokens of a matched key that are in nodes of the tree, tombstones included."""
     usable, position, parent = len(event.key) - 1, 0, 0
     while True:
         for node in snapshot.children.get(parent, ()):
@@ -206,7 +206,7 @@ def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
         position, parent = position + length, node.id
 
 
-LOOKS: dict[type, Callable[..., None]] = {
+HANDLERS: dict[type, Callable[..., None]] = {
     seen.Parked: ProbeWatch._on_parked,
     seen.Admitted: ProbeWatch._on_admitted,
     seen.Retracted: ProbeWatch._on_retracted,
@@ -235,50 +235,50 @@ LOOKS: dict[type, Callable[..., None]] = {
     seen.Taken: ProbeWatch._on_taken,
 }
 
-# What each probe is; a floor is asked of every one.
+# The meaning of each probe. A campaign has a floor for each of them.
 ENGINE_PROBES = {
-    "chunk_parked": "a chunk did not get its next pages",
-    "parked_chunk_progressed": "a parked chunk went on",
-    "retracted": "who ran gave back everything for want of pages",
-    "retracted_with_an_unfinished_chunk": "the same while a prompt was half computed",
-    "preempted": "who ran gave back everything for a more important request",
-    "tombstone_recovered": "a tombstone nobody had locked became live again",
-    "tombstone_recovered_over_a_locked_node": "a locked tombstone took over the peers of incoming pages",
-    "match_cut_short_by_a_tombstone": "the tree held more of a prompt than could be used",
-    "evicted_inside_a_running_prefill": "pages were evicted while a prompt was half computed",
-    "node_split_under_lock": "a node that somebody had locked was split",
-    "slid_with_window_above_page": "a window wider than a page gave up pages",
-    "slid_with_page_at_least_window": "a window no wider than a page gave up pages",
-    "abort_while_waiting": "a client gave up on a request that had no pages",
-    "abort_while_chunked": "a client gave up on a request whose prompt was half computed",
-    "abort_while_loading": "a client gave up on a request that waited for the host",
-    "abort_while_running": "a client gave up on a request that decoded",
-    "aborted_with_a_pass_in_flight": "a client gave up on a request that a launched pass still computed",
-    "timeout_while_waiting": "a request without pages waited too long",
-    "timeout_while_running": "a request that decoded took too long",
-    "ended_out_of_memory": "not one more page could be had for the only request",
-    "rejected_at_arrival": "a request that could never run was refused",
-    "unit_taken_again_soon": "a page was taken within two steps of its freeing",
-    "mixed_batch": "one pass computed prompts and decoded others",
-    "overlapped_chunks": "a chunk was launched behind one of the same prompt that was still in flight",
-    "scheduled_once_more_after_the_end": "a request had ended when a pass came back that had computed more of it",
-    "computed_anew_beside_its_stale_pass": "a request that was put back began again before its old pass came back",
-    "ran_out_with_a_pass_in_flight": "promised pages could not be had for who a launched pass still computed",
-    "lookahead_reached_a_further_page": "a decode made room on a page that its next token does not need",
-    "paused_with_a_parked_chunk": "a pause put back a chunk that was parked",
-    "paused_with_a_pass_in_flight": "a pause put back who a launched pass still computed",
-    "a_pass_was_late": "a pass was not done when it was asked for",
-    "a_pass_failed": "a pass came to nothing",
-    "a_pass_failed_with_another_behind_it": "the same with a further pass launched already",
-    "request_ended_by_failures": "the passes of a request failed too often",
-    "window_alone_loaded": "of a prefix that was on the device the host brought the window alone",
-    "several_loads_under_way": "the host brought several prefixes at once",
-    "load_under_way_joined": "a request waited for what the host was bringing for another",
-    "load_failed": "what was to be loaded did not come",
-    "backup_failed": "what was to be backed up was not copied",
-    "copy_dropped_while_something_loads": "the host gave up a copy while it brought another",
-    "put_back_and_loaded_again": "who had given back everything got it back from the host",
-    "node_split_while_it_is_copied": "a node was split while it was copied to the host or from there",
-    "second_pool_refused": "the first pool had memory for a take, and another one none behind its free pages",
+    "chunk_parked": "a prefill was parked because its next chunk had no free pages",
+    "parked_chunk_progressed": "a parked prefill continued",
+    "retracted": "a running request was retracted because free pages ran out",
+    "retracted_with_an_unfinished_chunk": "a request was retracted while another prefill was unfinished",
+    "preempted": "a running request was preempted by one of higher priority",
+    "tombstone_recovered": "an unlocked tombstone became live again",
+    "tombstone_recovered_over_a_locked_node": "a locked tombstone received the peers of incoming pages",
+    "match_cut_short_by_a_tombstone": "a match ended at a tombstone although the tree held more of the prompt",
+    "evicted_inside_a_running_prefill": "pages were evicted while a prefill was unfinished",
+    "node_split_under_lock": "a locked node was split",
+    "slid_with_window_above_page": "a window larger than a page slid and freed pages",
+    "slid_with_page_at_least_window": "a window of at most a page slid and freed pages",
+    "abort_while_waiting": "a client aborted a waiting request",
+    "abort_while_chunked": "a client aborted a request with an unfinished prefill",
+    "abort_while_loading": "a client aborted a request that waited for a load from the host",
+    "abort_while_running": "a client aborted a running request",
+    "aborted_with_a_pass_in_flight": "a client aborted a request with a pass in flight",
+    "timeout_while_waiting": "a waiting request timed out",
+    "timeout_while_running": "a running request timed out",
+    "ended_out_of_memory": "the only running request ended because no page was free",
+    "rejected_at_arrival": "a request that can never run was rejected at its arrival",
+    "unit_taken_again_soon": "a page was taken within two steps of its free",
+    "mixed_batch": "one pass had both prefill and decode entries",
+    "overlapped_chunks": "a chunk was launched while the previous chunk of its prompt was in flight",
+    "scheduled_once_more_after_the_end": "a pass completed for a request that had finished before",
+    "computed_anew_beside_its_stale_pass": "a requeued request restarted its prefill while its old pass was in flight",
+    "ran_out_with_a_pass_in_flight": "reserved pages were not available for a request with a pass in flight",
+    "lookahead_reached_a_further_page": "a decode allocated a page that only its lookahead tokens need",
+    "paused_with_a_parked_chunk": "a pause requeued a parked prefill",
+    "paused_with_a_pass_in_flight": "a pause requeued a request with a pass in flight",
+    "a_pass_was_late": "a pass was not complete when its result was collected",
+    "a_pass_failed": "a pass failed",
+    "a_pass_failed_with_another_behind_it": "a pass failed while a later pass was in flight",
+    "request_ended_by_failures": "a request ended because its passes failed too often",
+    "window_alone_loaded": "a load restored only the windowed pages of a prefix",
+    "several_loads_under_way": "several loads were in flight at once",
+    "load_under_way_joined": "a request joined a load in flight of another request",
+    "load_failed": "a load from the host failed",
+    "backup_failed": "a backup to the host failed",
+    "copy_dropped_while_something_loads": "the host tier dropped a copy while a load was in flight",
+    "put_back_and_loaded_again": "a requeued request loaded its prefix from the host",
+    "node_split_while_it_is_copied": "a node was split while a backup or load of it was in flight",
+    "second_pool_refused": "a pool after the first one refused an allocation although it had free pages",
     **TALK_PROBES,
 }

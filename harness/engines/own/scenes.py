@@ -1,4 +1,4 @@
-"""Requests, and ops that belong together: what one alone would hardly ever come to."""
+"""Sequences of ops that reach rare states which single random ops would rarely reach."""
 
 from itertools import chain
 
@@ -24,15 +24,15 @@ from harness.engines.own.loads import Load
 from harness.search.draws import acceptances, recipes, stop_sets, troubles
 from harness.search.scenes import submissions
 
-MOST_WAITS = 4  # Step ops in a row
-BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn takes back besides
+MAX_STEP_OPS = 4  # Step ops in a row
+BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
 
 
 @st.composite
 def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
-    """Who needs nearly all that a pool has, so that what is cached there has to go, and the time that it takes.
+    """A request that needs nearly all pages of a pool, so that cached pages are evicted, and the steps to serve it.
 
-    It may grow into what is left, too.
+    Its output may take the remaining pages too.
     """
     most = draw(st.sampled_from((1, 16)))
     pages = _pages_for_one(config) - draw(st.sampled_from((1, 3)))
@@ -43,43 +43,49 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
 @st.composite
 def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
-    """Who comes back, alone or not, to a prompt that others have driven from the device; somebody may hang up."""
+    """Requests for a prompt whose device pages were evicted, perhaps among other_submits; some may be aborted."""
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
-    others = draw(st.lists(submissions(load), min_size=1, max_size=3))
-    others = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(others)]
-    gone: tuple[Submit, ...] = (first,)
-    comes: tuple[Op, ...] = (first, Step(count=4), *others, Step(count=draw(st.sampled_from((8, 2, 4)))))
+    other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
+    other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
+    prompts: tuple[Submit, ...] = (first,)
+    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(st.sampled_from((8, 2, 4)))))
     if draw(st.sampled_from((True, True, False))):
-        gone, comes = draw(driven_out(first, config))
-    twice = (gone[0], gone[0])
-    again = draw(st.sampled_from((gone, twice, (*twice, others[0]), (others[0], *gone, others[-1]))))
+        prompts, eviction_ops = draw(evicted_prompts(first, config))
+    twice = (prompts[0], prompts[0])
+    again = draw(
+        st.sampled_from((prompts, twice, (*twice, other_submits[0]), (other_submits[0], *prompts, other_submits[-1])))
+    )
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
-    of_a_host = ((slow,), (fails,), (slow,)) if config.host_pools else ()
-    trouble = draw(st.sampled_from(((), draw(troubles(faults)), *of_a_host)))
-    gives_up: tuple[Op, ...] = ()
-    if trouble == (slow,):  # while it loads, when those before it have ended
-        hangs_up = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
-        gives_up = draw(st.sampled_from((hangs_up, hangs_up, (Pause(), Resume()), ())))
-    return *comes, *trouble, *again, Step(), *gives_up, Step(count=draw(st.sampled_from((8, 1, 3))))
+    host_faults = ((slow,), (fails,), (slow,)) if config.host_pools else ()
+    trouble = draw(st.sampled_from(((), draw(troubles(faults)), *host_faults)))
+    interruptions: tuple[Op, ...] = ()
+    if trouble == (slow,):  # during the load, when the earlier requests have ended
+        aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
+        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), ())))
+    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(st.sampled_from((8, 1, 3))))
 
 
 @st.composite
-def driven_out(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
-    """A prompt of some pages, computed until the host has a copy, and gone from the device after all this.
+def evicted_prompts(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    """A prompt of some pages that is backed up to the host, and then evicted from the device.
 
-    There may be another one of the same tokens that shares nothing with it.
+    There may be a second prompt of the same tokens in another namespace.
     """
     stretch, path = max(first.recipe.stretch, config.page_size), (*first.recipe.path, 0, 0)
     first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
-    gone = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(st.sampled_from((1, 2, 1)))))
+    prompts = tuple(
+        msgspec.structs.replace(first, namespace=index) for index in range(draw(st.sampled_from((1, 2, 1))))
+    )
     times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(st.sampled_from((1, 2)))
-    comes = [(msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in gone]
-    return gone, (*chain.from_iterable(comes), *draw(intruders(config)))
+    eviction_ops = [
+        (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
+    ]
+    return prompts, (*chain.from_iterable(eviction_ops), *draw(intruders(config)))
 
 
 @st.composite
 def outlasts(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
-    """Two who fill a pool; one ends soon, and the other grows into what it leaves, whose copies come late."""
+    """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
     most, slow = draw(st.sampled_from((16, 40))), Inject(fault="host.slow", count=draw(st.integers(3, 16)))
     pages, left = _pages_for_one(config), draw(st.integers(3, 8)) + config.lookahead_tokens
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
@@ -101,21 +107,21 @@ def _num_chunks(length: int, config: EngineConfig) -> int:
 
 
 def _steps(count: int) -> tuple[Op, ...]:
-    """So many, but not for ever."""
-    count = min(count, MOST_WAITS * MAX_STEPS_PER_OP)
+    """Ops for `count` steps, at most MAX_STEP_OPS of the largest."""
+    count = min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP)
     whole, rest = divmod(count, MAX_STEPS_PER_OP)
     return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
 
 
 def _pages_for_one(config: EngineConfig) -> int:
-    """What a prompt may fill: with chunks of the pool that keeps all of it, else of every pool."""
+    """The pages that a prompt may fill: in the full pool if prefill is chunked, else in the smallest pool."""
     pools = [pages for pages in (config.full_pages, config.swa_pages) if pages]
     return pools[0] if config.chunk_len else min(pools)
 
 
 @st.composite
 def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
-    """A young session's turn whose window slides far, and one that takes back just more than a window, or much more."""
+    """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
     most = draw(st.sampled_from(load.outputs))
     far = (config.sliding_window or 0) + config.page_size
     recipe = Recipe(path=(draw(st.sampled_from((0, 1))),), stretch=far + draw(st.integers(0, 8)))
@@ -126,6 +132,6 @@ def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]
 
 
 @st.composite
-def first_guesses(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
-    """Where there are drafts somebody guesses from the beginning on."""
+def first_acceptances(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
+    """The acceptances from the first step on, if there are draft tokens."""
     return (draw(acceptances()),) if config.draft_tokens else ()

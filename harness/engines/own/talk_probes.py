@@ -10,26 +10,26 @@ from invariants.transition import Transition
 from invariants.view import SESSION_KIND, RequestView
 
 TALK_PROBES = {
-    "first_turn_aborted": "a client gave up on the first turn of a session",
-    "closed_during_a_turn": "a session was closed while its turn ran or waited",
-    "turn_retracted": "the turn of a session gave back everything for want of pages",
-    "rewound_below_the_frontier": "a turn took back so much that the windows which it would read are gone",
-    "rewound_into_an_evicted_page": "the same where it goes on inside a page whose windowed part is gone",
-    "drafts_rejected": "the model said something else than was guessed",
-    "overshot_the_length": "more drafts counted than a client had asked for",
-    "overshot_a_stop": "drafts counted behind a stop token",
-    "overshot_while_the_window_slid": "more counted than a client wanted, in a step in which its window gave up pages",
+    "first_turn_aborted": "a client aborted the first turn of a session",
+    "closed_during_a_turn": "a session was closed while a turn of it was waiting or running",
+    "turn_retracted": "a turn of a session was retracted because free pages ran out",
+    "rewound_below_the_frontier": "a turn rewound below the frontier, so windowed pages that it would read are free",
+    "rewound_into_an_evicted_page": "a turn rewound into the middle of a page whose windowed part is free",
+    "drafts_rejected": "the model rejected a draft token",
+    "overshot_the_length": "more draft tokens were accepted than the output length allows",
+    "overshot_a_stop": "draft tokens were accepted after a stop token",
+    "overshot_while_the_window_slid": "accepted tokens were dropped in a step in which the window of the request slid",
 }
 
 
-class TalkWatch:
-    """What one run has seen of conversations, and the little to remember for it."""
+class SessionWatch:
+    """Detects the session and speculation probes of one run."""
 
     def __init__(self) -> None:
-        self._last_turns: dict[int, int] = {}  # by session, the turn that has ended last
+        self._last_turns: dict[int, int] = {}  # by session, the last finished turn
 
     def look(self, change: Transition) -> Iterator[str]:
-        """The probes that a transition has been in."""
+        """The probes that a transition reaches."""
         if any(session.is_closing and session.turn for session in change.after.sessions or ()):
             yield "closed_during_a_turn"
         for retracted in change.events_of(seen.Retracted):
@@ -54,8 +54,8 @@ class TalkWatch:
         kept = [one for one in change.before.records or () if one.owner == (SESSION_KIND, event.session)]
         session = change.before.session_by_id.get(event.session)
         if session is not None and kept and event.cause == FreeCause.DIVERGED:
-            said = change.reference.tokens_of(self._last_turns.get(event.session, 0))[: kept[0].committed_len]
-            length = common_len(change.reference.tokens_of(session.turn)[:-1], said)
+            last_tokens = change.reference.tokens_of(self._last_turns.get(event.session, 0))[: kept[0].committed_len]
+            length = common_len(change.reference.tokens_of(session.turn)[:-1], last_tokens)
             if length < kept[0].frontier:
                 yield "rewound_below_the_frontier"
                 if length % change.after.limits.page_size:
@@ -68,10 +68,10 @@ class TalkWatch:
         if request is not None and event.request_id not in change.after.request_by_id:
             new = len(change.reference.tokens_of(request.id)) - request.prompt_len - request.num_outputs
             if 0 < new <= event.num_accepted:
-                yield "overshot_the_length" if _has_all(request, new) else "overshot_a_stop"
+                yield "overshot_the_length" if _is_at_its_length(request, new) else "overshot_a_stop"
                 if any(slid.request_id == request.id for slid in change.events_of(seen.Slid)):
                     yield "overshot_while_the_window_slid"
 
 
-def _has_all(request: RequestView, new: int) -> bool:
+def _is_at_its_length(request: RequestView, new: int) -> bool:
     return request.num_outputs + new == request.max_new_tokens

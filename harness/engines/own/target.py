@@ -1,4 +1,4 @@
-"""Our own engine as a target, with the machines that drive it whole, in a pair, and by its parts."""
+"""Our own engine as a target, with machines for the whole engine, for a pair and for single components."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ class OwnTarget(Target):
         "tree": MachineSpec(TREE_OPS),
         "host": MachineSpec(HOST_OPS),
     }
-    # Every machine within the first six batches, and mostly whole engines, half of them with swarm.
+    # Each machine runs within the first six batches. Most batches run whole engines, half of them with swarm.
     traffic = (SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2)
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
@@ -64,15 +64,15 @@ class OwnTarget(Target):
     coupled = (
         ("host_full_pages", "host_swa_pages"),
         ("swa_pages", "sliding_window", "host_swa_pages"),
-    )  # one without the other is no configuration
-    kept = ("role", "link_retry_ms", "link_timeout_ms")  # what an engine is, and how long a drain may take
+    )  # one setting is invalid without the other
+    kept = ("role", "link_retry_ms", "link_timeout_ms")  # the role of an engine, and the length of a drain
 
     def encode(self, config: Any) -> dict[str, Any]:
         assert isinstance(config, EngineConfig), f"{config!r} is not an EngineConfig"
         return config.to_mapping()
 
     def decode(self, mapping: Mapping[str, Any]) -> EngineConfig:
-        """Types first: the configuration compares what it is given."""
+        """Checks the types first, because the configuration compares its values."""
         try:
             msgspec.convert(mapping, EngineConfig)
             return EngineConfig.from_mapping(mapping)
@@ -92,7 +92,7 @@ class OwnTarget(Target):
         return [PARTS[machine](config) for config in configs]
 
     def prepare_process(self) -> None:
-        """One thread, for on tensors this small more are slower; a wrong strict level is told before the first run."""
+        """Use one thread, the fastest for small tensors. An invalid strict level is an error before the first run."""
         torch.set_num_threads(1)
         try:
             setting_of(os.environ)

@@ -17,13 +17,13 @@ from harness.core.ops import (
 )
 from harness.engines.own.faults import WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, Load, Traffic
-from harness.engines.own.scenes import first_guesses, outlasts, returns, rewinds
+from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
 from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
-HOST_RATIOS = (0, 0, 2, 0.5)  # of the pages on the device; mostly no host
+HOST_RATIOS = (0, 0, 2, 0.5)  # host pages per device page; mostly no host
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
 
 TRAFFICS: tuple[Traffic, ...] = (
@@ -41,7 +41,7 @@ TRAFFICS: tuple[Traffic, ...] = (
 
 
 class EngineTraffic(Machine):
-    """A rule per op: Hypothesis switches some of them off in each run (swarm)."""
+    """A rule per op; Hypothesis disables some rules in each run (swarm)."""
 
     machine = "engine"
     faults: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class EngineTraffic(Machine):
         config = load.on(config)
         self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
         self.begin([config])
-        self.apply_all(data.draw(first_guesses(config)))
+        self.apply_all(data.draw(first_acceptances(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
 
     @rule(data=st.data(), count=st.integers(0, 2))
@@ -133,7 +133,7 @@ class EngineTraffic(Machine):
         self.go_on(count)
 
     def go_on(self, count: int) -> None:
-        """A few steps, so that there are some where the rule for them is switched off."""
+        """A few steps, because the rule for steps may be disabled in this run."""
         if count:
             self.apply(Step(count=count))
 
@@ -142,7 +142,7 @@ class EngineTraffic(Machine):
 def ops_of(
     draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
 ) -> tuple[Op, ...]:
-    """An op of a kind that the traffic favours, or the few that belong together."""
+    """An op, or a sequence of ops, of a kind drawn with the weights of the traffic and the load."""
     match draw(st.sampled_from(traffic + load.also)):
         case "submit":
             return (draw(submissions(load)),)
@@ -181,7 +181,7 @@ def ops_of(
 
 
 class WeightedEngineTraffic(Machine):
-    """One rule that draws an op as the run's traffic says, which holds for the whole run (no swarm)."""
+    """One rule that draws ops with the weights of a traffic, which is fixed for the run (no swarm)."""
 
     machine = "engine"
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()

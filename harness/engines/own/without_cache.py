@@ -1,4 +1,4 @@
-"""What a model says of whole sequences when it keeps nothing: what a run with pages is held against."""
+"""A model without a cache: the reference logits of whole sequences."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,14 @@ import torch
 from engine_under_test.model.attention import Scoring
 from engine_under_test.model.decoder import Decoder
 
-MOST_REMEMBERED = 20_000  # prefixes, of which each has a vector of the vocabulary's size
+MAX_CACHED = 20_000  # prefixes, each with a vector of the vocabulary size
 
 
 class WithoutCache:
     """The logits of sequences, each computed from its first token on.
 
-    Who sees whom, and what attention makes of it, is written down here once more: it shares no code with the
-    engine's attention, but for the decoder around it.  What was computed is remembered by prefix, since runs
-    ask the same again.
+    The attention mask and the attention are implemented here independently of the engine.  Only the decoder around them
+    is shared.  Logits are cached by prefix, because runs repeat prefixes.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -25,11 +24,11 @@ class WithoutCache:
         self._logits: list[torch.Tensor] = []  # by prefix, (vocab,)
 
     def remember(self, sequences: Sequence[Sequence[int]]) -> None:
-        """Compute what is not known of these, all in one pass."""
+        """Compute and cache the sequences that are not cached, in one pass."""
         unknown = [tokens for tokens in sequences if len(self._prefixes(tokens)) < len(tokens)]
         if not unknown:
             return
-        if len(self._logits) > MOST_REMEMBERED:
+        if len(self._logits) > MAX_CACHED:
             self._longer.clear()
             self._logits.clear()
         with torch.inference_mode():
@@ -42,7 +41,7 @@ class WithoutCache:
         return torch.stack([self._logits[prefix] for prefix in self._prefixes(tokens)[start:]])
 
     def _prefixes(self, tokens: Sequence[int]) -> list[int]:
-        """The numbers of the prefixes that are known, shortest first."""
+        """The numbers of the cached prefixes of a sequence, shortest first."""
         prefix, found = -1, []
         for token in tokens:
             longer = self._longer.get((prefix, token))
@@ -61,7 +60,7 @@ class WithoutCache:
             prefix = longer
 
     def _computed(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Side by side, (sequences, longest, vocab); nobody sees what fills up a shorter one behind its end."""
+        """Logits of padded sequences, (sequences, longest, vocab). The mask hides the padding from earlier tokens."""
         lines, longest = len(sequences), max(map(len, sequences))
         token_ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in sequences])
         positions = torch.arange(longest)
@@ -81,9 +80,9 @@ class WithoutCache:
 def _attended(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_hidden: torch.Tensor, scoring: Scoring
 ) -> torch.Tensor:
-    """What each query reads, (sequences, tokens, heads, head_dim) as q is; k and v are of each group of heads.
+    """The attention output, (sequences, tokens, heads, head_dim) as q; k and v have one head per group.
 
-    `is_hidden` (tokens, tokens) says of each query which keys it does not see.
+    `is_hidden` (tokens, tokens) masks, per query, the keys that it must not read.
     """
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)

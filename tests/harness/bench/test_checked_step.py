@@ -1,10 +1,10 @@
-"""The pinned workload is as busy as it must be, whatever becomes of the engine."""
+"""The pinned workload stays busy when the engine changes."""
 
 from harness.bench.checked_step import measure, pinned_workload
 from harness.core.ops import Step
 
 
-def test_the_pinned_workload_is_not_idle():
+def test_pinned_workload_is_busy_in_each_measured_step():
     """At its least busy measured step: 4 running, 70 % of both pools, 20 nodes; one engine step an op."""
     workload = pinned_workload()
 
@@ -16,8 +16,8 @@ def test_the_pinned_workload_is_not_idle():
     assert {op.count for op in workload.measured if isinstance(op, Step)} == {1}
 
 
-def test_a_ratio_is_measured_against_the_empty_machine_of_the_same_pair():
-    """One pair gives one ratio, of the two figures beside it."""
+def test_ratio_is_over_the_empty_machine_of_the_same_pair():
+    """One pair gives one ratio, of its two figures."""
     cost = measure(pairs=1)
 
     assert cost.ratios == [cost.ratio] == [cost.checked_us / cost.empty_us]

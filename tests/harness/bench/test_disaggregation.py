@@ -1,4 +1,4 @@
-"""Over either link the same is said, in as few bytes as there are; how fast is the benchmark's business."""
+"""Outputs are equal over both links, with few bytes; the speed is not tested."""
 
 from dataclasses import replace
 
@@ -15,16 +15,16 @@ def small() -> LinkCost:
         return measure("tiny", directory, rounds=1)
 
 
-def test_both_say_the_same(small):
+def test_outputs_are_equal_over_both_links(small):
     assert small.equal_outputs == disaggregation.REQUESTS
     assert min(small.over_tcp, small.within) > 0
 
 
-def test_little_more_is_sent_than_must_be(small):
+def test_sent_bytes_are_close_to_the_minimum(small):
     assert 1 < small.bytes_ratio < 1.05
 
 
-def test_the_figures_name_the_checkpoint(small):
+def test_figures_name_the_checkpoint(small):
     slow = replace(small, over_tcp=30.0, within=40.0, bytes_sent=102.0, least_bytes=100.0)
 
     assert figures([slow]) == {

@@ -20,13 +20,13 @@ def small() -> Race:
         return race("tiny", directory, is_shared=True, rounds=1)
 
 
-def test_both_answer_alike(small):
+def test_both_engines_have_equal_outputs(small):
     assert small.equal_outputs == FEW
     assert min(small.ours, small.theirs) > 0
 
 
 @pytest.mark.parametrize(("is_shared", "families"), [(True, generation.FAMILIES), (False, generation.REQUESTS)])
-def test_prompts_share_their_beginnings_or_not(is_shared, families):
+def test_prompts_have_common_prefixes_only_if_shared(is_shared, families):
     drawn = prompts(1024, is_shared=is_shared)
 
     beginnings = {tuple(prompt[: generation.SHARED_LEN]) for prompt in drawn}
@@ -34,7 +34,7 @@ def test_prompts_share_their_beginnings_or_not(is_shared, families):
     assert all(one != other for one, other in combinations(drawn, 2))
 
 
-def test_the_figures_name_the_checkpoint(small):
+def test_figures_name_the_checkpoint(small):
     fast = replace(small, is_shared=False, ours=30.0, theirs=20.0)
 
     told = figures([fast, replace(fast, is_shared=True, ours=50.0)])

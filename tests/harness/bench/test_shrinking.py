@@ -1,4 +1,4 @@
-"""Both shrinkers start from the same failure and are counted in the same way."""
+"""Both shrinkers start from the same failure, and their steps are counted equally."""
 
 import pytest
 
@@ -7,24 +7,24 @@ from harness.bench.shrinking import Comparison, Effort, compare, figures
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    """Of a bug that is met in one of the first runs."""
+    """The comparison for a bug that fails one of the first runs."""
     return compare("S12")
 
 
-def test_our_shrinker_executes_a_tenth_of_the_steps_at_most(comparison):
-    """Each executed something, so the ratio says something."""
+def test_our_shrinker_executes_at_most_a_tenth_of_the_steps(comparison):
+    """Both executed steps, so the ratio is meaningful."""
     assert comparison.hypothesis.executed_steps > comparison.hypothesis.executions > comparison.ours.executions > 1
     assert 0 < comparison.ratio <= 0.1
 
 
-def test_our_result_is_never_longer(comparison):
-    """Neither in ops nor in engine steps, and within what a person reads."""
+def test_our_result_is_not_longer(comparison):
+    """The result has no more ops and engine steps, and is short enough to read."""
     assert comparison.ours.ops <= min(12, comparison.hypothesis.ops)
     assert comparison.ours.engine_steps <= min(40, comparison.hypothesis.engine_steps)
 
 
-def test_the_figures_name_the_mutant():
-    """The ratio alone, and the lengths beside it."""
+def test_figures_name_the_mutant():
+    """The figures are the ratio and the lengths."""
     one = Comparison("B0", 40, Effort(5, 20, 2, 3), Effort(50, 400, 4, 3))
 
     assert figures([one]) == {

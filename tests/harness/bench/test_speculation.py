@@ -1,4 +1,4 @@
-"""With drafts and without the same is said; how much faster is the benchmark's business."""
+"""Outputs are equal with and without drafts; the speed is not tested."""
 
 from dataclasses import replace
 
@@ -15,24 +15,24 @@ def small() -> Saving:
         return measure("tiny", directory, rounds=1, new_tokens=24)
 
 
-def test_both_say_the_same(small):
+def test_outputs_are_equal_with_and_without_drafts(small):
     assert small.equal_outputs == speculation.REQUESTS
     assert min(small.drafted, small.plain) > 0
 
 
-def test_what_was_said_before_is_said_again(small):
-    """Otherwise nothing would be measured."""
+def test_repeated_phrase_has_accepted_drafts(small):
+    """Otherwise the benchmark would measure no accepted draft."""
     assert small.accepted_len > 0
 
 
-def test_a_prompt_is_a_phrase_of_its_own_over_and_over():
+def test_each_prompt_repeats_a_phrase_of_its_own():
     drawn = prompts(1024)
 
     assert len({tuple(prompt) for prompt in drawn}) == speculation.REQUESTS
     assert all(prompt[: speculation.PHRASE_LEN] * speculation.PHRASES == prompt for prompt in drawn)
 
 
-def test_the_figures_name_the_checkpoint(small):
+def test_figures_name_the_checkpoint(small):
     fast = replace(small, drafted=30.0, plain=20.0, accepted_len=2.5)
 
     assert figures([fast]) == {
@@ -40,4 +40,6 @@ def test_the_figures_name_the_checkpoint(small):
         "accepted_length": {"tiny": 2.5},
         "speculation_tokens_per_second": {"tiny": [30.0, 20.0]},
     }
-    assert "tiny: 1.50 (30.0 / 20.0 output tokens a second of CPU; 2.50 of 4 draft tokens count; 8 of 8" in text([fast])
+    assert "tiny: 1.50 (30.0 / 20.0 output tokens a second of CPU; 2.50 of 4 draft tokens accepted; 8 of 8" in text(
+        [fast]
+    )

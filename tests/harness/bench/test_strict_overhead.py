@@ -1,4 +1,4 @@
-"""The figures are of the load that they claim to be of; what they come to is the benchmark's business."""
+"""The figures belong to the stated load; their values are not tested."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SMALL = Load(running=4, shared_len=64, own_len=32, max_new_tokens=40)
 
 
 @pytest.mark.parametrize("level", CHECKERS)
-def test_a_share_is_what_the_check_takes_of_a_step(level):
+def test_share_is_the_part_of_the_check_in_a_step(level):
     overhead = measure(level, cpu_seconds=0.01, config=config_of(256, SMALL.running), load=SMALL)
 
     assert overhead.level == level
@@ -20,12 +20,12 @@ def test_a_share_is_what_the_check_takes_of_a_step(level):
     assert overhead.ms_per_thousand_pages == pytest.approx(overhead.check_us / 1000 / 0.512)
 
 
-def test_the_load_is_the_one_that_was_asked_for():
+def test_load_has_the_requested_number_of_requests():
     assert (PAGES, RUNNING) == (65_536, 64)
     assert (SMALL_PAGES, LARGE_PAGES) == (64, 65_536)
 
 
-def test_growth_is_the_large_pools_over_the_small():
+def test_growth_is_the_ratio_of_large_to_small_pools():
     growth = measure_growth("audit", pairs=1, steps=8)
 
     assert growth.ratio == growth.large_us / growth.small_us

@@ -1,4 +1,4 @@
-"""Configurations of every kind, ops drawn at random, and what a system shows after some."""
+"""Configurations of every kind, random ops, and helpers to read the state of a system."""
 
 from collections.abc import Iterator
 from itertools import cycle
@@ -71,7 +71,7 @@ def ledger_op(rng: Random) -> Op:
 
 
 def tree_op(rng: Random) -> Op:
-    """Prompts of few branches, half of them behind one that was inserted before."""
+    """Prompts of few branches; half of them extend an inserted prompt."""
     path = tuple(rng.choice((0, 0, 0, 1)) for _ in range(rng.randint(1, 5)))
     continues = rng.choice((None, rng.randrange(8)))
     recipe = Recipe(path, stretch=rng.choice((4, 8, 16)), cut=rng.randrange(4), continues=continues)
@@ -93,7 +93,7 @@ def tree_op(rng: Random) -> Op:
 
 
 def disagreements(system: System) -> list[Modelled]:
-    """What was told since the last look that the model had foretold otherwise."""
+    """The new comparisons in which system and model differ."""
     told = [event for event in system.take_events() if isinstance(event, Modelled)]
     assert told, "the model said nothing"
     return [event for event in told if event.expected != event.found]
@@ -104,6 +104,6 @@ def num_free(snapshot: Snapshot) -> dict[str, int]:
 
 
 def held(snapshot: Snapshot, pool: str) -> dict[str, list[int]]:
-    """Whose which units of a pool are."""
+    """The owner of each unit of a pool."""
     holdings = snapshot.pool(pool).holdings
     return {str(holding.owner): list(holding.units) for holding in holdings if holding.units}

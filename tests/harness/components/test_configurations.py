@@ -1,4 +1,4 @@
-"""What the machines draw: each configuration can be built, and trouble is made only with the faults of the run."""
+"""The draws of the machines: each configuration is valid, and only faults of the run are injected."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.scenes import driven_out, outlasts, rewinds
+from harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
 from harness.search.draws import fault_sets, troubles
 from harness.search.scenes import contests, crowds, pauses, submissions
 from tests.harness.driving import own_driver
@@ -27,13 +27,13 @@ steady = settings(derandomize=True, database=None, deadline=None)
 
 @steady
 @given(config=configurations())
-def test_every_configuration_that_is_drawn_can_be_built(config):
+def test_drawn_configuration_can_be_built(config):
     assert EngineConfig.from_mapping(config.to_mapping()) == config
 
 
 @steady
 @given(config=configurations(), load=st.sampled_from(LOADS))
-def test_every_configuration_can_bear_every_load(config, load):
+def test_drawn_configuration_is_valid_with_every_load(config, load):
     loaded = load.on(config)
 
     assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
@@ -42,8 +42,8 @@ def test_every_configuration_can_bear_every_load(config, load):
 
 @steady
 @given(config=configurations(sharing=(True,)), ratio=st.sampled_from((0.5, 2)))
-def test_every_configuration_that_shares_can_have_a_host(config, ratio):
-    """A pool for each on the device, no smaller than was asked for."""
+def test_sharing_configuration_can_have_a_host(config, ratio):
+    """Each device pool has a host pool of at least the requested size."""
     hosted = on_host(config, ratio)
 
     assert [pool.name for pool in hosted.host_pools] == [f"host {pool.name}" for pool in config.pools]
@@ -60,7 +60,7 @@ def test_a_load_that_needs_a_host_has_one(config, load):
 
 @steady
 @given(faults=fault_sets(WITHIN_AN_ENGINE), data=st.data())
-def test_trouble_is_made_only_with_the_faults_of_the_run(faults, data):
+def test_injected_faults_are_faults_of_the_run(faults, data):
     ops = data.draw(troubles(faults))
 
     assert set(faults) <= set(FAULTS)
@@ -70,8 +70,8 @@ def test_trouble_is_made_only_with_the_faults_of_the_run(faults, data):
 
 @steady
 @given(ops=troubles(tuple(FAULTS)))
-def test_what_is_healed_was_armed_just_before(ops):
-    """So that healing finds something to do."""
+def test_healed_fault_was_armed_before(ops):
+    """Each heal follows an armed fault."""
     kinds = [type(op) for op in ops]
 
     assert kinds in ([Inject], [Inject, Step, Heal])
@@ -79,7 +79,7 @@ def test_what_is_healed_was_armed_just_before(ops):
 
 @steady
 @given(ops=pauses())
-def test_a_pause_ends_by_itself_or_lasts(ops):
+def test_pause_is_resumed_or_lasts(ops):
     kinds = [type(op) for op in ops if not isinstance(op, Step)]
 
     assert kinds in ([Pause], [Pause, Resume])
@@ -97,7 +97,7 @@ def test_a_crowd_arrives_at_once(ops):
 
 @steady
 @given(ops=st.sampled_from(LOADS).flatmap(contests))
-def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
+def test_latest_request_of_a_contest_has_the_highest_priority(ops):
     *many, _, late, last = ops
 
     assert max(op.priority for op in many) <= late.priority
@@ -108,7 +108,7 @@ def test_in_a_contest_nobody_is_more_important_than_who_comes_last(ops):
 
 
 @pytest.mark.parametrize("policy", HOST_POLICIES)
-def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
+def test_most_evicted_prompts_are_on_the_host_only(policy):
     config = on_host(replace(SMALL, host_policy=policy), 2)
     found: list[bool] = []
 
@@ -117,7 +117,7 @@ def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
     def drive_out(data):
         port = SwardenEngine(config)
         system = EngineSystem(port)
-        gone, ops = data.draw(driven_out(data.draw(submissions(LOADS[0])), config))
+        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), config))
         for op in ops:
             for _ in range(op.count if isinstance(op, Step) else 1):
                 system.do(op)
@@ -130,7 +130,7 @@ def test_most_prompts_that_are_driven_out_are_on_the_host_alone(policy):
 
 
 def share_that_fails(mutant, load, scene, *, times=1):
-    """Of short runs of a load, so many scenes each, in an engine with a bug."""
+    """Short runs of a load with a number of scenes each, in an engine with a bug."""
     failed = []
 
     @steady
@@ -149,11 +149,11 @@ def share_that_fails(mutant, load, scene, *, times=1):
     return sum(failed) / len(failed)
 
 
-def test_most_rewinds_go_behind_what_the_window_has_left():
-    """Where a session forgets to look, most of them fail."""
+def test_most_rewinds_go_below_the_frontier():
+    """Most runs fail in an engine whose sessions skip the check."""
     assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
 
 
-def test_many_who_outlast_another_grow_into_copies_that_are_late():
-    """Where an engine gives up on copies under way, one of four runs fails."""
+def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
+    """One of four runs fails in an engine that drops copies in flight."""
     assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4

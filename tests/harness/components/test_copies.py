@@ -1,4 +1,4 @@
-"""Who looks at copies tells which pages differ, to the bit, of transfers that ended well and of no others."""
+"""The copy inspector reports each differing page of successful transfers, bit by bit."""
 
 from functools import partial
 
@@ -19,36 +19,36 @@ BOTH = TransferBegan(1, True, (("full", (3, 5), (1, 2)), ("swa", (4,), (6,))))
 
 
 def by_layer(_pool, dtype=torch.float32):
-    """Two layers before the pages, and three numbers a slot."""
+    """Two layers before the page dimension, and three numbers per slot."""
     return SlotLayout(dtype, outer=(2,), inner=(3,))
 
 
 class Inspected:
-    """Pools here and on the host, and what an inspector of their copies told; each page of a pair holds the same."""
+    """Device and host pools with equal pages, and the events of an inspector of their copies."""
 
     def __init__(self, **how) -> None:
-        self.told: list[object] = []
+        self.emitted: list[object] = []
         self.memory = KVMemory.for_config(CONFIG, None, **how)
-        self.inspector = CopyInspector(self.memory, self.told.append)
+        self.inspector = CopyInspector(self.memory, self.emitted.append)
 
     def notice(self, *events) -> list[object]:
         for event in events:
             self.inspector.notice(event)
-        return self.told
+        return self.emitted
 
     def kv(self, pool: str) -> torch.Tensor:
         assert self.memory.host is not None, "there is a host"
         return (self.memory.host if pool.startswith("host") else self.memory).store.kv(pool)
 
 
-def test_copies_that_are_the_same_are_told_of_pool_by_pool():
+def test_equal_copies_are_reported_per_pool():
     one = Inspected()
     one.kv("full")[3], one.kv("host full")[1] = 7, 7
 
     assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
 
 
-def test_pages_that_differ_are_told_pair_by_pair():
+def test_differing_pages_are_reported_as_pairs():
     one = Inspected()
     one.kv("full")[5, 1] = 7
     one.kv("host swa")[6, 0] = 9
@@ -56,7 +56,7 @@ def test_pages_that_differ_are_told_pair_by_pair():
     assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", [(5, 2)]), Copied(1, "swa", [(4, 6)])]
 
 
-def test_pages_that_were_not_copied_are_not_looked_at():
+def test_pages_outside_of_the_transfer_are_ignored():
     one = Inspected()
     one.kv("full")[4] = 7
     one.kv("host swa")[1] = 9
@@ -64,7 +64,7 @@ def test_pages_that_were_not_copied_are_not_looked_at():
     assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
 
 
-def test_a_load_is_looked_at_like_a_backup():
+def test_load_is_compared_like_a_backup():
     one = Inspected()
     one.kv("host full")[2] = 7
 
@@ -83,14 +83,14 @@ def test_a_load_is_looked_at_like_a_backup():
         pytest.param([BOTH, TransferEnded(1, "the copy failed"), TransferEnded(1, None)], id="ended before"),
     ],
 )
-def test_of_what_has_not_ended_well_nothing_is_told(events):
+def test_unsuccessful_transfer_is_not_compared(events):
     one = Inspected()
     one.kv("full")[3] = 7
 
     assert one.notice(*events) == []
 
 
-def test_what_is_compared_is_what_is_there_when_the_transfer_ends():
+def test_pages_are_compared_at_the_end_of_the_transfer():
     one = Inspected()
     one.notice(BOTH)
     one.kv("full")[3] = 7
@@ -98,7 +98,7 @@ def test_what_is_compared_is_what_is_there_when_the_transfer_ends():
     assert one.notice(TransferEnded(1, None))[0] == Copied(1, "full", [(3, 1)])
 
 
-def test_of_several_transfers_each_is_looked_at_when_it_ends():
+def test_each_of_several_transfers_is_compared_at_its_end():
     one = Inspected()
     other = TransferBegan(2, True, (("full", (6,), (4,)),))
     one.kv("full")[6] = 7
@@ -106,8 +106,8 @@ def test_of_several_transfers_each_is_looked_at_when_it_ends():
     assert one.notice(BOTH, other, TransferEnded(2, None)) == [Copied(2, "full", [(6, 4)])]
 
 
-def test_one_layer_of_one_page_that_differs_is_seen():
-    """The layers stand before the pages."""
+def test_difference_in_one_layer_of_one_page_is_reported():
+    """The layer dimension is before the page dimension."""
     one = Inspected(layout=by_layer)
     one.kv("full")[1, 5, 0, 2] = 0.5
 
@@ -115,8 +115,8 @@ def test_one_layer_of_one_page_that_differs_is_seen():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_what_is_no_number_equals_its_copy_and_a_zero_of_another_sign_does_not(dtype):
-    """Freed pages are poisoned with NaN, which equals nothing, not even itself."""
+def test_nan_equals_its_copy_and_negative_zero_differs_from_zero(dtype):
+    """Freed pages are poisoned with NaN, which is not equal to itself."""
     one = Inspected(layout=partial(by_layer, dtype=dtype))
     one.kv("full")[:, 3] = one.kv("host full")[:, 1] = float("nan")
     one.kv("full")[:, 5], one.kv("host full")[:, 2] = 0.0, -0.0

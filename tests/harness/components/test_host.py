@@ -1,4 +1,4 @@
-"""The host tier alone: what each op does to it, and that random ones break no invariant."""
+"""The host tier alone: the effect of each op, and random ops that violate no invariant."""
 
 from random import Random
 
@@ -44,13 +44,13 @@ def read_wrong(system):
     return [event for event in events(system, Modelled) if event.expected != event.found]
 
 
-def test_what_is_inserted_is_backed_up():
+def test_inserted_prefix_is_backed_up():
     began = events(after(*BACKED_UP), TransferBegan)
 
     assert [(event.to_host, [pool for pool, _, _ in event.pages]) for event in began] == [(True, ["full", "swa"])]
 
 
-def test_what_has_a_copy_is_left_to_the_host():
+def test_evicted_prefix_with_a_copy_stays_on_the_host():
     system = after(*EVICTED)
 
     assert len(events(system, Demoted)) == len(system.capture().nodes)
@@ -58,7 +58,7 @@ def test_what_has_a_copy_is_left_to_the_host():
 
 
 @pytest.mark.parametrize("waits", [0, 1], ids=["under way", "ended"])
-def test_a_reader_finds_what_was_loaded_and_nothing_that_was_not(waits):
+def test_reader_matches_only_loaded_pages(waits):
     system = after(*EVICTED, Fetch(recipe=LONGER), *(Ack(),) * waits, Lock(recipe=LONGER))
 
     found = events(system, Modelled)
@@ -66,21 +66,21 @@ def test_a_reader_finds_what_was_loaded_and_nothing_that_was_not(waits):
     assert all(event.expected == event.found for event in found)
 
 
-def test_a_torn_load_is_read_by_nobody():
+def test_torn_load_is_not_matched():
     system = after(*EVICTED, Inject(fault="host.torn"), Fetch(recipe=PROMPT), Ack(), Lock(recipe=PROMPT))
 
     assert read_wrong(system) == []
     assert system.capture().transfers == ()
 
 
-def test_what_ended_well_is_the_same_on_both_sides():
+def test_successful_transfer_has_equal_pages_on_both_sides():
     copied = events(after(*EVICTED, Fetch(recipe=PROMPT), Ack()), Copied)
 
     assert [event.different for event in copied] == [[]] * 4
 
 
-def test_a_load_without_room_is_not_begun():
-    """Somebody else has all the pages."""
+def test_load_without_free_pages_is_not_started():
+    """The neighbour holds all pages."""
     system = after(*EVICTED, Pressure(pool=0, pages=16))
 
     assert system.do(Fetch(recipe=PROMPT)) is False
@@ -92,15 +92,15 @@ def test_a_load_without_room_is_not_begun():
     [Unlock(), Evict(), Fetch(recipe=PROMPT), Ack(), Heal(), Inject(fault="forward.late"), Pressure(), Step()],
     ids=lambda op: type(op).__name__,
 )
-def test_where_there_is_nothing_to_do_an_op_is_a_no_op(op):
+def test_op_without_an_effect_is_a_no_op(op):
     assert after().do(op) is False
 
 
-def test_without_a_host_there_is_one_as_large_as_the_device():
+def test_configuration_without_a_host_gets_one_of_the_device_size():
     assert [pool.capacity for pool in after(config=WITHOUT_HOST).capture().pools] == [16, 16, 16]
 
 
-def test_what_is_evicted_is_written_back():
+def test_evicted_pages_are_written_back():
     system = after(Insert(recipe=PROMPT), Evict(need=(16,)), config=WRITES_BACK)
 
     assert [event.failure for event in events(system, TransferEnded)] == [None]
@@ -109,7 +109,7 @@ def test_what_is_evicted_is_written_back():
 
 @pytest.mark.parametrize("config", [CONFIG, WRITES_BACK], ids=["writes through", "writes back"])
 @pytest.mark.parametrize("seed", range(4))
-def test_random_ops_break_no_invariant(seed, config):
+def test_random_ops_violate_no_invariant(seed, config):
     chance = Random(seed)
     driver = Driver([HostSystem(config)])
     for _ in range(120):

@@ -1,4 +1,4 @@
-"""The ledgers alone: what each op does to them, and that the naive model foretells it."""
+"""The ledgers alone: the effect of each op, compared with the naive model."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ FULL_ONLY = EngineConfig(page_size=4, full_pages=6)
 
 
 def after(*ops, config=CONFIG):
-    """A system to which this was done, and which has told of it."""
+    """A system after these ops; its events are taken."""
     system = LedgerSystem(config)
     for op in ops:
         system.do(op)
@@ -31,8 +31,8 @@ def after(*ops, config=CONFIG):
     ("reuse", "full", "swa"),
     [pytest.param("lifo", [5, 6], [3, 4], id="lifo"), pytest.param("fifo", [3, 4], [3, 4], id="fifo")],
 )
-def test_a_take_gets_the_pages_whose_turn_it_is(reuse, full, swa):
-    """Lifo: those freed last, in the order of their freeing turned round; fifo: those freed first."""
+def test_take_gets_the_pages_in_the_order_of_reuse(reuse, full, swa):
+    """Lifo takes the pages freed last, in reverse order; fifo takes those freed first."""
     config = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5, page_reuse=reuse)
 
     snapshot = after(Take(count=2), Free(count=2), Take(owner=1, count=2), config=config).capture()
@@ -61,7 +61,7 @@ def test_pages_whose_windowed_part_is_free_keep_the_rest():
     assert list(snapshot.peer_maps[0].peers) == [0, 0, 0, 0, 2, 0, 0]
 
 
-def test_dead_pages_take_over_the_peers_of_others():
+def test_dead_pages_take_over_the_peers_of_another_owner():
     system = after(Take(count=2), Free(count=2, part="windowed"), Take(owner=1, count=2), TakeOver(giver=1, count=1))
 
     snapshot = system.capture()
@@ -70,7 +70,7 @@ def test_dead_pages_take_over_the_peers_of_others():
     assert held(snapshot, "swa") == {"request r1": [3], "request r2": [4]}
 
 
-def test_given_pages_are_the_other_owners_to_free():
+def test_given_pages_are_freed_by_their_new_owner():
     snapshot = after(Take(count=3), Give(to=2, count=2), Free(owner=1, count=1)).capture()
 
     assert held(snapshot, "full") == {"request r1": [4], "request r3": [5]}
@@ -118,7 +118,7 @@ def test_pressure_holds_pages_of_one_pool_alone():
         pytest.param(SWA_ONLY, [Take(), Free(part="rest")], id="no-rest"),
     ],
 )
-def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
+def test_op_without_an_effect_is_a_no_op(config, ops):
     system = after(*ops[:-1], Pressure(), config=config)
     before = system.capture()
 
@@ -128,8 +128,8 @@ def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
     assert system.capture().pools == before.pools
 
 
-def test_a_ledger_that_the_model_does_not_foretell_is_told_of(monkeypatch):
-    """A fence that never falls."""
+def test_ledger_that_differs_from_the_model_is_reported(monkeypatch):
+    """A fence that is never released."""
     system = after(Take(count=1), Free(fenced=True), config=FULL_ONLY)
     monkeypatch.setattr(Ledger, "complete", lambda *_: None)
 

@@ -1,4 +1,4 @@
-"""A walk that remembers shows what one that sees everything for the first time does."""
+"""A repeated walk shows the same as a first walk."""
 
 from dataclasses import replace
 from random import Random
@@ -33,7 +33,7 @@ def fresh(engine):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_walk_that_remembers_shows_what_is_there(seed):
+def test_repeated_walk_shows_the_current_state(seed):
     ops = list(traffic(Random(seed)))
     system, engine = engine_after(ops[:1])
     walk = MemoryWalk(engine.memory, engine.cache.tree)
@@ -44,7 +44,7 @@ def test_a_walk_that_remembers_shows_what_is_there(seed):
 
 
 def slowly(random):
-    """Traffic in which copies take their time."""
+    """Traffic with slow copies."""
     for op in traffic(random):
         yield op
         if random.random() < 0.2:
@@ -52,7 +52,7 @@ def slowly(random):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_walk_that_remembers_shows_what_is_on_the_host_and_what_is_copied(seed):
+def test_repeated_walk_shows_host_pages_and_transfers(seed):
     system, engine = engine_after([], HOSTED)
     walk, directions = MemoryWalk(engine.memory, engine.cache.tree), set()
 
@@ -96,7 +96,7 @@ def corrupt_record(_engine, record):
     "corrupt",
     [corrupt_key, corrupt_handle, corrupt_lock, corrupt_way_up, corrupt_peer, corrupt_row, corrupt_record],
 )
-def test_what_is_corrupted_in_place_behind_everybodys_back_shows(corrupt):
+def test_in_place_corruption_of_the_device_is_visible(corrupt):
     _, engine = engine_after(list(traffic(Random(2)))[:60])
     walk = MemoryWalk(engine.memory, engine.cache.tree)
     before = seen(engine, walk)
@@ -123,7 +123,7 @@ def corrupt_transfer(_node, transfer):
 
 
 def loading():
-    """An engine with a load under way."""
+    """An engine with a load in flight."""
     system, engine = engine_after([], HOSTED)
     for op in slowly(Random(3)):
         system.do(op)
@@ -134,7 +134,7 @@ def loading():
 
 
 @pytest.mark.parametrize("corrupt", [corrupt_copy, corrupt_pin, corrupt_transfer])
-def test_what_is_corrupted_of_the_host_tier_shows(corrupt):
+def test_in_place_corruption_of_the_host_tier_is_visible(corrupt):
     engine, load = loading()
     walk = MemoryWalk(engine.memory, engine.cache.tree)
     before = seen(engine, walk)

@@ -1,4 +1,4 @@
-"""The prefix cache alone: what each op does to it, and that the naive model foretells it."""
+"""The prefix cache alone: the effect of each op, compared with the naive model."""
 
 from random import Random
 
@@ -24,7 +24,7 @@ def prompt(pages, *, branch=0):
 
 
 def after(*ops, config=CONFIG):
-    """A system to which this was done, and which has told of it."""
+    """A system after these ops; its events are taken."""
     system = TreeSystem(config)
     for op in ops:
         system.do(op)
@@ -45,7 +45,7 @@ def events(system, kind):
 
 
 def test_the_tail_of_an_insertion_is_a_node_of_its_own():
-    """5 pages: 3 that no match to the end reads through its window, and 2 that it does."""
+    """5 pages: 3 outside of the window at the end, and 2 inside."""
     system = after(Insert(recipe=prompt(5)))
 
     assert nodes(system) == [
@@ -54,7 +54,7 @@ def test_the_tail_of_an_insertion_is_a_node_of_its_own():
     ]
 
 
-def test_an_insertion_that_is_known_already_gives_its_pages_back():
+def test_insertion_of_a_cached_prefix_frees_its_duplicate_pages():
     """All but the last page match, which is fresh and a duplicate."""
     system = after(Insert(recipe=prompt(5)))
     before = nodes(system)
@@ -81,7 +81,7 @@ def test_dead_pages_are_published_as_a_tombstone():
     ]
 
 
-def test_an_insertion_is_cut_to_the_room_there_is():
+def test_insertion_is_cut_to_the_available_pages():
     system = after(Insert(recipe=prompt(12)))
 
     assert [(start, end) for start, end, _, _ in nodes(system)] == [(0, 32), (32, 40)]
@@ -108,7 +108,7 @@ def test_a_tombstone_recovers_on_the_incoming_pages():
 
 
 def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
-    """Who freed the pages of a locked node would free them under their reader (sglang pull 29352)."""
+    """Freeing the pages of a locked node is a use after free for its reader (sglang pull 29352)."""
     system = after(Insert(recipe=prompt(5), dead=3), Lock(recipe=prompt(6)))
 
     system.do(Insert(recipe=prompt(5)))
@@ -121,7 +121,7 @@ def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
 
 
 def test_a_lock_covers_the_whole_prefix_and_in_a_window_its_tail():
-    """16 tokens match; what begins with the window begins a node."""
+    """16 tokens match; the start of the window is the start of a node."""
     system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)))
 
     assert [(start, end, locks) for start, end, _, locks in nodes(system)] == [
@@ -132,7 +132,7 @@ def test_a_lock_covers_the_whole_prefix_and_in_a_window_its_tail():
     ]
 
 
-def test_a_slid_lock_gives_back_what_lies_below():
+def test_slid_lock_releases_the_pages_below():
     system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)))
 
     system.do(Slide(page=3))
@@ -151,7 +151,7 @@ def test_an_unlocked_prefix_can_be_evicted():
     assert nodes(system) == []
 
 
-def test_a_windowed_pool_gives_up_its_interior_first():
+def test_windowed_pool_evicts_its_interior_first():
     """The first prefix was used before the second, but its tail is what a match needs."""
     system = after(Insert(recipe=prompt(2)), Insert(recipe=prompt(5), namespace=1), Evict(need=(0, 1)))
 
@@ -199,7 +199,7 @@ def test_an_insertion_leaves_the_window_at_its_end(page_size, window, length, de
     assert len(units) == length // page_size
 
 
-def test_without_sharing_nothing_stays():
+def test_cache_without_sharing_keeps_no_page():
     system = after(Insert(recipe=prompt(5)), config=UNSHARED)
 
     assert nodes(system) == []
@@ -223,7 +223,7 @@ def test_without_sharing_nothing_stays():
         pytest.param(CONFIG, [Pressure()], id="no-pressure"),
     ],
 )
-def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
+def test_op_without_an_effect_is_a_no_op(config, ops):
     system = after(*ops[:-1], Pressure(pool=1), config=config)
     before = system.capture()
 
@@ -233,7 +233,7 @@ def test_an_op_that_finds_nothing_to_do_is_a_noop(config, ops):
     assert (system.capture().pools, system.capture().nodes) == (before.pools, before.nodes)
 
 
-def test_a_cache_that_the_model_does_not_foretell_is_told_of(monkeypatch):
+def test_cache_that_differs_from_the_model_is_reported(monkeypatch):
     """A tree that counts nothing as live."""
     system = TreeSystem(FULL_ONLY)
     monkeypatch.setattr(RadixTree, "set_live", lambda *_, **__: None)
@@ -246,7 +246,7 @@ def test_a_cache_that_the_model_does_not_foretell_is_told_of(monkeypatch):
     ]
 
 
-def test_every_op_is_judged_by_the_model():
+def test_every_op_is_compared_with_the_model():
     system = TreeSystem(FULL_ONLY)
 
     system.do(Flush())

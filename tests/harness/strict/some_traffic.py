@@ -29,14 +29,14 @@ from harness.core.system import EngineSystem
 from harness.engines.own.adapter import ReferenceModel, SwardenEngine
 from harness.strict.checker import StrictChecker, audit, census, sums
 
-Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # how often, and what
+Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # weight and op
 LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
 NUM_OPS = 120
 FAULTS = ("forward.late", "forward.fails", "pool.refuses")
 
 
 def some_config(**settings: object) -> EngineConfig:
-    """Pools that are too small for what comes, with `settings` instead of the usual ones."""
+    """Pools that are too small for the traffic, with `settings` instead of the defaults."""
     usual = EngineConfig(
         page_size=4,
         full_pages=20,
@@ -76,7 +76,7 @@ def traffic(seed: int, count: int = NUM_OPS) -> list[Op]:
 
 
 def talk(seed: int, count: int = NUM_OPS) -> list[Op]:
-    """The same with conversations among them."""
+    """Ops of all kinds, with sessions among them."""
     return [OpenSession(), OpenSession(namespace=1), *_drawn(DRAWN | TALKED, seed, count)]
 
 
@@ -103,7 +103,7 @@ def _turn(chance: Random) -> Op:
 TALKED: Kinds = {
     "open_session": (4, lambda chance: OpenSession(namespace=chance.randrange(2))),
     "turn": (25, _turn),
-    "submit": (6, _submission),  # or sessions would hardly ever keep anything
+    "submit": (6, _submission),  # few enough that sessions keep pages
     "step": (60, lambda chance: Step(count=chance.randint(2, 8))),
     "close_session": (2, lambda chance: CloseSession(session=chance.randrange(3))),
 }
@@ -122,7 +122,7 @@ DRAWN: Kinds = {
 
 
 def served(config: EngineConfig, ops: Sequence[Op]) -> set[str]:
-    """Ask an engine for all that, let it finish, empty it and step once more; the names of the events that it told."""
+    """Apply the ops, finish, flush and step once more. Returns the names of the emitted events."""
     system = EngineSystem(SwardenEngine(config))
     told: set[str] = set()
     for op in ops:
@@ -155,7 +155,7 @@ class Watched:
         return self.engine.submit(tokens or range(12), SamplingParams(max_new_tokens))
 
     def serve(self) -> None:
-        """Prompts of which each goes on where the one before it ends, one after the other."""
+        """Serve prompts sequentially; each extends the previous one."""
         for number in range(6):
             self.submit(*range(12 + number), max_new_tokens=12)
             self.step(8)

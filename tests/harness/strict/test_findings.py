@@ -1,4 +1,4 @@
-"""What each level finds, how it says so, and what it does then."""
+"""The violations that each level finds, their messages, and the behaviour after a violation."""
 
 import logging
 
@@ -8,7 +8,7 @@ from engine_under_test.errors import AccountingError
 from engine_under_test.events import Freed, Given, Paired, Taken
 from engine_under_test.units import TREE, request_owner
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.strict.checker import LOGS, MOST_LOGS
+from harness.strict.checker import LOGS, MAX_LOGS
 from tests.harness.strict.some_traffic import Watched, some_config
 
 FIRST = request_owner(1)
@@ -20,14 +20,14 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 def complaint(watched: Watched) -> list[str]:
-    """What the next step is accused of, line by line, without the line that says where the log is."""
+    """The lines of the violation in the next step, without the line of the op-log."""
     with pytest.raises(AccountingError) as raised:
         watched.step()
     return str(raised.value).splitlines()[:-1]
 
 
 def running(level: str, **settings: object) -> Watched:
-    """One request of 12 tokens that has computed them: pages 20, 19 and 18 of full, 10, 9 and 8 of swa."""
+    """One request with 12 committed tokens: pages 20, 19 and 18 of full, 10, 9 and 8 of swa."""
     watched = Watched(level, some_config(**settings))
     watched.submit(*range(12), max_new_tokens=9)
     watched.step()
@@ -35,7 +35,7 @@ def running(level: str, **settings: object) -> Watched:
 
 
 def test_sums_name_the_pool_and_its_terms():
-    """A page that is lost: the equation with all its terms, and by how much it does not hold."""
+    """For a leaked page, the message is the equation with all terms and the difference."""
     watched = running("sums")
 
     watched.engine.memory.ledgers.anchor._free.pop()
@@ -48,7 +48,7 @@ def test_sums_name_the_pool_and_its_terms():
 
 
 def test_sums_are_blind_to_a_page_that_is_free_and_in_use():
-    """In place of one that is lost: the sum is in balance, which is why there are deeper levels."""
+    """Together with a leaked page the sum is balanced. Deeper levels find both."""
     watched = running("sums")
     free = watched.engine.memory.ledgers.anchor._free
 
@@ -59,7 +59,7 @@ def test_sums_are_blind_to_a_page_that_is_free_and_in_use():
 
 
 def test_sums_count_the_pools_of_the_host():
-    """A copy in each, and a page that is lost."""
+    """One copy in each pool, and a leaked page."""
     watched = running("sums", host_full_pages=8, host_swa_pages=4)
     watched.step(3)
 
@@ -73,7 +73,7 @@ def test_sums_count_the_pools_of_the_host():
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "expected"),
     [
         pytest.param(
             Freed("full", (20,), FIRST, "finished", 0),
@@ -123,17 +123,17 @@ def test_sums_count_the_pools_of_the_host():
         pytest.param(Paired("full", "swa", (19,), (1,)), "full page 19: its peer swa page 1 is free", id="free-peer"),
     ],
 )
-def test_an_audit_names_the_very_call(event, said):
+def test_audit_names_the_wrong_call(event, expected):
     watched = running("audit")
 
     with pytest.raises(AccountingError) as raised:
         watched.checker.notice(event)
 
-    assert f"  {said}" in str(raised.value).splitlines()
+    assert f"  {expected}" in str(raised.value).splitlines()
 
 
-def test_an_audit_knows_what_waits_behind_a_fence():
-    """A page that was freed behind a launch is not to be taken before that has completed."""
+def test_audit_finds_a_take_of_a_fenced_page():
+    """A page that is fenced by a launch must not be taken before the launch completes."""
     watched = running("audit", overlap=True)
     watched.step()
     watched.engine.abort(1)
@@ -145,7 +145,7 @@ def test_an_audit_knows_what_waits_behind_a_fence():
     assert f"  row {fenced}: taken by request r1, but its owner was fence" in str(raised.value).splitlines()
 
 
-def test_an_audit_tells_the_history_of_the_page():
+def test_audit_shows_the_history_of_the_page():
     watched = running("audit")
 
     with pytest.raises(AccountingError) as raised:
@@ -171,23 +171,23 @@ def test_an_audit_tells_the_history_of_the_page():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         pytest.param(lambda free: free.popleft(), "full page 1: no owner", id="lost"),
         pytest.param(lambda free: free.appendleft(20), "full page 20: owned by free and tree", id="free-and-cached"),
         pytest.param(lambda free: free.appendleft(1), "full page 1: owned by free and free", id="free-twice"),
     ],
 )
-def test_an_audit_finds_what_changed_without_a_word(change, said):
-    """At the end of the step, by the length of the free list."""
+def test_audit_finds_a_change_without_an_event(change, expected):
+    """The audit finds it at the end of the step, by the length of the free list."""
     watched = running("audit")
     change(watched.engine.memory.ledgers.anchor._free)
 
-    assert complaint(watched)[1] == f"  {said}"
+    assert complaint(watched)[1] == f"  {expected}"
 
 
-def test_an_audit_finds_what_somebody_leaves_behind():
-    """Who has given back its row has nothing else any more."""
+def test_audit_finds_pages_of_an_owner_without_a_row():
+    """An owner without a row must not own pages."""
     watched = running("audit")
     watched.checker.notice(Taken("full", (1,), request_owner(7)))
 
@@ -204,8 +204,8 @@ def test_a_leak_has_one_fingerprint_at_each_level_that_knows_pages(level):
     assert "unit_has_one_owner/full page/leaked" in watched.checker.counts
 
 
-def test_a_census_judges_by_every_invariant():
-    """A page that is free and in use, in place of one that is lost."""
+def test_census_checks_every_invariant():
+    """A page that is free and in use, together with a leaked page."""
     watched = running("census")
     watched.engine.memory.ledgers.anchor._free[0] = 20
 
@@ -217,7 +217,7 @@ def test_a_census_judges_by_every_invariant():
 
 @pytest.mark.parametrize("level", ["audit", "census"])
 def test_a_planted_bug_is_found(level):
-    """B1, of whatever traffic: tombstones' pages that outlive them."""
+    """B1, with random traffic: pages of tombstones that are never freed."""
     with BY_ID["B1"].planted():
         watched = Watched(level, some_config(page_size=1, sliding_window=2))
 
@@ -225,8 +225,8 @@ def test_a_planted_bug_is_found(level):
             watched.serve()
 
 
-def test_sums_find_a_bug_that_loses_count():
-    """B13: what was a duplicate is freed though the tree has it."""
+def test_sums_find_a_page_freed_as_a_duplicate():
+    """B13: a page of the tree is freed as a duplicate."""
     with BY_ID["B13"].planted():
         watched = Watched("sums")
 
@@ -238,7 +238,7 @@ def test_sums_find_a_bug_that_loses_count():
 
 
 def test_a_report_logs_once_and_counts_each_time(caplog):
-    """The engine goes on; the log has the same text as the error would have."""
+    """The engine goes on; the log has the text of the error."""
     watched = Watched("sums", reports=True)
     watched.engine.memory.ledgers.anchor._free.pop()
 
@@ -255,7 +255,7 @@ def test_a_report_logs_once_and_counts_each_time(caplog):
 
 
 @pytest.mark.parametrize("level", ["audit", "census"])
-def test_a_report_goes_on_after_whatever_it_found(level):
+def test_reporting_checker_goes_on_after_a_violation(level):
     watched = running(level)
     watched.checker.reports = True
     watched.engine.memory.ledgers.anchor._free[0] = 20
@@ -276,10 +276,10 @@ def test_only_the_first_failure_is_recorded():
     assert list(LOGS.iterdir()) == [watched.checker.log_path]
 
 
-def test_a_folder_full_of_logs_gets_no_more():
-    """Whoever restarts what fails does not fill the disk."""
+def test_full_log_folder_gets_no_further_log():
+    """A server that restarts after each failure does not fill the disk."""
     LOGS.mkdir(parents=True)
-    for number in range(MOST_LOGS):
+    for number in range(MAX_LOGS):
         (LOGS / f"{number}.oplog").touch()
     watched = Watched("sums")
     watched.engine.memory.ledgers.anchor._free.pop()
@@ -290,7 +290,7 @@ def test_a_folder_full_of_logs_gets_no_more():
     assert str(raised.value).splitlines()[-1] == "not recorded: .swarden/strict has 100 op-logs; remove some"
 
 
-def test_a_folder_that_cannot_be_made_is_said_beside_the_violation():
+def test_log_folder_error_is_reported_with_the_violation():
     LOGS.parent.write_text("a file")
     watched = Watched("sums")
     watched.engine.memory.ledgers.anchor._free.pop()

@@ -37,8 +37,8 @@ def _elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_healthy_engine_is_never_accused(level, config, seed, monkeypatch):
-    """The checker is attached as the environment says, and hears every step, busy and idle."""
+def test_healthy_engine_has_no_violation(level, config, seed, monkeypatch):
+    """The environment selects the checker, which checks every step, busy or idle."""
     monkeypatch.setenv(VARIABLE, level)
 
     served(config, traffic(seed))
@@ -49,8 +49,8 @@ def test_a_healthy_engine_is_never_accused(level, config, seed, monkeypatch):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_no_conversation_is_accused(level, config, seed, monkeypatch):
-    """What sessions keep between their turns is counted, and so is what a turn has of theirs."""
+def test_healthy_sessions_have_no_violation(level, config, seed, monkeypatch):
+    """Pages of sessions are counted between turns, and during a turn that uses them."""
     monkeypatch.setenv(VARIABLE, level)
 
     served(config, talk(seed))
@@ -58,8 +58,8 @@ def test_no_conversation_is_accused(level, config, seed, monkeypatch):
     assert not LOGS.exists()
 
 
-def test_the_traffic_meets_what_checkers_were_wrong_about(monkeypatch):
-    """Or the test above would say nothing."""
+def test_traffic_reaches_the_states_of_past_false_alarms(monkeypatch):
+    """Otherwise the test above would prove nothing."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
     met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2, 3)])
@@ -67,8 +67,8 @@ def test_the_traffic_meets_what_checkers_were_wrong_about(monkeypatch):
     assert {kind.__name__ for kind in MET} - met == set()
 
 
-def test_conversations_go_on_and_are_given_up(monkeypatch):
-    """Or the test of conversations would say nothing."""
+def test_traffic_continues_and_drops_sessions(monkeypatch):
+    """Otherwise the test of sessions would prove nothing."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
     met = set().union(*[served(config, talk(seed)) for config in CONFIGS.values() for seed in (1, 2)])
@@ -78,7 +78,7 @@ def test_conversations_go_on_and_are_given_up(monkeypatch):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_chunk_between_two_steps_is_counted(level):
-    """What an unfinished prompt holds is neither cached nor of anybody who runs."""
+    """The pages of an unfinished prefill are neither cached nor owned by a running request."""
     watched = Watched(level, some_config(chunk_len=4))
     watched.submit(*range(16))
 
@@ -90,7 +90,7 @@ def test_a_chunk_between_two_steps_is_counted(level):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_pass_in_flight_is_counted(level):
-    """An abort while a pass reads its pages leaves them behind a fence, and its lock with the departing."""
+    """An abort during a pass fences its pages, and its lock waits among the departing locks."""
     watched = Watched(level, some_config(overlap=True))
     watched.submit(*range(12))
     watched.step(2)
@@ -104,7 +104,7 @@ def test_a_pass_in_flight_is_counted(level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_who_waits_holds_nothing(level):
+def test_waiting_request_is_no_leak(level):
     """A request that was never admitted is no leak, and its engine is not idle."""
     watched = Watched(level, some_config(max_running_requests=1))
     watched.submit(*range(12))

@@ -1,4 +1,4 @@
-"""The strict check of two engines that serve as one: what is held for the other side is nobody's leak."""
+"""The strict check of a pair: pages held for the other side are no leak."""
 
 import pytest
 
@@ -29,16 +29,16 @@ def step(pair: Pair, count: int) -> None:
         pair.step()
 
 
-def test_a_healthy_pair_is_never_accused(pair):
-    """A checker that found something would raise."""
+def test_healthy_pair_has_no_violation(pair):
+    """A violation would raise."""
     generations = pair.generate(PROMPTS, SamplingParams(9))
 
     assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)
     assert not pair.has_work
 
 
-def test_what_is_kept_too_long_is_found(pair):
-    """A page that somebody on the decode side takes and nobody has."""
+def test_leaked_page_of_the_decode_side_is_found(pair):
+    """A page of the decode side is missing from the free list without an owner."""
     pair.submit(PROMPTS[0], SamplingParams(9))
     pair.decode.memory.ledgers.anchor._free.popleft()
 
@@ -46,7 +46,7 @@ def test_what_is_kept_too_long_is_found(pair):
         pair.generate([], SamplingParams(9))
 
 
-def test_a_side_that_computes_nothing_any_more_is_stuck_though_somebody_waits_for_room_beside(monkeypatch, tmp_path):
+def test_stuck_decode_side_is_found_while_a_request_waits_for_a_reservation(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "census")
     pair = create_pair(some_config(max_running_requests=1), ports=(fake_ports(), fake_ports()))

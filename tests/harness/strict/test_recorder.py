@@ -64,7 +64,7 @@ def test_what_was_asked_is_kept_literally():
     ]
 
 
-def test_an_op_has_no_more_steps_than_it_may():
+def test_recorded_step_op_has_at_most_the_allowed_steps():
     watched = Watched("sums")
     watched.submit(max_new_tokens=20)
     watched.step(11)
@@ -72,8 +72,8 @@ def test_an_op_has_no_more_steps_than_it_may():
     assert watched.checker.recorder.ops()[1:] == [Step(count=8), Step(count=3)]
 
 
-def test_an_empty_engine_has_no_past():
-    """No request, and every unit of every pool free; that it is paused is not forgotten."""
+def test_log_is_cleared_when_the_engine_is_empty():
+    """Empty means no request and only free units. A pause is still recorded."""
     watched = Watched("sums")
     watched.submit(max_new_tokens=1)
     watched.step(2)
@@ -84,7 +84,7 @@ def test_an_empty_engine_has_no_past():
     assert watched.checker.recorder.ops() == [Pause(), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
 
 
-def test_what_is_cached_is_a_past():
+def test_log_is_kept_while_pages_are_cached():
     watched = Watched("sums")
     watched.submit(max_new_tokens=1)
     watched.step(2)
@@ -104,7 +104,7 @@ def test_what_is_cached_is_a_past():
         ),
     ],
 )
-def test_the_clock_is_kept_where_requests_time_out(timeout, ops):
+def test_clock_is_recorded_if_requests_time_out(timeout, ops):
     watched = Watched("sums", some_config(request_timeout_ms=timeout))
     watched.clock.advance(500)
     watched.submit()
@@ -115,8 +115,8 @@ def test_the_clock_is_kept_where_requests_time_out(timeout, ops):
     assert watched.checker.recorder.ops() == ops
 
 
-def test_what_overflows_is_dropped_from_the_front_and_said():
-    """An abort of somebody who is not in the log any more goes too."""
+def test_overflowing_log_drops_its_oldest_ops_and_says_so():
+    """An abort is dropped too if its request was dropped."""
     watched = Watched("sums", some_config(max_recorded_ops=3))
     watched.submit(max_new_tokens=20)
     watched.submit(1, 2, 3, max_new_tokens=20)
@@ -126,14 +126,14 @@ def test_what_overflows_is_dropped_from_the_front_and_said():
 
     recorder = watched.checker.recorder
     assert recorder.ops() == [Step(count=2)]
-    assert recorder.truncated == "the first 2 ops, and whatever they left in the engine"
+    assert recorder.truncated == "the first 2 ops and their effects on the engine"
 
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 @pytest.mark.parametrize("some", [traffic, talk])
 @pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "times out", "sessions time out"])
-def test_a_recorded_run_goes_as_it_went(name, some, seed, monkeypatch):
-    """Aborts, pressure, late and failed passes included: clients get the same, from where the log begins."""
+def test_replay_of_a_recorded_run_gives_the_same_outputs(name, some, seed, monkeypatch):
+    """The run has aborts, pressure, and late and failed passes; outputs are compared from the start of the log on."""
     monkeypatch.setenv(VARIABLE, "sums")
     ops = [op for op in some(seed) if not (isinstance(op, Inject) and op.fault == "pool.refuses")]
     recorded, got = run(CONFIGS[name], ops)
@@ -145,9 +145,9 @@ def test_a_recorded_run_goes_as_it_went(name, some, seed, monkeypatch):
 
 
 def run(config, ops):
-    """What the recorder has of some ops, and what clients got: tokens and ends, in order.
+    """The recorded ops of a run, and the streamed tokens and finish reasons in order.
 
-    Who is rejected names other requests by their ids, or has no op.
+    Rejections are left out: their reason names requests by id, and some have no op.
     """
     port = SwardenEngine(config)
     system = EngineSystem(port)
@@ -159,21 +159,21 @@ def run(config, ops):
             if isinstance(op, Step):
                 ends = [(streamed.token_ids, streamed.finish_reason) for streamed in system.streamed]
                 got += [(tokens, reason) for tokens, reason in ends if not (reason or "").startswith("rejected")]
-    heard = port._engine._observer
-    assert isinstance(heard, Both)
-    assert isinstance(heard.second, StrictChecker)
-    return heard.second.recorder.ops(), got
+    observer = port._engine._observer
+    assert isinstance(observer, Both)
+    assert isinstance(observer.second, StrictChecker)
+    return observer.second.recorder.ops(), got
 
 
-def test_what_is_not_replayed_is_counted():
+def test_call_without_an_op_is_counted_as_lost():
     watched = Watched("sums")
     watched.checker.notice(Refused("full", request_owner(1), 2, 5))
 
-    assert watched.checker.recorder.truncated == "1 times that a pool had no memory behind its pages"
+    assert watched.checker.recorder.truncated == "1 allocations refused by a pool with free pages"
 
 
-def test_turns_are_kept_and_their_sessions_are_said_by_their_place_among_those_open():
-    """Whoever asks for a turn where none is open has nothing but a reason, and no op."""
+def test_turns_are_recorded_with_the_ordinal_of_their_open_session():
+    """A turn of a session that is not open is rejected and has no op."""
     watched = Watched("sums")
     engine = watched.engine
     first, second = engine.open_session(), engine.open_session(namespace=3)
@@ -193,7 +193,7 @@ def test_turns_are_kept_and_their_sessions_are_said_by_their_place_among_those_o
     ]
 
 
-def test_an_empty_engine_has_its_open_sessions_still():
+def test_cleared_log_keeps_the_open_sessions():
     watched = Watched("sums")
     sessions = [watched.engine.open_session(namespace=namespace) for namespace in (1, 2)]
     watched.submit(max_new_tokens=1)
@@ -205,7 +205,7 @@ def test_an_empty_engine_has_its_open_sessions_still():
     assert watched.checker.recorder.ops() == [OpenSession(namespace=2), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
 
 
-def test_a_session_that_nobody_used_for_too_long_is_closed_behind_the_step_that_found_it():
+def test_expired_session_is_closed_after_the_step_of_its_timeout():
     watched = Watched("sums", some_config(session_timeout_ms=50))
     session = watched.engine.open_session()
     watched.submit(max_new_tokens=20)
@@ -230,7 +230,7 @@ def test_a_session_that_nobody_used_for_too_long_is_closed_behind_the_step_that_
 
 
 def recorded_failure(**settings) -> OpLog:
-    """What is written when B13 is planted and an audit finds it."""
+    """The log written when an audit finds the planted B13."""
     with BY_ID["B13"].planted():
         watched = Watched("audit", some_config(**settings))
         with pytest.raises(AccountingError) as raised:
@@ -240,8 +240,8 @@ def recorded_failure(**settings) -> OpLog:
     return OpLog.load(path)
 
 
-def test_the_log_of_a_failure_replays_and_shrinks():
-    """Outside of the engine in which it was met, with the same bug planted; smaller, and by its own strength."""
+def test_log_of_a_failure_replays_and_shrinks():
+    """The log fails in a new engine with the same mutant, and its shrunk log fails too."""
     log = recorded_failure()
 
     small = shrink(log, lambda candidate: run_log(candidate).failure, Budget(executions=200))
@@ -252,16 +252,16 @@ def test_the_log_of_a_failure_replays_and_shrinks():
     assert replay(sealed(small.log)[0]).verdict is Verdict.FAILED
 
 
-def test_a_log_that_is_cut_and_fails_is_as_good_as_any():
+def test_truncated_log_that_fails_is_a_failure():
     log = recorded_failure(max_recorded_ops=3)
 
-    assert log.header.truncated == "the first 2 ops, and whatever they left in the engine"
+    assert log.header.truncated == "the first 2 ops and their effects on the engine"
     assert [type(op) for op in log.ops] == [Submit, Step]
     assert replay(log).verdict is Verdict.FAILED
 
 
-def test_a_log_that_is_cut_and_does_not_fail_proves_nothing():
-    """What is missing may be what it takes."""
+def test_truncated_log_that_does_not_fail_is_an_error():
+    """The missing ops may be necessary for the failure."""
     header = Header(engine=OWN, machine="engine", configs=[some_config().to_mapping()], truncated="the first 3 ops")
 
     with pytest.raises(TruncatedLog) as raised:
@@ -270,8 +270,8 @@ def test_a_log_that_is_cut_and_does_not_fail_proves_nothing():
     assert str(raised.value) == "does not fail, and a part of its run is missing: the first 3 ops"
 
 
-def test_token_ids_of_any_size_travel(tmp_path):
-    """A trace has ids of 60 bits."""
+def test_large_token_ids_survive_a_save_and_a_load(tmp_path):
+    """Traces have token ids of 60 bits."""
     log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(tokens=(2**60, 2**63 - 1))])
     log.save(tmp_path / "a.oplog")
 

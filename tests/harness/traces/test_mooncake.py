@@ -1,4 +1,4 @@
-"""The Mooncake format: what a row becomes, and what is said of a bad one."""
+"""The Mooncake format: requests of valid rows, and errors of invalid rows."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_equal_ids_are_equal_tokens_and_others_share_none(tmp_path):
     assert len({*first, *second}) == 3 * 16
 
 
-def test_a_prompt_is_as_long_as_it_says(tmp_path):
+def test_prompt_has_the_stated_length(tmp_path):
     path = write_trace(tmp_path / "t.jsonl", [row([0, 1, 2], tail=77)])
 
     [request] = read_mooncake(path, limit=None, scale=8)
@@ -79,7 +79,7 @@ def test_the_limit_ends_the_reading(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         pytest.param("{", f"not JSON: Input data was truncated; want an object with {KEYS}", id="cut"),
         pytest.param("", f"not JSON: Input data was truncated; want an object with {KEYS}", id="empty"),
@@ -119,17 +119,17 @@ def test_the_limit_ends_the_reading(tmp_path):
         pytest.param(changed(timestamp=99), "timestamp 99 follows 100; want one that does not go back", id="goes-back"),
     ],
 )
-def test_a_bad_row_is_one_line_that_names_it(tmp_path, line, said):
+def test_a_bad_row_is_one_line_that_names_it(tmp_path, line, message):
     path = tmp_path / "t.jsonl"
     path.write_text(f"{changed(timestamp=100)}\n{line}\n")
 
     found = complaint(path)
 
-    assert found.startswith(f"{path}:2: not JSON: ") if said is None else found == f"{path}:2: {said}"
+    assert found.startswith(f"{path}:2: not JSON: ") if message is None else found == f"{path}:2: {message}"
     assert "\n" not in found
 
 
-def test_bytes_that_are_no_text_are_no_json(tmp_path):
+def test_bytes_that_are_no_utf8_are_refused(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"timestamp": "\xff"}\n')
 
@@ -158,12 +158,12 @@ def test_a_scale_that_does_not_divide_a_block_is_refused(tmp_path):
     )
 
 
-def test_a_format_that_is_not_known_is_refused_with_those_that_are():
+def test_unknown_format_is_refused_with_the_known_formats():
     with pytest.raises(UsageError) as caught:
         reader_of("azure")
 
     assert str(caught.value) == "format 'azure' is not known; want one of mooncake"
 
 
-def test_a_bad_trace_is_misuse():
+def test_trace_error_is_a_usage_error():
     assert issubclass(TraceError, UsageError)

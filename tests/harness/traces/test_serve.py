@@ -1,4 +1,4 @@
-"""Serving: shares computed by hand, pools that overflow, the clock, and what stops it."""
+"""Serving: shares computed by hand, pools that overflow, the clock, and failures."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from harness.core.mutant import Hunk, Mutant
 from harness.traces.mooncake import read_mooncake
-from harness.traces.serve import KEPT_HISTORY, Pace, PoolUse, TraceServer, longest, oracle_config, serve
+from harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longest, oracle_config, serve
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 RELEASE = "engine_under_test.cache.departures:Departures.release"
@@ -35,7 +35,7 @@ def served_by_oracle(requests, *, check_every=1):
     return serve(requests, oracle_config(requests), Pace(check_every=check_every, sequential=True))
 
 
-def test_the_oracle_serves_what_whole_pages_allow(tmp_path):
+def test_oracle_hit_share_is_that_of_whole_pages(tmp_path):
     """Pages of a block each; the last token of a prompt is always computed.
 
     In the end blocks 0, 1 and 4 are cached, and the tail of the last prompt.
@@ -99,16 +99,16 @@ def test_requests_meet_when_steps_take_longer_than_they_are_apart(tmp_path):
     assert (alone, together) == (5, 4)
 
 
-def test_nothing_piles_up_while_a_long_trace_is_served(tmp_path):
+def test_long_trace_keeps_a_bounded_history(tmp_path):
     server = TraceServer(SMALL, Pace(check_every=1), on_end=lambda: None)
 
     server.serve(read(tmp_path, chatty_rows(60)))
 
-    assert len(server.driver.ops) == KEPT_HISTORY
+    assert len(server.driver.ops) == HISTORY_LEN
     assert len(server.system.reference.expectations) < 60
 
 
-def test_whoever_watches_hears_of_each_end(tmp_path):
+def test_on_end_is_called_per_finished_request(tmp_path):
     ends = []
 
     serve(read(tmp_path, chatty_rows(20)), SMALL, Pace(check_every=100), on_end=lambda: ends.append(1))
@@ -116,7 +116,7 @@ def test_whoever_watches_hears_of_each_end(tmp_path):
     assert len(ends) == 20
 
 
-def test_a_request_that_no_pool_can_hold_is_told_of(tmp_path):
+def test_request_larger_than_the_pool_is_reported(tmp_path):
     requests = read(tmp_path, [row(list(range(20))), row([0, 1])])
 
     served = serve(requests, SMALL, Pace())
@@ -136,7 +136,7 @@ def test_a_violation_stops_the_serving(tmp_path, sequential):
     assert served.summary.requests < 60
 
 
-def test_an_engine_that_gives_up_counts_as_a_violation(tmp_path):
+def test_engine_error_counts_as_a_violation(tmp_path):
     with CRASH.planted():
         served = serve(read(tmp_path, chatty_rows(60)), SMALL, Pace(check_every=1))
 

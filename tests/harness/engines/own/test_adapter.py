@@ -1,18 +1,18 @@
-"""The adapter of our own engine: what it translates means the same on both sides."""
+"""The adapter of our own engine: translated events have the same meaning."""
 
 import invariants.events as seen
 from engine_under_test.config import EngineConfig
-from harness.components.translation import SEEN, TRANSLATION
+from harness.components.translation import INVARIANT_EVENTS, TRANSLATION
 from harness.core.port import Submission
 from harness.engines.own.adapter import SwardenEngine
 
 
-def test_each_event_that_invariants_judge_is_told_of_our_engine():
-    assert set(SEEN.values()) == set(TRANSLATION.values())
+def test_each_event_of_the_invariants_has_a_translation():
+    assert set(INVARIANT_EVENTS.values()) == set(TRANSLATION.values())
 
 
-def told_by(config):
-    """The types of what an engine tells of its transfers, of one request and a few steps."""
+def events_of(config):
+    """The types of the transfer events of an engine, after one request and a few steps."""
     engine = SwardenEngine(config)
     engine.submit(Submission(range(8), 1, stop=(), priority=0, namespace=0))
     for _ in range(3):
@@ -21,11 +21,11 @@ def told_by(config):
     return [type(event) for event in told if isinstance(event, (seen.TransferBegan, seen.TransferEnded, seen.Copied))]
 
 
-def test_what_a_copy_has_left_in_each_pool_is_told_right_after_its_end():
+def test_copy_comparison_of_each_pool_follows_the_end_of_its_transfer():
     config = EngineConfig(page_size=4, full_pages=8, swa_pages=8, sliding_window=6, host_full_pages=8, host_swa_pages=8)
 
-    assert told_by(config) == [seen.TransferBegan, seen.TransferEnded, seen.Copied, seen.Copied]
+    assert events_of(config) == [seen.TransferBegan, seen.TransferEnded, seen.Copied, seen.Copied]
 
 
-def test_without_a_host_nothing_is_told_of_copies():
-    assert told_by(EngineConfig(page_size=4, full_pages=8)) == []
+def test_engine_without_a_host_emits_no_transfer_events():
+    assert events_of(EngineConfig(page_size=4, full_pages=8)) == []

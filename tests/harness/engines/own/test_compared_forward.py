@@ -1,4 +1,4 @@
-"""What a comparison with the model without a cache makes of results that are right, wrong, or for nobody."""
+"""Comparisons with the model without a cache: correct results, wrong results, and results of finished requests."""
 
 import math
 
@@ -20,7 +20,7 @@ NAN = math.nan
 
 
 class Told:
-    """A forward that computes what it is told to."""
+    """A forward with given results."""
 
     vocab_size = None
 
@@ -39,7 +39,7 @@ class Told:
 
 
 class Comparison:
-    """Request 1 has sent PROMPT; `noted` is what was told of the passes that ran."""
+    """Request 1 has the prompt PROMPT; `noted` are the emitted events."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[object, ...]] = []
@@ -74,7 +74,7 @@ def spoiled(position: int, by: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("entry", "logits", "token", "told"),
+    ("entry", "logits", "token", "expected"),
     [
         pytest.param(WHOLE, LOGITS, LIKELIEST, (0, 0.0, LIKELIEST), id="all-of-it"),
         pytest.param(REST, LOGITS[2:], LIKELIEST, (2, 0.0, LIKELIEST), id="behind-what-was-cached"),
@@ -83,18 +83,18 @@ def spoiled(position: int, by: float) -> torch.Tensor:
         pytest.param(WHOLE, LOGITS, 9, (0, 0.0, LIKELIEST), id="another-token"),
     ],
 )
-def test_the_farthest_position_and_the_likeliest_token_are_told(entry, logits, token, told):
+def test_comparison_has_the_farthest_position_and_the_likeliest_token(entry, logits, token, expected):
     comparison = Comparison()
 
     comparison.run(entry, logits, token)
 
-    position, difference, likeliest = told
+    position, difference, likeliest = expected
     [one] = comparison.compared
     assert one.difference == pytest.approx(difference)
     assert one == Compared(1, 1, entry.start, 5, position, one.difference, TOLERANCE, token, likeliest)
 
 
-def test_the_first_position_that_is_wrong_is_told_and_not_the_worst():
+def test_comparison_has_the_first_wrong_position():
     comparison = Comparison()
 
     comparison.run(WHOLE, spoiled(1, 0.1) + spoiled(4, 9.0) - LOGITS, LIKELIEST)
@@ -103,7 +103,7 @@ def test_the_first_position_that_is_wrong_is_told_and_not_the_worst():
     assert comparison.compared[0].difference == pytest.approx(0.1)
 
 
-def test_what_is_not_a_number_is_farther_off_than_anything():
+def test_nan_is_farther_than_any_number():
     comparison = Comparison()
 
     comparison.run(WHOLE, spoiled(2, NAN), LIKELIEST)
@@ -112,7 +112,7 @@ def test_what_is_not_a_number_is_farther_off_than_anything():
     assert (one.position, str(one.difference)) == (2, "nan")
 
 
-def test_a_token_that_was_sampled_belongs_to_the_sequence_from_then_on():
+def test_sampled_token_is_appended_to_the_sequence():
     comparison = Comparison()
     comparison.run(WHOLE, LOGITS, LIKELIEST)
 
@@ -122,7 +122,7 @@ def test_a_token_that_was_sampled_belongs_to_the_sequence_from_then_on():
     assert comparison.compared[1].difference == pytest.approx(float((expected - LOGITS[:1]).abs().max()))
 
 
-def test_a_position_whose_token_nobody_sent_or_sampled_is_wrong_whatever_is_computed():
+def test_position_beyond_sent_and_sampled_tokens_is_wrong():
     comparison = Comparison()
 
     comparison.run(ForwardEntry(1, 0, [8, 8], 4, 6, num_samples=1), LOGITS[3:], 0)
@@ -130,7 +130,7 @@ def test_a_position_whose_token_nobody_sent_or_sampled_is_wrong_whatever_is_comp
     assert comparison.compared == [Compared(1, 1, 4, 6, 5, math.inf, TOLERANCE, 0, None)]
 
 
-def test_who_has_ended_is_compared_with_nothing():
+def test_finished_request_is_not_compared():
     comparison = Comparison()
     comparison.forward.ended(1)
 
@@ -139,7 +139,7 @@ def test_who_has_ended_is_compared_with_nothing():
     assert comparison.compared == []
 
 
-def test_what_is_written_is_told_as_the_stand_in_tells_it():
+def test_written_events_equal_those_of_the_fake_forward():
     comparison = Comparison()
 
     comparison.run(WHOLE, LOGITS, LIKELIEST)
@@ -147,8 +147,8 @@ def test_what_is_written_is_told_as_the_stand_in_tells_it():
     assert [one for one in comparison.noted if isinstance(one, Written)] == [Written(1, 1, "full", 0, 5, (3, 2))]
 
 
-def test_of_one_pass_in_three_a_request_is_asked_for_its_token_alone():
-    """So that a pass that computes few logits runs too."""
+def test_one_of_three_entries_returns_no_logits():
+    """So passes with few logits run too."""
     asked = []
     for launch in range(1, 7):
         comparison = Comparison()
@@ -159,14 +159,14 @@ def test_of_one_pass_in_three_a_request_is_asked_for_its_token_alone():
     assert comparison.compared == [Compared(6, 1, 0, 5, 0, None, TOLERANCE, LIKELIEST, LIKELIEST)]
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_logits_are_handed_on_to_who_asked_for_them(is_asked):
+@pytest.mark.parametrize("returns_logits", [True, False])
+def test_requested_logits_are_returned(returns_logits):
     comparison = Comparison()
 
-    computed = comparison.run(WHOLE._replace(sampling=SamplingParams(return_logits=is_asked)), LOGITS, LIKELIEST)
+    computed = comparison.run(WHOLE._replace(sampling=SamplingParams(return_logits=returns_logits)), LOGITS, LIKELIEST)
 
     assert comparison.steady.asked[0].sampling.return_logits
-    assert [one.logits is not None for one in computed or ()] == [is_asked]
+    assert [one.logits is not None for one in computed or ()] == [returns_logits]
 
 
 def test_the_model_reads_tokens_modulo_its_vocabulary():

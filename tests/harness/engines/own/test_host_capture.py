@@ -1,4 +1,4 @@
-"""What a snapshot shows of the host tier: its pools, copies, pins, and what is being copied for whom."""
+"""The host tier in a snapshot: pools, copies, pins, and transfers with their requests."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SLOW = Inject(fault="host.slow", count=100)
 
 
 def after(*ops, config=CONFIG):
-    """A system to which this was done."""
+    """A system after these ops."""
     system = EngineSystem(SwardenEngine(config))
     return done(system, *ops)
 
@@ -31,7 +31,7 @@ def done(system, *ops):
 
 
 def demoted():
-    """A system in which all that is cached is on the host alone."""
+    """A system whose cached pages are on the host only."""
     system = after(SUBMIT, *[Step()] * 4)
     cache = system.port._engine.cache
     cache.evict({pool: cache.evictable(pool) for pool in ("full", "swa")})
@@ -42,7 +42,7 @@ def held_by(snapshot, pool, owner):
     return [unit for holding in snapshot.pool(pool).holdings if holding.owner == owner for unit in holding.units]
 
 
-def test_without_a_host_there_is_nothing_to_see_of_one():
+def test_snapshot_without_a_host_has_no_host_pools():
     snapshot = after(SUBMIT, Step(), config=WITHOUT_HOST).capture()
 
     assert (snapshot.transfers, list(snapshot.host_pools)) == (None, [])
@@ -62,7 +62,7 @@ def test_an_empty_host_has_pools_behind_those_of_the_device_and_before_the_rows(
     ]
 
 
-def test_a_backup_under_way_owns_what_it_writes_and_has_locked_what_it_reads():
+def test_backup_in_flight_owns_its_target_and_locks_its_source():
     snapshot = after(SUBMIT, SLOW, *[Step()] * 3).capture()
     [view] = snapshot.transfers
     receipt = snapshot.receipt_by_id[view.receipt]
@@ -74,7 +74,7 @@ def test_a_backup_under_way_owns_what_it_writes_and_has_locked_what_it_reads():
         assert held_by(snapshot, f"host {pool}", receipt.holder) == view.there[component]
 
 
-def test_what_was_backed_up_is_the_copy_of_its_node():
+def test_backed_up_pages_are_the_copy_of_their_node():
     system = after(SUBMIT, SLOW, *[Step()] * 3)
     [view] = system.capture().transfers
 
@@ -87,7 +87,7 @@ def test_what_was_backed_up_is_the_copy_of_its_node():
         assert [page for _, pages in copies for page in pages] == view.there[component]
 
 
-def test_what_is_on_the_host_alone_is_nowhere_on_the_device():
+def test_pages_on_the_host_only_are_not_on_the_device():
     snapshot = demoted().capture()
 
     assert {(tuple(node.live), any(map(any, node.units)), bool(node.copies[0])) for node in snapshot.nodes} == {
@@ -95,7 +95,7 @@ def test_what_is_on_the_host_alone_is_nowhere_on_the_device():
     }
 
 
-def test_a_load_under_way_owns_what_it_writes_and_has_pinned_what_it_reads():
+def test_load_in_flight_owns_its_target_and_pins_its_source():
     snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
     [view] = snapshot.transfers
     owner = Owner("load", view.id)
@@ -108,7 +108,7 @@ def test_a_load_under_way_owns_what_it_writes_and_has_pinned_what_it_reads():
         assert sorted(pinned) == sorted(view.there[component])
 
 
-def test_who_waits_for_a_load_is_loading_and_says_for_which():
+def test_request_waiting_for_a_load_is_loading_and_names_it():
     snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
 
     assert [(request.place, request.awaits) for request in snapshot.requests] == [
@@ -116,7 +116,7 @@ def test_who_waits_for_a_load_is_loading_and_says_for_which():
     ]
 
 
-def test_who_has_what_it_waited_for_awaits_nothing():
+def test_request_with_a_finished_load_awaits_no_load():
     snapshot = done(demoted(), SUBMIT_MORE, SLOW, Step(), Heal(), Step()).capture()
 
     assert [(request.place, request.awaits) for request in snapshot.requests] == [("running", 0)]
@@ -132,7 +132,7 @@ def test_who_has_what_it_waited_for_awaits_nothing():
         pytest.param(replace(CONFIG, host_policy="write_back", load_back_threshold=9), 9, True, id="write-back"),
     ],
 )
-def test_the_limits_say_what_is_loaded_and_when_copies_are_made(config, least_load_len, writes_back):
+def test_limits_have_the_load_threshold_and_the_write_policy(config, least_load_len, writes_back):
     limits = limits_of(config)
 
     assert (limits.least_load_len, limits.writes_back) == (least_load_len, writes_back)

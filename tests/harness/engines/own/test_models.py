@@ -1,4 +1,4 @@
-"""Tiny models behind the port: what they compute with pages is what they compute without any."""
+"""Tiny models behind the port: results with pages equal the results without a cache."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ OPS = (
 
 
 def driven(model, config, *ops):
-    """A driver that did these ops, and all that was told."""
+    """A driver after these ops, and the emitted events."""
     told: list[NamedTuple] = []
     driver = own_driver("engine", [config], model=model, tell=lambda change: told.extend(change.events))
     for op in ops:
@@ -55,7 +55,7 @@ def test_a_healthy_engine_computes_what_the_model_computes_without_a_cache(model
     assert max(event.difference for event in compared if event.difference is not None) < 1e-12
 
 
-def test_what_a_pass_writes_is_told_and_what_it_reads_cannot_be():
+def test_model_pass_emits_written_events_and_no_read_events():
     _, told = driven("tiny-gemma3", BOTH, LONG, Step(count=2))
 
     written = [event[:5] for event in told if isinstance(event, Written)]
@@ -74,7 +74,7 @@ def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_strict_memory_check_has_nothing_to_say_of_it(monkeypatch: pytest.MonkeyPatch, level):
+def test_strict_check_of_a_model_run_finds_no_violation(monkeypatch: pytest.MonkeyPatch, level):
     monkeypatch.setenv(VARIABLE, level)
 
     driver, _ = driven("tiny-gemma3", BOTH, *OPS)
@@ -82,14 +82,14 @@ def test_the_strict_memory_check_has_nothing_to_say_of_it(monkeypatch: pytest.Mo
     assert driver.failure is None
 
 
-def test_two_runs_are_the_same_run():
+def test_two_runs_of_one_log_are_equal():
     first, second = (driven("tiny-gpt-oss", BOTH, *OPS)[0].digests for _ in range(2))
 
     assert len(first) == len(OPS)
     assert first == second
 
 
-def test_a_model_is_made_once_and_again_for_another_window():
+def test_model_is_cached_per_window():
     again = tiny_model("tiny-olmo3", BOTH)
 
     assert tiny_model("tiny-olmo3", BOTH) is again
@@ -104,15 +104,15 @@ def test_a_model_is_made_once_and_again_for_another_window():
         pytest.param(SWA, [True] * 3, id="swa"),
     ],
 )
-def test_the_layers_of_a_model_are_those_that_the_pools_have_pages_for(config, slides):
+def test_layers_of_a_model_match_the_pools(config, slides):
     spec = tiny_model("tiny-mistral", config).decoder.spec
 
     assert ([layer.is_sliding for layer in spec.layers], spec.sliding_window) == (slides, config.sliding_window)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_computed_side_by_side_without_a_cache_is_what_the_decoder_computes_alone(model):
-    """Two implementations of attention, which share no line."""
+def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
+    """The two implementations of attention share no code."""
     decoder, without_cache = tiny_model(model, BOTH)
     sequences = [[(5 * place + 7 * which) % VOCABULARY for place in range(9 + 8 * which)] for which in range(3)]
 
@@ -125,7 +125,7 @@ def test_what_is_computed_side_by_side_without_a_cache_is_what_the_decoder_compu
 
 
 def test_a_prompt_of_any_token_can_be_computed():
-    """The model reads them modulo its vocabulary."""
+    """The model reads tokens modulo its vocabulary."""
     driver, _ = driven("tiny-qwen3", FULL, Submit(tokens=(2**63 - 1, 0, 10**12), max_new_tokens=3), Drain())
 
     assert driver.failure is None

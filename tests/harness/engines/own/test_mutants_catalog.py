@@ -1,4 +1,4 @@
-"""The catalogue of bugs: who stands in it, and whether all that it says is so."""
+"""The catalogue of bugs: its entries, and their consistency with the code."""
 
 from operator import attrgetter
 
@@ -26,7 +26,7 @@ EXCLUDED = [row for row in ROWS if isinstance(row, Excluded)]
 
 
 def test_every_bug_of_the_field_is_in_the_catalogue():
-    """In the order of its number; our own come behind."""
+    """The entries are in the order of their numbers, before our own bugs."""
     of_the_field = [row.id for row in ROWS if row.id.startswith("B")]
 
     assert of_the_field == sorted(FIELD.split(), key=lambda name: int(name[1:]))
@@ -38,19 +38,19 @@ def test_a_mutant_fits_the_code_and_names_laws_that_exist(mutant):
 
 
 @pytest.mark.parametrize("row", WAITING, ids=attrgetter("id"))
-def test_who_waits_names_what_for(row):
+def test_waiting_entry_names_a_capability(row):
     assert row.capability in CAPABILITIES
 
 
 @pytest.mark.parametrize("row", EXCLUDED, ids=attrgetter("id"))
-def test_what_is_excluded_has_a_doctored_case_that_is_caught(row):
-    """An engine of another build can have it."""
+def test_excluded_entry_has_a_case_that_is_caught(row):
+    """The case has evidence, because another engine can have the bug."""
     shown = [case for case in CASES if (case.invariant.name, case.name) == (row.invariant, row.case)]
 
     assert [bool(case.evidence) for case in shown] == [True]
 
 
-def test_no_source_is_told_twice():
+def test_sources_are_unique():
     sources = [row.source for row in ROWS]
 
     assert len(sources) == len(set(sources))

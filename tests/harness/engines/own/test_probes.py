@@ -1,4 +1,4 @@
-"""Probes: each is seen where its rare state was, and not elsewhere."""
+"""Probes: each is reached exactly by its rare state."""
 
 from dataclasses import replace
 
@@ -46,19 +46,19 @@ WITH_A_TOMBSTONE = Matched(2, 0, PROMPT[:12], 0, ())
 PREFILL = Admitted(2, 0, 4, (), ())
 NEXT_CHUNK = Admitted(2, 4, 5, (), ())
 FIRST_PASS = idle(PREFILL, Launched(7, ((2, 0, 4),)))
-WITH_ROOM = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=25),))
-WITH_ROOM_ON_ITS_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=24),))
+WITH_LOOKAHEAD_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=25),))
+WITH_LOOKAHEAD_ON_ITS_PAGE = replace(AFTER, records=((AFTER.records or ())[0]._replace(allocated_len=24),))
 
 SPLIT_PROBES = {"node_split_under_lock", "node_split_while_it_is_copied"}
 
 
 def copying(*events):
-    """What happens while a backup and a load are under way, for which r2 waits."""
+    """A transition during a backup and a load; r2 waits for the load."""
     return Transition(COPYING, events, COPYING)
 
 
 def seen(*changes):
-    """What one run has seen after these transitions."""
+    """The probes that a run reaches with these transitions."""
     watch = ProbeWatch()
     for change in changes:
         watch.look(change)
@@ -127,8 +127,8 @@ def seen(*changes):
         ),
     ],
 )
-def test_a_probe_is_seen_where_its_state_was(changes, probes):
-    """Exactly these, and nothing else."""
+def test_probe_is_reached_by_its_state(changes, probes):
+    """Exactly these probes are reached."""
     assert seen(*changes) == probes
 
 
@@ -171,10 +171,14 @@ def test_a_probe_is_seen_where_its_state_was(changes, probes):
             id="timed out, and computed once more",
         ),
         pytest.param(
-            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM)], {"lookahead_reached_a_further_page"}, id="lookahead"
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_LOOKAHEAD_PAGE)],
+            {"lookahead_reached_a_further_page"},
+            id="lookahead",
         ),
         pytest.param(
-            [idle(Launched(7, ((1, 20, 21),)), before=WITH_ROOM_ON_ITS_PAGE)], set(), id="lookahead on the same page"
+            [idle(Launched(7, ((1, 20, 21),)), before=WITH_LOOKAHEAD_ON_ITS_PAGE)],
+            set(),
+            id="lookahead on the same page",
         ),
         pytest.param([idle(Paused())], set(), id="paused"),
         pytest.param([FIRST_PASS, idle(Paused())], {"paused_with_a_pass_in_flight"}, id="paused in flight"),
@@ -197,8 +201,8 @@ def test_a_probe_is_seen_where_its_state_was(changes, probes):
         pytest.param([idle(Refused("swa", R1, 1, 0))], set(), id="second pool for want of pages"),
     ],
 )
-def test_a_probe_of_passes_and_faults_is_seen_where_its_state_was(changes, probes):
-    """Exactly these, and nothing else."""
+def test_probe_of_passes_and_faults_is_reached_by_its_state(changes, probes):
+    """Exactly these probes are reached."""
     assert seen(*changes) == probes
 
 
@@ -210,5 +214,5 @@ def test_faults_are_counted_by_name():
     assert dict(watch.fired) == {"pool.refuses": 2, "client.gone": 1}
 
 
-def test_every_probe_with_a_floor_says_what_it_is_in_words_of_its_own():
+def test_each_probe_has_its_own_description():
     assert len(set(ENGINE_PROBES.values())) == len(ENGINE_PROBES)

@@ -1,10 +1,10 @@
-"""Probes of conversations and of guesses: each is seen where its rare state was, and not elsewhere."""
+"""Probes of sessions and of speculation: each is reached exactly by its rare state."""
 
 from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.talk_probes import TalkWatch
+from harness.engines.own.talk_probes import SessionWatch
 from invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
 from invariants.reference import Reference
 from invariants.transition import Transition
@@ -17,19 +17,19 @@ TURN = SessionView(4, 0, 2, 8, False)
 
 
 def seen(*changes: Transition) -> set[str]:
-    watch = TalkWatch()
+    watch = SessionWatch()
     return {probe for change in changes for probe in watch.look(change)}
 
 
 def landing(*events, outputs: int, most: int) -> Transition:
-    """r1 has ended with 22 tokens, of which its client had all but `outputs` before; it asked for `most`."""
+    """r1 finishes with 22 tokens; `outputs` of them are new, and its limit is `most`."""
     request = (BEFORE.requests or ())[0]._replace(num_outputs=4 - outputs, max_new_tokens=most)
     before = replace(BEFORE, requests=(request,))
     return replace(HEALTHY, before=before, events=events, after=replace(AFTER, requests=()), reference=reference(22))
 
 
 def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Transition, Transition]:
-    """Session 4 keeps the eight tokens of r1; then r2 has its turn, and `to` tokens of them in its prompt."""
+    """Session 4 keeps the eight tokens of r1. The next turn r2 has the first `to` of them in its prompt."""
     known = Reference()
     known.submitted(1, namespace=0, prompt=PROMPT)
     known.submitted(2, namespace=0, prompt=(*PROMPT[:to], 90, 91))
@@ -43,8 +43,8 @@ def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Trans
     [
         pytest.param([talking()], set(), id="nothing"),
         pytest.param([talking(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}, id="closing"),
-        pytest.param([talking(Retracted(1, 3, ()))], {"turn_retracted"}, id="a turn gives way"),
-        pytest.param([talking(Retracted(2, 3, ()))], set(), id="another one does"),
+        pytest.param([talking(Retracted(1, 3, ()))], {"turn_retracted"}, id="the turn is retracted"),
+        pytest.param([talking(Retracted(2, 3, ()))], set(), id="another request is retracted"),
         pytest.param([talking(Finished(1, "abort"))], {"first_turn_aborted"}, id="the first turn"),
         pytest.param([talking(Finished(1, "stop"))], set(), id="the first turn has ended"),
         pytest.param([talking(Kept(3, 9, 4)), talking(Finished(1, "abort"))], set(), id="the second turn"),
@@ -70,6 +70,6 @@ def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Trans
         pytest.param(rewinding(to=3, frontier=4, cause="closed"), set(), id="closed"),
     ],
 )
-def test_a_probe_is_seen_where_its_state_was(changes, probes):
+def test_probe_is_reached_by_its_state(changes, probes):
     assert (RUNNING.session, WAITING.session) == (3, 0)
     assert seen(*changes) == probes

@@ -1,4 +1,4 @@
-"""The model that keeps nothing: it remembers answers, and gives the same ones when it has forgotten them."""
+"""The model without a cache: its results are kept by prefix, and equal after they were dropped."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 class Counting(Decoder):
-    """A decoder that notes of how many tokens each of its passes is."""
+    """A decoder that records the number of tokens of each pass."""
 
     def __init__(self) -> None:
         super().__init__(SPEC, random_tensors(SPEC, 3, torch.float64))
@@ -26,7 +26,7 @@ class Counting(Decoder):
         return super().logits(hidden)
 
 
-def test_a_prefix_of_what_was_computed_is_known():
+def test_prefix_of_a_computed_sequence_is_not_computed_again():
     decoder = Counting()
     model = WithoutCache(decoder)
 
@@ -36,7 +36,7 @@ def test_a_prefix_of_what_was_computed_is_known():
     assert whole[:5].equal(prefix)
 
 
-def test_what_is_unknown_is_computed_in_one_pass_from_its_first_token_on():
+def test_unknown_sequences_are_computed_in_one_pass():
     decoder = Counting()
     model = WithoutCache(decoder)
     model.remember([TOKENS[:3]])
@@ -55,8 +55,8 @@ def test_a_token_changes_its_own_logits_and_the_later_ones():
     assert difference[4:].min() > 1e-3
 
 
-def test_what_was_forgotten_is_computed_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(without_cache, "MOST_REMEMBERED", 4)
+def test_dropped_results_are_computed_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(without_cache, "MAX_CACHED", 4)
     decoder = Counting()
     model = WithoutCache(decoder)
 
