@@ -1,6 +1,7 @@
-"""How a record changes hands, or ends.
+"""Transfer and release of KV records.
 
-Everything goes back then, and what a pass in flight still reads or writes waits for that pass.
+A released record frees all its pages, its row and its lock.  Units that a pass in flight still reads or writes
+become free when that pass has completed.
 """
 
 from typing import NamedTuple
@@ -13,14 +14,14 @@ from engine_under_test.units import Owner
 
 
 class Departing(NamedTuple):
-    """The lock of a record that was given up while pass `launch` read the pages under it."""
+    """The lock of a released record; pass `launch` still reads the pages under it."""
 
     launch: int
     receipt: LockReceipt
 
 
 class Departures:
-    """Takes records apart: pages and row go behind a fence, the lock waits here."""
+    """Releases records: a fence delays the reuse of pages and row, and this class delays the unlock."""
 
     def __init__(self, memory: KVMemory, cache: PrefixCache) -> None:
         self._memory = memory
@@ -29,11 +30,11 @@ class Departures:
 
     @property
     def waiting(self) -> list[Departing]:
-        """The locks of records that are gone, which passes in flight still need."""
+        """The locks of released records that passes in flight still need."""
         return list(self._waiting)
 
     def release(self, record: KVRecord, *, cause: str) -> None:
-        """Give back everything that a record has: private pages, lock, and row where it has one."""
+        """Release everything that a record has: private pages, lock, and row if it has one."""
         ledgers, after = self._memory.ledgers, record.last_launch
         dead, live = record.private_handles(self._memory.page_size)
         ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
@@ -46,7 +47,7 @@ class Departures:
             self._cache.unlock(record.receipt)
 
     def give(self, record: KVRecord, to_owner: Owner) -> None:
-        """The record changes hands whole: its private pages, and its row where it has one."""
+        """Give a whole record to another owner: its private pages, and its row if it has one."""
         private = [handle for part in record.private_handles(self._memory.page_size) for handle in part]
         self._memory.ledgers.give(private, from_owner=record.owner, to_owner=to_owner)
         if record.row:
@@ -54,7 +55,7 @@ class Departures:
         record.owner = to_owner
 
     def complete(self, launch: int) -> None:
-        """Passes up to `launch` read nothing any more: the locks that waited for them are given back."""
+        """Release the locks that waited for passes up to `launch`, which have completed."""
         staying = [one for one in self._waiting if one.launch > launch]
         for one in self._waiting:
             if one.launch <= launch:

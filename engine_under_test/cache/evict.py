@@ -1,9 +1,8 @@
-"""Which pages the tree gives up when a pool is short.
+"""Eviction: which pages the tree releases when a pool is short.
 
-A pool that keeps the whole prefix loses unlocked leaves, the least recently used first; a
-tombstone left without children goes with its leaf.  A windowed pool first loses what no branch
-reads through its window any more, then the rest, both least recently used first.  A node of which
-the host has a copy goes on there.
+In a pool that keeps the whole prefix, unlocked leaves are evicted, least recently used first.  A tombstone left
+without children is evicted with its leaf.  In a windowed pool, pages outside the window of every branch are evicted
+first, then the rest, both least recently used first.  A node with a copy on the host stays in the tree for that copy.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,28 +15,28 @@ from engine_under_test.events import Demoted, Removed, Tombstoned
 
 @dataclass(slots=True)
 class Eviction:
-    """What was given up, for the caller to free, and how many pages of each component that is.
+    """The evicted pages, for the caller to free, and their count in each component.
 
-    First the windowed pages of the nodes in `tombstoned`, which may be among `dead` too; then
-    everything of the nodes in `whole`, and what the nodes in `dead` still have.  Those that were `spared`
-    would have been next.
+    The caller first frees the windowed pages of the nodes in `tombstoned`; such a node may be in `dead` too.
+    It then frees all pages of the nodes in `whole`, and the remaining pages of the nodes in `dead`.
+    The nodes in `spared` were next in the eviction order, but were kept.
     """
 
     freed: list[int]
     tombstoned: list[Node] = field(default_factory=list)
     whole: list[Node] = field(default_factory=list)
     dead: list[Node] = field(default_factory=list)
-    spared: dict[Node, None] = field(default_factory=dict)  # in order, each once
-    num_spared: list[int] = field(default_factory=list)  # pages of theirs, by component
+    spared: dict[Node, None] = field(default_factory=dict)  # an ordered set
+    num_spared: list[int] = field(default_factory=list)  # pages of the spared nodes, by component
 
     def take(self, node: Node) -> None:
-        """All that a node still has."""
+        """Count all remaining pages of a node as evicted."""
         for component, live in enumerate(node.live):
             self.freed[component] += node.num_pages if live else 0
         (self.whole if all(node.live) else self.dead).append(node)
 
     def due(self, component: int, wanted: int) -> int:
-        """Of `wanted` pages those that should have come free; what stands above who was spared could not."""
+        """Of `wanted` pages those that had to become free; ancestors of a spared node cannot be evicted."""
         return min(wanted, self.freed[component]) if self.num_spared[component] else wanted
 
 
@@ -46,11 +45,11 @@ def spare_nobody(_node: Node) -> bool:
 
 
 def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_nobody) -> Eviction:
-    """Give up `need` pages of each component, or as many as nobody has locked; no more than the last node over.
+    """Evict `need` pages of each component, or all unlocked ones; the excess is less than one node.
 
-    O(log n) a node; of a windowed pool also the branches below the node, as far down as its window reaches.
-    The caller frees what is returned before anything else happens.  Whom `spares` spares is passed over, up to as
-    many pages as are missing.
+    Costs O(log n) a node; in a windowed pool also a walk over the branches below the node, within its window.
+    The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped,
+    up to as many pages as are missing.
     """
     eviction = Eviction([0] * len(need), num_spared=[0] * len(need))
     for component, wanted in enumerate(need):
@@ -60,7 +59,7 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
             if victim is None:
                 break
             if victim in spared:
-                continue  # it stands in its queue twice
+                continue  # the queue has two entries for this node
             if spares(victim):
                 eviction.num_spared[component] += victim.num_pages
                 spared[victim] = None
@@ -73,7 +72,7 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
 
 
 def _give_up(tree: RadixTree, victim: Node, component: int, eviction: Eviction) -> None:
-    """All of a leaf that nobody has locked; of any other node its pages of the one component."""
+    """Evict all pages of an unlocked leaf; of any other node only its pages of the one component."""
     may_go_whole = victim.is_device_leaf and not any(victim.locks)
     if may_go_whole and victim.host.pages[0]:
         _demote(tree, victim, component, eviction)
@@ -111,7 +110,7 @@ def _demote(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> 
 
 
 def _remove(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> None:
-    """Remove a leaf and the childless tombstones that it leaves above."""
+    """Remove a leaf, and the ancestors that are childless tombstones after that."""
     node: Node | None = leaf
     while node is not None and node.in_tree and node.is_leaf and not any(node.locks):
         if node is not leaf and (all(node.live) or node.host.pages[0]):

@@ -1,7 +1,7 @@
-"""Locks on the tree: what a receipt covers cannot be evicted.
+"""Locks on the tree: pages that a receipt covers cannot be evicted.
 
-In a component without a window a lock covers every node from the root; with one, only those that
-hold the last `window - 1` tokens, in whole pages:
+In a component without a window a lock covers every node from the root.  In a windowed component it covers only the
+nodes that hold the last `window - 1` tokens, in whole pages:
 
     |root ..... |  covered without a window  ...........|
                              | covered with one ........|
@@ -19,9 +19,9 @@ from engine_under_test.events import Locked, Unlocked
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockReceipt:
-    """What `unlock` wants back, once.  `lens` are tokens upward from the end of `node`, by component.
+    """Proof of a lock; `unlock` takes it back once.  `lens` are tokens upward from the end of `node`, by component.
 
-    Opaque to whoever holds it.  A split below or above leaves it true: it counts tokens, not nodes.
+    The receipt is opaque to its holder.  A split below or above keeps it valid: it counts tokens, not nodes.
     """
 
     id: int
@@ -37,11 +37,11 @@ class LockReceipt:
             yield node
             reached = node.start
         if reached > top:
-            raise AccountingError(f"receipt {self.id}: what it covers below {reached} has left the tree under its lock")
+            raise AccountingError(f"receipt {self.id}: nodes that it covers below {reached} left the tree while locked")
 
 
 class LockDesk:
-    """Hands receipts out and takes them back; knows which are out."""
+    """Issues receipts and takes them back; keeps the valid ones."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
@@ -49,7 +49,7 @@ class LockDesk:
         self._out: dict[int, LockReceipt] = {}
 
     def lock(self, node: Node, windowed_len: int | None = None) -> LockReceipt:
-        """Protect what a reader of the prefix that ends with `node` needs; in a window, or `windowed_len` tokens."""
+        """Protect the pages that a reader at the end of `node` needs; in a window, `windowed_len` tokens if given."""
         self._num_receipts += 1
         lens = self._tree.covered_lens(node.end)
         if windowed_len is not None:
@@ -68,7 +68,7 @@ class LockDesk:
         return receipt
 
     def unlock(self, receipt: LockReceipt) -> None:
-        """Give a receipt back; raises AccountingError for one that was given back, or replaced, before."""
+        """Release the lock of a receipt; raises AccountingError for a receipt that was released or replaced before."""
         self._check_out(receipt)
         del self._out[receipt.id]
         for component in range(len(receipt.lens)):
@@ -77,9 +77,9 @@ class LockDesk:
             self._tree.observer.notice(Unlocked(receipt.id, receipt.node.id))
 
     def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
-        """Give back the windowed part below `frontier`, which no later token reads.
+        """Release the windowed part below `frontier`, which no later token reads.
 
-        Returns the receipt to keep in place of the old one, under the same id.
+        Returns a receipt with the same id, which replaces the old one.
         """
         self._check_out(receipt)
         component = self._tree.windowed
@@ -95,10 +95,10 @@ class LockDesk:
 
     def _check_out(self, receipt: LockReceipt) -> None:
         if self._out.get(receipt.id) is not receipt:
-            raise AccountingError(f"receipt {receipt.id}: given back, or replaced by a slide, before")
+            raise AccountingError(f"receipt {receipt.id}: released, or replaced by a slide, before")
 
     def _cut(self, node: Node, top: int) -> None:
-        """Split the node at or above `node` in which position `top` lies, so that no more than is read is covered."""
+        """Split the node at or above `node` that contains position `top`, so that the lock covers no unread token."""
         for above in node.upward():
             if above.start < top < above.end:
                 self._tree.split(above, top - above.start)
@@ -114,7 +114,7 @@ class LockDesk:
         for node in nodes:
             if node.locks[component] <= 0:
                 name = self._tree.components[component].name
-                raise AccountingError(f"node {node.id}: {name} unlocked, yet nobody has it locked")
+                raise AccountingError(f"node {node.id}: {name} unlocked, but no receipt locks it")
             node.locks[component] -= 1
             if not node.locks[component]:
                 if node.live[component]:

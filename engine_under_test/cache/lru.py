@@ -1,32 +1,32 @@
-"""Who may be evicted, least recently used first."""
+"""Eviction candidates, least recently used first."""
 
 import heapq
 from collections.abc import Callable
 
 from engine_under_test.cache.node import Node
 
-COMPACT_AT = 32  # entries, from which on those that no longer hold are looked for
+COMPACT_AT = 32  # entries; a longer queue is searched for stale entries
 
 
 class LruQueue:
-    """A heap of nodes by last use; entries that no longer hold are dropped when they surface.
+    """A heap of nodes by last use; `pop` drops stale entries.
 
-    `push` costs O(log n).  A node may stand in it several times; only its entry with its present
-    `last_used` counts, and only while `is_candidate` says so.
+    `push` costs O(log n).  A node may have several entries.  An entry is stale if its `last_used` is not that of its
+    node, or if its node is no candidate by `is_candidate`.
     """
 
     def __init__(self, is_candidate: Callable[[Node], bool]) -> None:
         self._is_candidate = is_candidate
         self._heap: list[tuple[int, int, int, Node]] = []
-        self._num_pushes = 0  # settles ties, so that nodes are never compared
+        self._num_pushes = 0  # breaks ties, so that nodes are never compared
         self._compact_at = COMPACT_AT
 
     def __len__(self) -> int:
-        """Entries, those that no longer hold among them."""
+        """The number of entries, stale ones included."""
         return len(self._heap)
 
     def push(self, node: Node) -> None:
-        """Take a candidate in; anything else is passed over."""
+        """Add a node if it is a candidate."""
         if self._is_candidate(node):
             self._num_pushes += 1
             heapq.heappush(self._heap, (node.last_used, node.end, self._num_pushes, node))
@@ -55,9 +55,8 @@ class LruQueue:
 class Candidates:
     """The nodes that may be evicted, by kind: unlocked leaves, and unlocked live nodes of the windowed component.
 
-    A windowed node is offered as `interior`; whoever takes it from there looks whether it still is
-    within the tail of a branch, and then moves it to `tails`.  On the host `copies` may go whole, and
-    `copied_windows` in the windowed component.
+    A windowed node is first in `interior`.  Eviction moves it to `tails` if it is still in the tail of a branch.
+    On the host, nodes in `copies` may lose the whole copy, nodes in `copied_windows` that of the windowed component.
     """
 
     def __init__(self, windowed: int | None) -> None:
@@ -70,7 +69,7 @@ class Candidates:
         self._going: set[Node] = set()
 
     def offer(self, node: Node) -> None:
-        """Take note of a node whose use, locks, pages or children have changed."""
+        """Queue a node again after a change of its use, locks, pages or children."""
         self.leaves.push(node)
         if self._windowed is not None:
             self.interior.push(node)
@@ -80,13 +79,13 @@ class Candidates:
                 self.copied_windows.push(node)
 
     def goes(self, node: Node) -> None:
-        """A copy is as good as gone, until `nobody_goes`: who stands above it may be next."""
+        """Plan to drop the copy of a node, until `nobody_goes`; the copy of its parent may be next."""
         self._going.add(node)
         if node.parent is not None:
             self.offer(node.parent)
 
     def nobody_goes(self) -> None:
-        """Those who were to go have gone, or stay: they are to be offered again."""
+        """Forget all planned drops; the caller offers the nodes that keep their copies again."""
         self._going.clear()
 
     def _is_unlocked_leaf(self, node: Node) -> bool:
@@ -97,7 +96,7 @@ class Candidates:
         return index is not None and node.in_tree and node.live[index] and not node.locks[index]
 
     def _is_idle_copy(self, node: Node) -> bool:
-        """No load reads it, nothing below goes on from it, and the node does not need it to stay."""
+        """Has the node a copy that no load, no child's copy and no lock needs?"""
         return (
             node.in_tree
             and self._has_copy(node)

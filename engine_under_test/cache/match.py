@@ -1,4 +1,4 @@
-"""How far a prefix is cached: on the device, and with what the host could bring back."""
+"""How far a prefix is cached: on the device, and together with the copies on the host."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest usable prefix on the device, and its `handles`; `reach` is a longer one, if a load from the host can
-    make it.
+    """The longest usable prefix on the device, and its `handles`.
 
-    Good until the tree changes.
+    `reach` is the longer prefix that a load from the host can restore; None if there is none.
+    A match is valid until the tree changes.
     """
 
     node: Node
@@ -30,7 +30,7 @@ class Match:
 
     @property
     def farthest(self) -> Boundary:
-        """Where it ends with all that may come back."""
+        """The end of the match after a load."""
         return self.reach or Boundary(self.node, self.length)
 
 
@@ -43,9 +43,9 @@ def on_either(node: Node, component: int) -> bool:
 
 
 def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[Node, int], bool]) -> Boundary:
-    """The last boundary on a path from a root up to which there is all that a reader needs, by what `has` says.
+    """The last boundary on a path from a root that a reader can start from; `has` tells which nodes have pages.
 
-    The whole prefix where it is read whole; of a windowed component no page is dead, or none of the last.
+    A component without a window needs the whole prefix.  A windowed component needs the last `tail_len` tokens.
     """
     best, dead_until, windowed = Boundary(tree.nowhere, 0), 0, tree.windowed
     for node, length in path:
@@ -60,7 +60,7 @@ def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[No
 
 
 def pages_between(bottom: Node, top: int, end: int, page_size: int) -> Iterator[tuple[Node, int]]:
-    """On the way up from `bottom`, each node that has some of [top, end), with how many pages of it."""
+    """On the way up from `bottom`, each node that overlaps [top, end), with its number of pages in there."""
     for node in bottom.upward():
         if node.end <= top:
             break
@@ -70,7 +70,7 @@ def pages_between(bottom: Node, top: int, end: int, page_size: int) -> Iterator[
 
 
 def num_missing(tree: RadixTree, boundary: Boundary) -> list[int]:
-    """Per component the pages up to `boundary` that are not on the device, of those that a reader needs there."""
+    """Per component, the number of pages that a reader of `boundary` needs and the device does not hold."""
     missing, (bottom, end) = [], boundary
     for index, length in enumerate(tree.covered_lens(end)):
         walk = pages_between(bottom, end - length, end, tree.page_size)

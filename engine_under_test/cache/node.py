@@ -1,4 +1,4 @@
-"""A node of the radix tree: a stretch of tokens and the pages that hold them."""
+"""A node of the radix tree: a range of tokens and the pages that hold them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ PageKey = tuple[int, ...]
 
 
 class Component(NamedTuple):
-    """What a node holds in one pool; with a window only the last tokens of a prefix are needed."""
+    """The part of a node in one pool; with a window a reader needs only the last tokens of a prefix."""
 
     name: str
     window: int | None
@@ -16,10 +16,10 @@ class Component(NamedTuple):
 
 @dataclass(slots=True)
 class HostSide:
-    """What the host tier has of a node: per component its pages there, one per page of the key or none, and `pins`, how
-    many loads read them.
+    """The copy of a node on the host: per component its host pages, one per page of the key or none.
 
-    `num_hits` counts its publishing and each time that it was found; `is_filling` while a backup of it is under way.
+    `pins` counts, per component, the loads that read these pages.  `num_hits` counts the insertion of the node and each
+    match of it.  `is_filling` is true while a backup of the node is in flight.
     """
 
     pages: list[list[int]]
@@ -32,7 +32,7 @@ class HostSide:
         return cls([[] for _ in range(num_components)], [0] * num_components)
 
     def split(self, num_pages: int) -> "HostSide":
-        """Keep what lies behind the first `num_pages`; what those have."""
+        """Split off the first `num_pages` and return them; this object keeps the rest."""
         first = [pages[:num_pages] for pages in self.pages]
         self.pages = [pages[num_pages:] for pages in self.pages]
         return HostSide(first, list(self.pins), self.num_hits, self.is_filling)
@@ -40,11 +40,11 @@ class HostSide:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """Tokens [start, end) of every prefix that passes here.
+    """Tokens [start, end) of every prefix that contains this node.
 
-    `handles` name one page per `page_size` tokens.  Per component, `live` says whether its pages
-    are there (a node that is not live in a windowed component is a tombstone) and `locks` how many
-    receipts cover the node.  One that is not live where the whole prefix is kept is on the host alone.
+    `handles` name one page per `page_size` tokens.  Per component, `live` tells whether the device holds the pages, and
+    `locks` counts the receipts that cover the node.  A node that is not live in a windowed component is a tombstone.
+    A node that is not live in a component without a window has pages on the host only.
     """
 
     id: int
@@ -73,7 +73,7 @@ class Node:
 
     @property
     def is_device_leaf(self) -> bool:
-        """Has it children on the host at most?"""
+        """Is no child of the node on the device?"""
         return not any(child.live[0] for child in self.children.values())
 
     @property
@@ -82,14 +82,14 @@ class Node:
         return self.parent is not None
 
     def upward(self) -> "Iterator[Node]":
-        """This node and those above it, up to below the root; nothing for what is not in the tree."""
+        """This node and its ancestors without the root; empty if the node is not in the tree."""
         node: Node | None = self
         while node is not None and node.in_tree:
             yield node
             node = node.parent
 
     def common_len(self, tokens: Sequence[int], *, page_size: int) -> int:
-        """How many leading tokens of this node's key `tokens` has at [start, …), in whole pages."""
+        """How many tokens of this node's key equal those of `tokens` from `start` on, in whole pages."""
         limit = min(len(self.key), (len(tokens) - self.start) // page_size * page_size)
         if tokens[self.start : self.start + limit] == self.key[:limit]:
             return limit

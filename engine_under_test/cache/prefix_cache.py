@@ -1,4 +1,4 @@
-"""The prefix cache: executes on the pools what the tree decides."""
+"""The prefix cache: applies the decisions of the tree to the pools."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from engine_under_test.units import TREE, align_down
 class PrefixCache:
     """Matches, locks, publishes and evicts prefixes; without `sharing` it holds nothing.
 
-    Whoever calls owns its KVRecord; what the tree takes over or gives up is given and freed here.
+    The caller owns its KVRecord.  The cache gives pages to the tree and frees the pages that the tree releases.
     """
 
     def __init__(self, memory: KVMemory, *, sharing: bool, observer: Observer | None = None) -> None:
@@ -37,8 +37,8 @@ class PrefixCache:
     def match(self, tokens: Sequence[int], namespace: int) -> Match:
         """The largest whole-page prefix, a token shorter than `tokens`, that a request can start from.
 
-        It is resident wherever the whole prefix is read, and either no page of it is a tombstone
-        or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
+        The prefix is resident in every component without a window.  In a windowed component either no page of it is a
+        tombstone, or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
         """
         if not self._sharing:
             return Match(self.tree.nowhere, 0, [])
@@ -50,9 +50,9 @@ class PrefixCache:
         return Match(node, length, self._handles(node, length), farther)
 
     def pages_to_lock(self, match: Match, *, frontier: int = 0) -> dict[str, int]:
-        """Evictable pages that locks on `match`, and on what a load could make of it, would take; changes nothing.
+        """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.
 
-        Those of a window below `frontier` are not counted: whoever locks gives them back at once.
+        Windowed pages below `frontier` are not counted: the holder of the lock releases them at once.
         """
         wanted, (node, length) = {}, match.farthest
         for index, component in enumerate(self.tree.components):
@@ -67,7 +67,7 @@ class PrefixCache:
         return wanted
 
     def pages_under(self, receipt: LockReceipt, *, but: Match) -> dict[str, int]:
-        """Pages of every pool that only `receipt` protects and `but` does not read: evictable once it is back."""
+        """Pages of every pool that only `receipt` protects and `but` does not read; they become evictable on unlock."""
         read = {node.id for node in but.farthest.node.upward()}
         return {
             component.name: sum(
@@ -79,7 +79,7 @@ class PrefixCache:
         }
 
     def lock(self, boundary: Boundary | Match) -> LockReceipt:
-        """Protect a prefix that was found; the receipt is given back once, with `unlock`."""
+        """Protect a matched prefix; the caller releases the receipt once, with `unlock`."""
         node, below = boundary.node, boundary.length - boundary.node.start
         if node.in_tree and below < len(node.key):
             node = self.tree.split(node, below)
@@ -87,20 +87,20 @@ class PrefixCache:
         return self._desk.lock(node)
 
     def lock_from(self, start: int, node: Node) -> LockReceipt:
-        """Protect all that the tree has of [start, node.end), and what it goes on from."""
+        """Protect the tree's pages of [start, node.end), and the pages that a reader of `node` needs."""
         return self._desk.lock(node, node.end - start)
 
     def unlock(self, receipt: LockReceipt) -> None:
         self._desk.unlock(receipt)
 
     def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
-        """Give back the windowed part of a lock below `frontier`; the receipt to keep instead."""
+        """Release the windowed part of a lock below `frontier`; returns the receipt that replaces the old one."""
         return self._desk.slide(receipt, frontier)
 
     def publish(self, record: KVRecord, tokens: Sequence[int], *, namespace: int, end: int) -> None:
-        """Give the tree the whole pages of [0, end) and go on as one who shares them.
+        """Give the tree the whole pages of [0, end); the record shares them from now on.
 
-        The record's handles may be replaced by the tree's, which hold the same tokens; its lock
+        The tree may replace handles of the record by its own, which hold the same tokens.  The lock of the record
         moves to the new end.
         """
         end = align_down(end, self._page_size)
@@ -121,7 +121,7 @@ class PrefixCache:
         record.protected_len = end
 
     def extend(self, record: KVRecord, match: Match) -> None:
-        """Let a record that has computed nothing yet go on from a longer match, which was loaded since."""
+        """Extend a record that has computed nothing yet to a longer match, which a load made."""
         assert record.allocated_len == record.protected_len, (
             f"{record.owner} has computed beyond {record.protected_len}"
         )
@@ -134,9 +134,9 @@ class PrefixCache:
             self._observer.notice(Loaded(record.owner.id, record.protected_len, tuple(record.handles)))
 
     def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_nobody) -> list[Node]:
-        """Free up to `need` pages per pool from what nobody has locked; the caller looks at what came of it.
+        """Free up to `need` unlocked pages per pool; the caller checks how many became free.
 
-        Returns those that would have come next, were they not spared.
+        Returns the spared nodes, in eviction order.
         """
         wanted = [need.get(component.name, 0) for component in self.tree.components]
         if not any(count > 0 for count in wanted):
@@ -160,13 +160,13 @@ class PrefixCache:
         return self.tree.evictable[self._index[pool]]
 
     def flush(self) -> None:
-        """Evict everything that nobody has locked."""
+        """Evict all unlocked pages."""
         self.evict({component.name: self.evictable(component.name) for component in self.tree.components})
 
     def _execute(self, insertion: Insertion, record: KVRecord) -> None:
-        """Hand over what was adopted, free what was given up, and point the record at the tree's pages.
+        """Give adopted pages to the tree, free replaced pages, and point the record at the tree's pages.
 
-        A pass in flight may still read the record's own, which are free when it has completed.
+        A pass in flight may still read the record's old pages; these become free when the pass has completed.
 
         |protected, shared before|adopted, or duplicates of the tree's|private|
         |...................... the tree's, under the new receipt ....|private|
@@ -185,12 +185,12 @@ class PrefixCache:
         return self._under_lock([handle for part in reversed(parts) for handle in part])
 
     def _evictable_between(self, bottom: Node, component: int, top: int, end: int) -> int:
-        """Pages of [top, end), on the way up from `bottom`, that are there and that nobody has locked."""
+        """Live unlocked pages of [top, end), on the way up from `bottom`."""
         walk = pages_between(bottom, top, end, self._page_size)
         return sum(pages for node, pages in walk if node.live[component] and not node.locks[component])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
-        """What a lock on the end of these keeps: of pages before the window only the unwindowed part."""
+        """The handles that a lock on their end protects: before the window without the windowed pages."""
         length = len(handles) * self._page_size
         open_pages = (length - min(self.tree.covered_lens(length))) // self._page_size
         return self._ledgers.without_windowed(handles[:open_pages]) + handles[open_pages:]

@@ -1,4 +1,4 @@
-"""A KV record: one row's cursors and pages, a value that moves whole from owner to owner."""
+"""A KV record: cursors and pages of one row, a value that moves whole from owner to owner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ class KVRecord:
     """The KV of one row of the request table.
 
         0 ........ protected_len ........ committed_len ...... launched_len .... allocated_len
-        |the tree's, under receipt|private, KV written|private, in flight|private, room      |
-                                  |..windowed pages gone..|frontier
+        |the tree's, under receipt|private, KV written|private, in flight|private, unused    |
+                                  |..windowed pages freed.|frontier
 
-    `handles` name a page per `page_size` tokens of [0, allocated_len); what lies before
-    protected_len is the tree's, the rest the owner's to free.  Passes up to `last_launch` read and
-    write here; a stretch in flight is committed when its pass has been processed.  `row` is 0 while a session keeps it.
+    `handles` name a page per `page_size` tokens of [0, allocated_len).  The tree owns the pages before protected_len;
+    the owner of the record must free the rest.  Passes up to `last_launch` read and write these pages.  Tokens in
+    flight are committed when their pass has been processed.  `row` is 0 while a session keeps the record.
     """
 
     owner: Owner
@@ -33,12 +33,12 @@ class KVRecord:
     handles: list[int] = field(default_factory=list)
 
     def write(self, table: RequestTable, first: int, handles: Sequence[int]) -> None:
-        """Name pages from page index `first` on, here and in the row that the forward reads."""
+        """Set handles from page index `first` on, here and in the row that the forward reads."""
         self.handles[first : first + len(handles)] = handles
         table.write(self.row, first, handles)
 
     def private_handles(self, page_size: int) -> tuple[list[int], list[int]]:
-        """The owner's handles: those whose windowed pages are gone, and those with all of theirs."""
+        """The private handles: those whose windowed pages are freed, and those with pages in all pools."""
         first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size
         border = min(max(self.frontier // page_size, first), end)
         return self.handles[first:border], self.handles[border:end]

@@ -1,7 +1,7 @@
-"""The radix tree: who shares which prefix, and what is live, locked and evictable in it.
+"""The radix tree: shared prefixes, and which of their pages are live, locked and evictable.
 
-The tree decides and keeps its counts; it never touches a pool.  What an insertion or an
-eviction gives up is returned, and the prefix cache frees it.
+The tree decides and keeps its counts; it never touches a pool.  Insertion and eviction return the pages that they
+release, and the prefix cache frees them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,12 @@ from engine_under_test.ports import Observer
 
 @dataclass(slots=True)
 class Insertion:
-    """What an insertion did with the incoming pages, and what it displaced.
+    """The result of an insertion: what became of the incoming pages, and which pages they displaced.
 
-    The first `shared` pages were the tree's before and are not looked at.
-    `adopted` are the tree's now.  `duplicates` (live) and `dead_duplicates` stay the giver's to
-    free.  `displaced` were the tree's and are replaced by adopted ones.  Each pair of `kept` and
-    `replacing`: a locked node keeps its handle and takes over the peers of the giver's, whose rest
-    stays the giver's to free.
+    The first `shared` pages belonged to the tree before and are skipped.  The tree owns the `adopted` pages now.
+    The giver must free `duplicates` (live) and `dead_duplicates`.  Adopted pages replace the tree's `displaced` ones.
+    For each pair of `kept` and `replacing` a locked node keeps its handle and takes over the peers of the giver's
+    handle; the giver must free the rest of that handle.
     """
 
     node: Node
@@ -40,8 +39,8 @@ class Insertion:
 class RadixTree:
     """Prefixes by namespace, in nodes whose keys are whole pages.
 
-    Components are in the order of the pools, the anchor first.  `evictable` and `protected` count
-    pages per component: live ones in nodes that no receipt covers, and in those that one does.
+    Components are in the order of the pools, the anchor first.  Per component, `evictable` counts the live pages in
+    nodes that no receipt covers, and `protected` those in nodes that a receipt covers.
     """
 
     def __init__(self, components: Sequence[Component], *, page_size: int, observer: Observer | None = None) -> None:
@@ -49,11 +48,11 @@ class RadixTree:
         self.page_size = page_size
         self.observer = observer
         windows = [component.window for component in components]
-        # The component with a window, by index, and the tokens that it needs live at the end of a match.
+        # The index of the windowed component, and the tokens that must be live in it at the end of a match.
         self.windowed = next((index for index, window in enumerate(windows) if window is not None), None)
         self.tail_len = max(tail_len(window=window, page_size=page_size) if window else 0 for window in windows)
         self.roots: dict[int, Node] = {}
-        self.nowhere = self._root_node(0, 0)  # where no prefix is cached
+        self.nowhere = self._root_node(0, 0)  # the node of an empty match
         self.evictable = [0] * len(components)
         self.protected = [0] * len(components)
         self.candidates = Candidates(self.windowed)
@@ -61,14 +60,14 @@ class RadixTree:
         self._uses = 0
 
     def root(self, namespace: int) -> Node:
-        """The root of a namespace that is about to hold something."""
+        """The root of a namespace; makes it if there is none."""
         if namespace not in self.roots:
             self._num_nodes += 1
             self.roots[namespace] = self._root_node(self._num_nodes, namespace)
         return self.roots[namespace]
 
     def walk(self, tokens: Sequence[int], namespace: int) -> Iterator[tuple[Node, int]]:
-        """The nodes that hold a prefix of `tokens`, each with how many of its tokens do, in whole pages."""
+        """The nodes that hold a prefix of `tokens`, each with the length that it has in common, in whole pages."""
         node = self.roots.get(namespace)
         position = 0
         while node is not None:
@@ -82,7 +81,7 @@ class RadixTree:
             position += length
 
     def touch(self, path: Sequence[Node]) -> None:
-        """The nodes of `path` were used now, all at the same time."""
+        """Mark all nodes of `path` as used now, with one time."""
         self._uses += 1
         for node in path:
             node.last_used = self._uses
@@ -111,8 +110,8 @@ class RadixTree:
     ) -> Insertion:
         """Publish `key`, whole pages long, held by `handles`.
 
-        The giver shares [0, protected_len) already; its windowed pages in [protected_len, frontier)
-        are gone.  Both are multiples of the page size.
+        The giver shares [0, protected_len) already.  Its windowed pages in [protected_len, frontier) are freed.
+        Both lengths are multiples of the page size.
         """
         assert len(key) == len(handles) * self.page_size, f"{len(key)} tokens on {len(handles)} pages"
         assert frontier % self.page_size == 0, f"frontier {frontier} inside a page"
@@ -133,7 +132,7 @@ class RadixTree:
         return result
 
     def set_live(self, node: Node, component: int, *, live: bool) -> None:
-        """The pages of a component came or went; counts them where the node's locks say."""
+        """Record that a node gained or lost its pages of a component; count them as protected or evictable."""
         node.live[component] = live
         counts = self.protected if node.locks[component] else self.evictable
         counts[component] += node.num_pages if live else -node.num_pages
@@ -141,13 +140,13 @@ class RadixTree:
             self._tell(node, component, is_there=live, on_host=False)
 
     def set_copy(self, node: Node, component: int, pages: list[int]) -> None:
-        """The host has `pages` of a node now, or none."""
+        """Record the host `pages` of a node; an empty list means no copy."""
         node.host.pages[component] = pages
         if self.observer:
             self._tell(node, component, is_there=bool(pages), on_host=True)
 
     def demote(self, node: Node) -> None:
-        """An unlocked node, of which the host has a copy, gives up its pages on the device."""
+        """Release the device pages of an unlocked node that has a copy on the host."""
         assert node.host.pages[0], f"node {node.id} has no copy on the host"
         assert not any(node.locks), f"node {node.id} has locks {node.locks}"
         for component, live in enumerate(node.live):
@@ -157,9 +156,9 @@ class RadixTree:
             self._offer_above(node.parent)
 
     def drop_copy(self, node: Node, component: int) -> list[list[int]]:
-        """Give up what the host has of a node: all, or in a windowed component that alone; the pages by component.
+        """Drop the host copy of a node: all of it, or only its windowed component; returns the pages by component.
 
-        A node that has nothing left then leaves the tree, and so do those above it that stood for it alone.
+        A node without pages is then removed from the tree, and so are its ancestors without pages and children.
         """
         dropped = [pages if not component or index == component else [] for index, pages in enumerate(node.host.pages)]
         for index, pages in enumerate(dropped):
@@ -179,7 +178,7 @@ class RadixTree:
             node = above
 
     def remove(self, leaf: Node) -> None:
-        """Take an unlocked leaf out of the tree."""
+        """Remove an unlocked leaf from the tree."""
         assert leaf.is_leaf, f"node {leaf.id} has {len(leaf.children)} children"
         assert not any(leaf.locks), f"node {leaf.id} has locks {leaf.locks}"
         assert leaf.parent is not None, f"node {leaf.id} is not in the tree"
@@ -203,15 +202,15 @@ class RadixTree:
         return ends_within(node, self.tail_len)
 
     def _merge(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> tuple[Node, list[Node]]:
-        """Meet the incoming pages of [node.start, node.end) with a node that holds these tokens.
+        """Merge the incoming pages of [node.start, node.end) into a node that holds these tokens.
 
             node live                          all incoming are duplicates
-            node on the host alone             |full pages come back |all come back  |   split at the frontier
+            node on the host only              |full pages restored  |all restored   |   split at the frontier
             tombstone, frontier at or before   |node recovers                |
             tombstone, frontier inside         |stays dead |node recovers    |   split at the frontier
             tombstone, frontier at or behind   |stays dead, incoming are dead duplicates|
 
-        Returns the lowest node of the stretch and those above it.
+        Returns the lowest node of the range and the nodes split off above it.
         """
         windowed = self.windowed
         above: list[Node] = []
@@ -230,7 +229,7 @@ class RadixTree:
     def _come_back(
         self, node: Node, handles: Sequence[int], frontier: int, result: Insertion
     ) -> tuple[Node, list[Node]]:
-        """A node of which only the host has something takes incoming pages in, those before the frontier dead."""
+        """Restore a node that is on the host only from incoming pages; windowed pages before the frontier are dead."""
         above = []
         if self.windowed is not None and node.start < frontier < node.end:
             above.append(self.split(node, frontier - node.start))
@@ -243,14 +242,14 @@ class RadixTree:
         return node, above
 
     def _give_back(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
-        """The tree has these pages; the incoming ones are the giver's to free, dead below the frontier."""
+        """Return incoming duplicates, which the giver must free; those below the frontier are dead."""
         first, end = max(node.start // self.page_size, result.shared), node.end // self.page_size
         border = min(max(frontier // self.page_size, first), end)
         result.dead_duplicates += handles[first:border]
         result.duplicates += handles[border:end]
 
     def _recover(self, node: Node, handles: Sequence[int], result: Insertion) -> None:
-        """A tombstone takes live pages in: whole ones, or the peers alone where others read its own.
+        """Recover a tombstone from live pages: from whole ones, or from the peers only if the node is locked.
 
         Freeing the pages of a node that a running request has locked would be a use after free
         (sglang pull 29352).
@@ -272,7 +271,7 @@ class RadixTree:
     def _extend(
         self, parent: Node, key: Sequence[int], handles: Sequence[int], frontier: int, result: Insertion
     ) -> list[Node]:
-        """Add nodes for what the tree has not: |dead, up to the frontier|live|live tail|."""
+        """Add nodes for tokens that the tree lacks: |dead, up to the frontier|live|live tail|."""
         start, end = parent.end, len(key)
         live_from = end if self.windowed is None else min(max(start, frontier), end)
         borders = [start, end]
@@ -306,7 +305,7 @@ class RadixTree:
         return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)
 
     def _tell(self, node: Node, component: int, *, is_there: bool, on_host: bool) -> None:
-        assert self.observer, "nobody listens"
+        assert self.observer, "no observer"
         name = self.components[component].name
         if is_there:
             parent = node.parent.id if node.parent is not None and node.parent.in_tree else 0
@@ -318,7 +317,7 @@ class RadixTree:
         return tuple(node.key[: self.page_size])
 
     def _offer_above(self, node: Node) -> None:
-        """A branch below `node` has gone: nodes near its end may be candidates of another kind."""
+        """Offer the nodes near the end of a removed branch again; their kind of candidate may have changed."""
         reach = node.end - self.tail_len
         step: Node | None = node
         while step is not None and step.in_tree and step.end >= reach:

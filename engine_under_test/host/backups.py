@@ -1,4 +1,4 @@
-"""Backups: the host gets copies of what is cached, and gives up those that were used least."""
+"""Backups: copies cached pages to the host, and drops the least recently used copies."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,10 @@ from engine_under_test.units import TREE
 
 
 class Backups:
-    """Copies nodes, and with a node those before it that have no copy, so that what the host has begins at a root.
+    """Copies a node and its ancestors without a copy, so that every prefix on the host begins at a root.
 
-    Pages on the host are the backup's until it is acknowledged, then the tree's; `num_copied` counts them by component.
+    A backup owns its host pages until it is acknowledged; then the tree owns them.  `num_copied` counts the
+    host pages of the tree by component.
     """
 
     def __init__(self, memory: KVMemory, host: HostMemory, cache: PrefixCache, transfers: Transfers) -> None:
@@ -25,7 +26,7 @@ class Backups:
         self.num_copied = [0] * len(memory.pools)
 
     def begin(self, node: Node) -> bool:
-        """Start to copy what the host lacks of a node; False where there is nothing, or no room, or it must wait."""
+        """Begin to copy the pages of a node that the host lacks; False if there are none, or it cannot begin now."""
         chain = self._chain(node)
         if not chain or any(one.host.is_filling for one in chain):
             return False
@@ -53,11 +54,11 @@ class Backups:
         return True
 
     def waits(self, node: Node) -> bool:
-        """Is something that its copy would go on from being copied just now?"""
+        """Is a backup of an ancestor, which must be on the host first, in flight?"""
         return any(one.host.is_filling for one in self._chain(node)[:-1])
 
     def end(self, transfer: Transfer, *, succeeded: bool) -> None:
-        """The tree takes the copies over; one that no copy goes before by now is given up."""
+        """Give the copies to the tree; a copy whose parent has no copy any more is freed."""
         for part in transfer.parts(self._memory.page_size):
             node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
             node.host.is_filling = False
@@ -72,12 +73,12 @@ class Backups:
         self._cache.unlock(transfer.receipt)
 
     def drop_all(self) -> None:
-        """Give up every copy that no load reads and no node needs to stay."""
+        """Drop every copy that no load reads and no lock needs."""
         while (node := self._cache.tree.candidates.copies.pop()) is not None:
             self._drop(node, 0)
 
     def _chain(self, node: Node) -> list[Node]:
-        """A node and, from the first one on, those before it that have no copy yet; [] where nothing is lacking."""
+        """A node behind its ancestors without a copy, topmost first; [] if the host lacks nothing of the node."""
         if not node.in_tree or not lacking(node):
             return []
         chain = [node]
@@ -87,14 +88,14 @@ class Backups:
         return chain
 
     def _goes_on(self, node: Node) -> bool:
-        """May the host have a copy of it: has it one of what is before?  In a window nothing before is needed."""
+        """Has the parent a copy, or needs the node none?  In a tree with only a window no prefix is needed."""
         above = node.parent
         return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
 
     def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
-        """Give up copies, least recently used first, until `need` pages are free; none where all would not be enough.
+        """Drop copies, least recently used first, until `need` host pages are free; drop none if that is impossible.
 
-        Of nodes `beside` windows go at most.
+        Nodes in `beside` lose at most the copy of their windowed component.
         """
         ledgers, candidates = self._host.ledgers, self._cache.tree.candidates
         if any(count > ledger.capacity for count, ledger in zip(need, ledgers, strict=True)):
@@ -104,7 +105,7 @@ class Backups:
         for component, count in enumerate(need):
             queue = candidates.copied_windows if component else candidates.copies
             while free[component] < count and (node := queue.pop()) is not None:
-                if node in going:  # its window with it
+                if node in going:  # the whole copy, windowed pages included
                     continue
                 if not component and node in beside:
                     spared.append(node)
@@ -112,7 +113,7 @@ class Backups:
                 going[node] = component
                 if not component:
                     candidates.goes(node)
-                for index in range(component, len(free)):  # with the first component all go
+                for index in range(component, len(free)):  # a drop of the first component drops all
                     free[index] += len(node.host.pages[index])
         candidates.nobody_goes()
         is_enough = all(have >= count for have, count in zip(free, need, strict=True))
@@ -136,5 +137,5 @@ class Backups:
 
 
 def lacking(node: Node) -> list[int]:
-    """The components of which a node has pages on the device, and none on the host."""
+    """The components in which a node has pages on the device, but none on the host."""
     return [index for index, live in enumerate(node.live) if live and not node.host.pages[index]]

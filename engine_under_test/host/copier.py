@@ -1,4 +1,4 @@
-"""The host store of a machine: copies by the CPU, or beside the GPU's work on a stream of its own."""
+"""The host store of a machine: copies by the CPU, or on a separate CUDA stream."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from engine_under_test.ports import Acknowledgement, PageCopy
 
 @dataclass(slots=True)
 class UnderWay:
-    """A transfer on its stream: when it is done, and what must not be given back to the allocator before."""
+    """A transfer on the stream: its completion event, and the tensors that must live until then."""
 
     transfer: int
     done: torch.cuda.Event
@@ -22,7 +22,7 @@ class UnderWay:
 
 
 class HostCopier:
-    """Copies at once where all is in the memory of the host, asynchronously where one side is a GPU's."""
+    """Copies at once if both sides are in host memory, asynchronously if one side is on a GPU."""
 
     def __init__(self) -> None:
         self._done: list[Acknowledgement] = []
@@ -52,7 +52,7 @@ class HostCopier:
             one.done.synchronize()
 
     def _begin_on(self, gpu: torch.device, transfer: int, copies: Sequence[PageCopy]) -> UnderWay:
-        """Copy on the side stream, behind what was launched before; the host's pages are pinned, one line a page."""
+        """Copy on the separate stream, after all work launched before; the host pages are pinned, one line a page."""
         self._stream = self._stream or torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]  # nor here
         self._stream.wait_stream(torch.cuda.current_stream(gpu))
         under_way = UnderWay(transfer, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here

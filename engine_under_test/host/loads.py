@@ -1,4 +1,4 @@
-"""Loads: what only the host has comes back to the device."""
+"""Loads: restores pages from the host to the device."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from engine_under_test.units import TREE
 
 
 class UnderWay(NamedTuple):
-    """A load that somebody else asked for; does it bring all that one more would?"""
+    """A load begun for another request; `brings_all` tells whether it loads every page that is needed now."""
 
     transfer: int
     brings_all: bool
 
 
 class Loads:
-    """Brings back what a reader of a prefix needs: all of it where it is read whole, the last of a windowed component.
+    """Loads the pages that a reader of a prefix needs: the whole prefix, or its last tokens in a windowed component.
 
-    Pages are the load's until it is acknowledged, and those on the host are pinned; then they are the tree's.
+    A load owns its device pages, and pins its host pages, until it is acknowledged; then the tree owns the former.
     """
 
     def __init__(self, memory: KVMemory, cache: PrefixCache, transfers: Transfers) -> None:
@@ -34,7 +34,7 @@ class Loads:
         self._transfers = transfers
 
     def under_way_to(self, boundary: Boundary, need: Need) -> UnderWay | None:
-        """A load that brings some of the `need` pages that are not on the device up to `boundary`, or all of them."""
+        """A load in flight of some or all of the `need` pages up to `boundary`; None if there is none."""
         path, names = set(boundary.node.upward()), [pool.name for pool in self._memory.pools]
         for transfer in self._transfers.under_way.values():
             parts = () if transfer.to_host else transfer.parts(self._memory.page_size)
@@ -46,10 +46,10 @@ class Loads:
         return None
 
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
-        """Load the `need` pages that a match lacks up to where it could reach; the transfer's id.
+        """Begin to load the `need` pages that a match lacks up to its reach; returns the transfer's id.
 
-        What is to be read is locked and pinned before `make_room` evicts for it.  Raises PoolExhausted where a pool
-        is short all the same, with nothing else changed.
+        The pages to read are locked and pinned before `make_room` evicts others.  Raises PoolExhausted if a pool is
+        short after that; the lock and the pins are undone.
         """
         receipt = self._cache.lock(match.farthest)
         absent = [
@@ -76,7 +76,7 @@ class Loads:
         return self._transfers.begin(receipt, moves, to_host=False).id
 
     def end(self, transfer: Transfer, *, succeeded: bool) -> None:
-        """The tree takes the pages over; who came back by another way meanwhile has no need of them."""
+        """Give the pages to the tree, or free those of nodes that became live in the meantime."""
         ledgers, tree, owner = self._memory.ledgers, self._cache.tree, transfer.owner
         for part in transfer.parts(self._memory.page_size):
             node, component, pool = part.node, part.component, self._memory.pools[part.component].name

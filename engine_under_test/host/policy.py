@@ -1,17 +1,17 @@
-"""When the host gets a copy of what is cached."""
+"""When a cached node is copied to the host, and when it is loaded."""
 
 from dataclasses import dataclass
 
 from engine_under_test.config import EngineConfig
 
-NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the publishing is the first
+NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the insertion is the first
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Write-through copies a node once it has so many `hits`, write-back (None) when it is evicted.
+    """Write-through copies a node after `num_hits` hits, write-back (None) when the node is evicted.
 
-    A load that saves fewer than `least_load_len` tokens is not worth its while.
+    A prefix is loaded if that saves at least `least_load_len` tokens.
     """
 
     num_hits: int | None

@@ -1,4 +1,4 @@
-"""The host tier: copies of what is cached go there, and come back for whoever needs them."""
+"""The host tier: cached pages are offloaded to the host, and restored for requests that need them."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from engine_under_test.ports import HostStore, Observer, Ports
 
 
 class HostTier:
-    """Where what is evicted on the device goes on; both ends of a transfer stay until it is acknowledged."""
+    """Keeps copies of cached pages on the host; both ends of a transfer stay until it is acknowledged."""
 
     @classmethod
     def for_config(cls, config: EngineConfig, memory: KVMemory, cache: PrefixCache, ports: Ports) -> "HostTier":
-        """With copies by this machine, unless there is a store among the ports."""
+        """The tier of a configuration, with the store of the ports or else the copier of this machine."""
         return cls(Policy.for_config(config), memory, cache, ports.host or HostCopier(), ports.observer)
 
     def __init__(
@@ -43,39 +43,39 @@ class HostTier:
         return list(self._transfers.under_way.values())
 
     def poll(self) -> None:
-        """Take in what has been acknowledged; what was loaded is anybody's from now on."""
+        """Process all acknowledged transfers; any request can match the loaded pages from now on."""
         self._end_backups()
         for transfer, succeeded in self._transfers.loads_ended():
             self._loads.end(transfer, succeeded=succeeded)
 
     def wait(self) -> None:
-        """Let what is under way end, as far as the store has the patience; it is taken in when it is asked for."""
+        """Wait for the transfers in flight, up to the limit of the store; a later poll processes them."""
         self._transfers.wait()
 
     def found(self, node: Node) -> None:
-        """A prefix that ends with `node` was found once more."""
+        """Count a match of the prefix that ends with `node`."""
         for step in node.upward():
             step.host.num_hits += 1
         self.published(node)
 
     def published(self, node: Node) -> None:
-        """What ends with `node` is cached now: it is to be backed up once it was found often enough."""
+        """Schedule backups for the nodes up to `node` that have enough hits."""
         if (num_hits := self._policy.num_hits) is not None:
             due = [step for step in node.upward() if step.host.num_hits >= num_hits and lacking(step)]
             self._wanted |= {step.id: step for step in due}
 
     def back_up(self) -> None:
-        """Begin the backups that are due; one that would go on from another under way waits for it."""
+        """Begin the backups that are due, except those that must wait for the backup of an ancestor."""
         for node in list(self._wanted.values()):
             if not self.backups.waits(node):
                 del self._wanted[node.id]
                 self.backups.begin(node)
 
     def make_room(self, need: Need) -> None:
-        """Evict until `need` pages are free in each pool, as far as that goes.
+        """Evict until `need` pages are free in each pool, or nothing evictable is left.
 
-        With write-back what has no copy gets one first, and only what can get none goes for good; all does when the
-        store fails or does not answer.
+        With write-back a node without a copy is backed up before its eviction.  A node that cannot be backed up is
+        evicted without a copy; so is every node once the store fails or does not answer.
         """
         ledgers, waits = self._memory.ledgers.ledgers, self._policy.writes_back
         hopeless: set[int] = set()
@@ -90,7 +90,7 @@ class HostTier:
         self._cache.evict(shortage(ledgers, need))
 
     def pages_to_load(self, match: Match) -> Need:
-        """By pool, what a load would bring for a match; {} where it has nothing to bring, or too little."""
+        """By pool, the pages that a load for a match would bring; {} if there are none, or too few."""
         if match.reach is None:
             return {}
         pools = self._memory.pools
@@ -100,19 +100,19 @@ class HostTier:
         return pages if has_window or is_worth_it else {}
 
     def load_under_way(self, match: Match) -> UnderWay | None:
-        """A load that brings some of what a match could reach already."""
+        """A load in flight that brings some of the pages up to the reach of a match."""
         return None if match.reach is None else self._loads.under_way_to(match.reach, self.pages_to_load(match))
 
     def load(self, match: Match, need: Need) -> int:
-        """Begin to load what a match could reach; the transfer's id.  Raises PoolExhausted, with nothing changed."""
+        """Begin to load a match up to its reach; returns the transfer's id.  Raises PoolExhausted, without a load."""
         return self._loads.begin(match, need, self.make_room)
 
     def flush(self) -> None:
-        """Give up the copies that no load reads."""
+        """Drop the copies that no load reads."""
         self.backups.drop_all()
 
     def _end_backups(self) -> bool:
-        """Take in the backups that were acknowledged; False where one came to nothing."""
+        """Process all acknowledged backups; False if one failed."""
         all_succeeded = True
         for transfer, succeeded in self._transfers.backups_ended():
             self.backups.end(transfer, succeeded=succeeded)

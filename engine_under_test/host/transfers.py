@@ -1,4 +1,4 @@
-"""Copies of pages under way between the device and the host."""
+"""Copies of pages in flight between the device and the host."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from engine_under_test.units import Owner
 
 
 class Move(NamedTuple):
-    """One page here and there."""
+    """One page on the device and its counterpart on the host."""
 
     on_device: int
     on_host: int
 
 
 class Part(NamedTuple):
-    """What a transfer moves of one node in one component."""
+    """The pages of one node and one component in a transfer."""
 
     node: Node
     component: int
@@ -40,8 +40,8 @@ class Part(NamedTuple):
 class Transfer:
     """Pages of the prefix that ends with `receipt.node`: `moves` are, per component, by page index from the root.
 
-    The receipt keeps the nodes and what they have on the device; what the transfer writes is its own until it ends.
-    A split of a node changes nothing: the indices stay.
+    The receipt protects the nodes and their pages on the device.  The transfer owns the pages that it writes until it
+    ends.  A split of a node does not change the page indices.
     """
 
     id: int
@@ -54,7 +54,7 @@ class Transfer:
         return transfer_owner(self.id, to_host=self.to_host)
 
     def parts(self, page_size: int) -> Iterator[Part]:
-        """By node, from the root on, and component."""
+        """The parts by node, from the root on, and then by component."""
         for node in reversed(list(self.receipt.node.upward())):
             places = page_indices(node, page_size)
             for component, moves in enumerate(self.moves):
@@ -67,12 +67,12 @@ def transfer_owner(transfer_id: int, *, to_host: bool) -> Owner:
 
 
 def page_indices(node: Node, page_size: int) -> range:
-    """Which pages of a prefix a node has, counted from the root."""
+    """The page indices of a node, counted from the root."""
     return range(node.start // page_size, node.end // page_size)
 
 
 class Transfers:
-    """Those that were begun and not yet acknowledged."""
+    """The transfers that were begun and are not yet acknowledged."""
 
     def __init__(self, memory: KVMemory, host: HostMemory, store: HostStore, observer: Observer | None) -> None:
         self.under_way: dict[int, Transfer] = {}
@@ -81,35 +81,35 @@ class Transfers:
         self._store = store
         self._observer = observer
         self._num_transfers = 0
-        self._acknowledged: list[Acknowledgement] = []  # and not taken in yet
+        self._acknowledged: list[Acknowledgement] = []  # received, and not processed yet
 
     @property
     def next_id(self) -> int:
         return self._num_transfers + 1
 
     def begin(self, receipt: LockReceipt, moves: Sequence[dict[int, Move]], *, to_host: bool) -> Transfer:
-        """Start to copy; the receipt is the transfer's until it is acknowledged."""
+        """Start to copy; the transfer owns the receipt until it is acknowledged."""
         self._num_transfers += 1
         transfer = self.under_way[self._num_transfers] = Transfer(self._num_transfers, to_host, receipt, moves)
-        copies, told = [], []
+        copies, moved = [], []
         for pool, host_pool, of_pool in zip(self._memory.pools, self._host.pools, moves, strict=True):
             if of_pool:
                 here, there = [move.on_device for move in of_pool.values()], [move.on_host for move in of_pool.values()]
-                told.append((pool.name, tuple(here), tuple(there)))
+                moved.append((pool.name, tuple(here), tuple(there)))
                 device_kv, host_kv = self._memory.store.kv(pool.name), self._host.store.kv(host_pool.name)
                 sides = (device_kv, here, host_kv, there) if to_host else (host_kv, there, device_kv, here)
                 copies.append(PageCopy(*sides, self._memory.store.page_dim(pool.name)))
         if self._observer:
-            self._observer.notice(TransferBegan(transfer.id, to_host, tuple(told)))
+            self._observer.notice(TransferBegan(transfer.id, to_host, tuple(moved)))
         self._store.begin(transfer.id, copies)
         return transfer
 
     def backups_ended(self) -> Iterator[tuple[Transfer, bool]]:
-        """Each that was acknowledged, with whether it succeeded; when the next is asked for its receipt is spent."""
+        """Each acknowledged backup, and whether it succeeded; the caller unlocks its receipt before the next."""
         yield from self._ended(to_host=True)
 
     def loads_ended(self) -> Iterator[tuple[Transfer, bool]]:
-        """The same of loads, so that what they bring can be locked before anybody evicts it."""
+        """Each acknowledged load, and whether it succeeded; a call of its own, so that its pages can be locked."""
         yield from self._ended(to_host=False)
 
     def wait(self) -> None:
@@ -122,7 +122,7 @@ class Transfers:
         for one in waiting:
             transfer = self.under_way.get(one.transfer)
             if transfer is None:
-                raise AccountingError(f"transfer {one.transfer}: acknowledged, yet it is not under way")
+                raise AccountingError(f"transfer {one.transfer}: acknowledged, but it is not in flight")
             if transfer.to_host != to_host:
                 self._acknowledged.append(one)
                 continue

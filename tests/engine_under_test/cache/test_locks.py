@@ -92,7 +92,7 @@ def test_a_receipt_is_given_back_once():
     with pytest.raises(AccountingError) as caught:
         bench.cache.unlock(receipt)
 
-    assert str(caught.value) == f"receipt {receipt.id}: given back, or replaced by a slide, before"
+    assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
 def test_a_receipt_is_not_given_back_twice_though_another_holds_the_same_nodes():
@@ -104,7 +104,7 @@ def test_a_receipt_is_not_given_back_twice_though_another_holds_the_same_nodes()
         bench.cache.unlock(second)
 
     assert (str(caught.value), first.id == second.id) == (
-        f"receipt {second.id}: given back, or replaced by a slide, before",
+        f"receipt {second.id}: released, or replaced by a slide, before",
         False,
     )
 
@@ -166,7 +166,7 @@ def test_a_slid_receipt_is_given_back_once():
     with pytest.raises(AccountingError) as caught:
         bench.cache.unlock(receipt)
 
-    assert str(caught.value) == f"receipt {receipt.id}: given back, or replaced by a slide, before"
+    assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
 def test_a_receipt_that_a_slide_replaced_is_not_taken_back():
@@ -178,7 +178,7 @@ def test_a_receipt_that_a_slide_replaced_is_not_taken_back():
     with pytest.raises(AccountingError) as caught:
         bench.cache.unlock(old)
 
-    assert str(caught.value) == f"receipt {old.id}: given back, or replaced by a slide, before"
+    assert str(caught.value) == f"receipt {old.id}: released, or replaced by a slide, before"
 
 
 def test_a_receipt_that_was_given_back_does_not_slide():
@@ -189,7 +189,7 @@ def test_a_receipt_that_was_given_back_does_not_slide():
     with pytest.raises(AccountingError) as caught:
         bench.cache.slide(receipt, 16)
 
-    assert str(caught.value) == f"receipt {receipt.id}: given back, or replaced by a slide, before"
+    assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
 def test_with_swa_pages_only_a_slide_lets_the_leaf_of_its_receipt_go():
@@ -212,7 +212,7 @@ def test_a_lock_on_what_has_left_the_tree_is_named():
     with pytest.raises(AccountingError) as caught:
         list(receipt.segment(0))
 
-    told = f"receipt {receipt.id}: what it covers below {leaf.end} has left the tree under its lock"
+    told = f"receipt {receipt.id}: nodes that it covers below {leaf.end} left the tree while locked"
     assert str(caught.value) == told
 
 
@@ -226,7 +226,7 @@ def test_a_node_that_nobody_has_locked_is_not_unlocked():
     with pytest.raises(AccountingError) as caught:
         desk.unlock(receipt)
 
-    assert str(caught.value) == f"node {leaf.id}: full unlocked, yet nobody has it locked"
+    assert str(caught.value) == f"node {leaf.id}: full unlocked, but no receipt locks it"
 
 
 def test_locking_and_unlocking_are_reported():

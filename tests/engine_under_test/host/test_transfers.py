@@ -136,7 +136,7 @@ def test_an_acknowledgement_of_what_is_not_under_way_is_refused():
     with pytest.raises(AccountingError) as caught:
         bench.tier.poll()
 
-    assert str(caught.value) == "transfer 5: acknowledged, yet it is not under way"
+    assert str(caught.value) == "transfer 5: acknowledged, but it is not in flight"
 
 
 def test_nobody_is_asked_while_nothing_is_under_way():
