@@ -1,4 +1,4 @@
-"""The time of day, as far as an engine needs it."""
+"""The clock of the machine."""
 
 from time import monotonic_ns
 
@@ -6,7 +6,7 @@ NS_PER_MS = 1_000_000
 
 
 class MonotonicClock:
-    """The clock of the machine, in milliseconds since some fixed point; it never goes back."""
+    """The clock of the machine, in milliseconds since some fixed point; the time never decreases."""
 
     def now_ms(self) -> int:
         return monotonic_ns() // NS_PER_MS

@@ -1,4 +1,4 @@
-"""One engine's configuration; it validates itself, so an engine never meets an impossible one."""
+"""The configuration of an engine; its constructor validates it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,7 +16,7 @@ HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
 class PoolSpec(NamedTuple):
-    """One KV pool: usable pages, and the window that its layers see (None: the whole prefix)."""
+    """One KV pool: usable pages, and the window of its layers (None: the whole prefix)."""
 
     name: str
     num_pages: int
@@ -25,30 +25,31 @@ class PoolSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What an engine is built from; page counts leave out the padding page 0.
+    """The settings of an engine; page counts exclude the padding page 0.
 
     `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
     configurations).  A pool of 0 pages does not exist.  With `overlap` a step is launched before the
-    result of the one before it is known; with `mixed_batches` who runs goes on beside a prefill.  Each
-    decode makes room for `lookahead_tokens` more than the next token, and computes up to `draft_tokens` guesses there,
-    which are kept as far as the model would have said them.  Whose priority is higher by more
-    than `preemption_threshold` may take the place of who runs (None: nobody may).  A checker keeps
-    up to `max_recorded_ops` of what was asked.  With `poison_freed_pages` a page is overwritten when it is freed, so
-    that whoever still reads it shows it.
+    result of the previous step is known.  With `mixed_batches` running requests decode in the batch of a prefill.
 
-    Each pool may have one on the host, of `host_full_pages` and `host_swa_pages`, where `host_policy` keeps copies of
-    what is cached: at once, when it was found a second time, or when it is evicted.  They are loaded where that
-    saves `load_back_threshold` tokens, or where the window alone is missing.
+    Each decode reserves pages for `lookahead_tokens` after the next token, and verifies up to `draft_tokens` drafts
+    there; the accepted drafts are those that the model would have sampled.  A waiting request preempts a running one if
+    its priority is higher by more than `preemption_threshold` (None: no preemption).  A checker records up to
+    `max_recorded_ops` ops.  With `poison_freed_pages` a freed page is overwritten, so that a stale read of it shows in
+    the output.
 
-    Sessions without a turn keep at most `idle_session_share` of each pool, and are closed when nobody has used them for
-    `session_timeout_ms` (None: never).
+    Each pool may have a pool on the host, of `host_full_pages` and `host_swa_pages`.  By `host_policy` a cached node is
+    copied there at once, at its first match, or at its eviction.  Copies are loaded if that saves
+    `load_back_threshold` tokens, or if only the window is missing.
+
+    Idle sessions keep at most `idle_session_share` of each pool.  A session is closed after `session_timeout_ms`
+    without use (None: never).
 
     An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
     "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
     ends after `link_timeout_ms` without a message, or after twice that while its request waits for pages.  So a pass
     must take less.  On the decode side new transfers leave `reserved_decode_tokens` free for each running request.
 
-    Raises ConfigError with the field, the value and what would be right.
+    Raises ConfigError with the field, the value and the accepted values.
     """
 
     page_size: int = 16
@@ -94,7 +95,7 @@ class EngineConfig:
 
     @property
     def pools(self) -> tuple[PoolSpec, ...]:
-        """The KV pools, the one whose pages requests and tree nodes name (the anchor) first."""
+        """The KV pools; first the anchor, whose pages requests and tree nodes name."""
         specs = (
             PoolSpec("full", self.full_pages, None),
             PoolSpec("swa", self.swa_pages, self.sliding_window),
@@ -103,7 +104,7 @@ class EngineConfig:
 
     @property
     def host_pools(self) -> tuple[PoolSpec, ...]:
-        """The pools of the host tier, one for each of `pools` and in their order; () where there is no such tier."""
+        """The pools of the host tier, one for each of `pools` and in their order; () if there is no host tier."""
         sizes = {"full": self.host_full_pages, "swa": self.host_swa_pages}
         specs = [PoolSpec(f"host {spec.name}", sizes[spec.name], spec.window) for spec in self.pools]
         return tuple(spec for spec in specs if spec.num_pages)
@@ -116,18 +117,18 @@ class EngineConfig:
 
     @property
     def most_launches(self) -> int:
-        """Passes that may be in flight at once."""
+        """The limit of passes in flight."""
         return 2 if self.overlap else 1
 
     @property
     def least_swa_pages(self) -> int:
-        """The least SWA pool in which one request can always go on (semantics.md 11.11), with its lookahead."""
-        assert self.sliding_window is not None, "asked of an engine without a sliding window"
+        """The smallest SWA pool in which one request can always finish (semantics.md 11.11), lookahead included."""
+        assert self.sliding_window is not None, "the engine has no sliding window"
         return least_windowed_pages(self.sliding_window, self.page_size, lookahead_tokens=self.lookahead_tokens)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineConfig":
-        """The configuration that `asdict` gave; an unknown field is a ConfigError."""
+        """The configuration of a mapping from `to_mapping`; an unknown field is a ConfigError."""
         known = {field.name for field in fields(cls)}
         for name in mapping:
             if name not in known:
@@ -187,7 +188,7 @@ class EngineConfig:
         if self.draft_tokens > self.lookahead_tokens:
             raise ConfigError(
                 f"draft_tokens: {self.draft_tokens} with lookahead_tokens {self.lookahead_tokens}, "
-                "which is the room for them; want at most as many"
+                "which reserves their pages; want at most as many"
             )
         if self.link_timeout_ms <= self.link_retry_ms:
             raise ConfigError(
@@ -232,10 +233,10 @@ class EngineConfig:
         if self.role == "decode":
             raise ConfigError(
                 "role: decode with pools on the host, from which it would load nothing; "
-                "give them to the prefill engine, or leave them out"
+                "give the pools to the prefill engine, or leave them out"
             )
         if not self.prefix_sharing:
-            raise ConfigError("prefix_sharing: false with pools on the host, which hold what is shared; leave one out")
+            raise ConfigError("prefix_sharing: false with pools on the host, which hold shared prefixes; leave one out")
         if self.sliding_window is not None:
             least = num_pages(lookback(self.sliding_window), self.page_size)
             if self.host_swa_pages < least:
@@ -246,7 +247,7 @@ class EngineConfig:
 
 
 def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) -> int:
-    """The pages of a windowed pool that one request needs at most at once."""
+    """The most pages of a windowed pool that one request needs at one time."""
     kept = align_up(max(lookback(window), page_size), page_size)
     return kept // page_size + 2 + num_pages(lookahead_tokens, page_size)
 

@@ -1,7 +1,7 @@
-"""What can go wrong in the engine, by name.
+"""The errors of the engine.
 
-Operating errors have a handler somewhere.  An AccountingError has none: the books are wrong,
-and whoever drives the engine must hear of it.
+Each operating error has a handler in the engine.  An AccountingError has none: the accounting is wrong, and the error
+must reach the caller of the engine.
 """
 
 
@@ -10,15 +10,15 @@ class EngineError(Exception):
 
 
 class ConfigError(EngineError, ValueError):
-    """A configuration that no engine can be built from; names the field, the value and the remedy."""
+    """The configuration is invalid; the message names the field, the value and the remedy."""
 
 
 class CheckpointError(EngineError, ValueError):
-    """A checkpoint that cannot be loaded; names the file, the key or the tensor, and the remedy."""
+    """The checkpoint cannot be loaded; the message names the file, the key or the tensor, and the remedy."""
 
 
 class PoolExhausted(EngineError):
-    """A take that asked for more units than are free, or have memory behind them; nothing was taken."""
+    """Too few units are free, or have memory behind them; nothing was taken."""
 
     def __init__(self, pool: str, *, want: int, free: int) -> None:
         super().__init__(f"{pool}: want {want}, {free} free" + (", no memory behind them" if want <= free else ""))
@@ -28,4 +28,4 @@ class PoolExhausted(EngineError):
 
 
 class AccountingError(AssertionError):
-    """The books are wrong: a unit was freed that is not there to be freed, a lock released twice."""
+    """The accounting is wrong: for example a double free, or a lock that is released twice."""

@@ -1,4 +1,4 @@
-"""The field's KV events: which blocks of tokens are cached where, for whoever routes requests by them."""
+"""KV events: which blocks of tokens are cached where; a router places requests by them."""
 
 import hashlib
 from collections import deque
@@ -15,7 +15,7 @@ DEVICE, HOST = "device", "host"
 class BlockStored:
     """Pages of `block_size` tokens are cached in a pool and tier; `block_hashes` name each with all tokens before it.
 
-    `parent_hash` names what is before the first; None where that begins at position 0.
+    `parent_hash` names the page before the first one; None if the first one begins at position 0.
     """
 
     pool: str
@@ -29,7 +29,7 @@ class BlockStored:
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """Pages are cached no more in a pool and tier."""
+    """Pages are no longer cached in a pool and tier."""
 
     pool: str
     tier: str
@@ -38,42 +38,42 @@ class BlockRemoved:
 
 @dataclass(frozen=True, slots=True)
 class EventsLost:
-    """So many events came before the next one and were given up, since nobody asked: what was heard before is stale."""
+    """The full queue dropped `count` events before the next one, so the reader's view of the cache is stale."""
 
     count: int
 
 
 KVEvent = BlockStored | BlockRemoved | EventsLost
-MOST_EVENTS = 65_536  # kept for whoever asks; a cache of as many pages tells fewer in a step
+MOST_EVENTS = 65_536  # the limit of the queue; one step of a cache of as many pages makes fewer events
 
 
 class KVEvents:
-    """An observer that tells the KV events since it was asked last, in order; give it to an engine among its ports.
+    """An observer that queues the KV events in order; an iteration takes all queued events.
 
-    Whoever follows all of them knows what is cached.  Costs a hash of each page that comes into the cache.  Of what
-    nobody asks for the last `most` are kept.
+    The events of an engine together give the content of its cache.  The cost is one hash of each page that is cached.
+    The queue holds the last `most` events.
     """
 
     def __init__(self, page_size: int, *, most: int = MOST_EVENTS) -> None:
         self._page_size = page_size
         self._hashes: dict[int, Sequence[str]] = {}  # by node, of its pages in order
-        self._told: deque[KVEvent] = deque(maxlen=most)
+        self._queue: deque[KVEvent] = deque(maxlen=most)
         self._num_lost = 0
 
     def __iter__(self) -> Iterator[KVEvent]:
-        """Each event once; first of all, how many were lost."""
-        lost, told = self._num_lost, list(self._told)
+        """Each event once, after the number of dropped events, if any."""
+        num_lost, events = self._num_lost, list(self._queue)
         self._num_lost = 0
-        self._told.clear()
-        return iter([EventsLost(lost), *told] if lost else told)
+        self._queue.clear()
+        return iter([EventsLost(num_lost), *events] if num_lost else events)
 
     def notice(self, event: Event) -> None:
         match event:
             case Stored():
-                self._tell(self._stored(event))
+                self._append(self._stored(event))
             case Dropped():
                 tier = HOST if event.on_host else DEVICE
-                self._tell(BlockRemoved(event.component, tier, tuple(self._hashes[event.node])))
+                self._append(BlockRemoved(event.component, tier, tuple(self._hashes[event.node])))
             case Split():
                 pages = event.length // self._page_size
                 hashes = self._hashes.get(event.node, ())
@@ -83,9 +83,9 @@ class KVEvents:
             case _:
                 pass
 
-    def _tell(self, event: KVEvent) -> None:
-        self._num_lost += len(self._told) == self._told.maxlen
-        self._told.append(event)
+    def _append(self, event: KVEvent) -> None:
+        self._num_lost += len(self._queue) == self._queue.maxlen
+        self._queue.append(event)
 
     def _stored(self, event: Stored) -> BlockStored:
         before = self._hashes.get(event.parent, ())
@@ -98,7 +98,7 @@ class KVEvents:
         )
 
     def _chain(self, event: Stored, parent_hash: str | None) -> Iterator[str]:
-        """A hash per page, of its tokens and of the hash before it."""
+        """A hash per page, of its tokens and of the previous hash."""
         tokens, above = iter(event.key), parent_hash or f"namespace {event.namespace}"
         while page := list(islice(tokens, self._page_size)):
             above = hashlib.blake2b(f"{above} {page}".encode(), digest_size=16).hexdigest()

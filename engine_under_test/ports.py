@@ -1,7 +1,6 @@
-"""The ports: what the engine needs from outside, and the one that listens.
+"""The ports: interfaces of the engine to the GPU, the clock, the host memory, the network and an observer.
 
-Behind Forward and HostStore stands a GPU, behind Clock the time of day.  The observer is absent by default and
-decides nothing.
+Forward and HostStore usually use a GPU.  The observer is optional and decides nothing.
 """
 
 from collections.abc import Sequence
@@ -12,34 +11,34 @@ from typing import NamedTuple, Protocol
 import torch
 
 from engine_under_test.clock import MonotonicClock
-from engine_under_test.config import PoolSpec as PoolSpec  # whoever stands behind a port needs it
+from engine_under_test.config import PoolSpec as PoolSpec  # for implementations of Forward
 from engine_under_test.errors import EngineError
 from engine_under_test.events import Event
-from engine_under_test.messages import Message as Message  # whoever stands behind the link needs it
+from engine_under_test.messages import Message as Message  # for implementations of Link
 from engine_under_test.sampling import GREEDY, SamplingParams
 
 
 class Observer(Protocol):
-    """Listens to everything that happens; called in order, returns nothing, changes nothing."""
+    """Receives all events of an engine in order; it changes nothing in the engine."""
 
     def notice(self, event: Event) -> None: ...
 
 
 class Clock(Protocol):
-    """Milliseconds since some fixed point; never goes back."""
+    """Milliseconds since some fixed point; the time never decreases."""
 
     def now_ms(self) -> int: ...
 
 
 class Backing(Protocol):
-    """The memory behind the pages; where it is mapped on demand it can be short though pages are free."""
+    """The memory behind the pages; if it is mapped on demand, it can be short although pages are free."""
 
     def allows(self, pool: str, count: int) -> bool:
-        """Is there memory for `count` more pages of `pool`?  Asked before each take in each pool."""
+        """Is there memory for `count` more pages of `pool`?  A ledger calls this before each take."""
 
 
 class SlotLayout(NamedTuple):
-    """What the slots of one pool hold: its storage is (*outer, pages + 1, page_size, *inner) of `dtype` on `device`."""
+    """The slots of one pool: its storage is (*outer, pages + 1, page_size, *inner) of `dtype` on `device`."""
 
     dtype: torch.dtype
     outer: tuple[int, ...] = ()
@@ -48,21 +47,21 @@ class SlotLayout(NamedTuple):
 
     @property
     def page_dim(self) -> int:
-        """Which dimension of the storage counts its pages."""
+        """The dimension of the storage that counts its pages."""
         return len(self.outer)
 
     @property
     def rubbish(self) -> float:
-        """What shows in every result that it reaches: NaN, or -1 in whole numbers, of which none is negative."""
+        """The poison value, which shows in every result: NaN, or -1 for integers, which are never negative."""
         return nan if self.dtype.is_floating_point else -1
 
 
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    Behind each of the last `num_samples` positions a next token is chosen by `sampling`: behind none of an unfinished
-    chunk, behind the last known token otherwise, and behind each draft that comes after that one.  Where `follows` is a
-    launch, the last of the tokens is not in `tokens`: it is the one that this launch samples.
+    The pass samples a next token by `sampling` for each of the last `num_samples` positions.  An unfinished chunk has no
+    such position.  Any other entry has the last known token and each draft after it.  If `follows` is a launch, the last
+    input token is not in `tokens`: that launch samples it.
     """
 
     request_id: int
@@ -76,7 +75,7 @@ class ForwardEntry(NamedTuple):
 
 
 class PageSpan(NamedTuple):
-    """Which part of `PoolPages.pages` is one entry's: its first position, then [begin, begin + num_pages)."""
+    """The part [begin, begin + num_pages) of `PoolPages.pages` for one entry, and the first position in it."""
 
     first_position: int
     begin: int
@@ -85,11 +84,11 @@ class PageSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PoolPages:
-    """Where the layers of one pool read and write in one forward pass.
+    """The pages that the layers of one pool read and write in one forward pass.
 
-    `kv` is the pool's storage, (…, pages + 1, page_size, …) with the padding page first and around it what the
-    model asks for; `pages` is (N,) int64, each entry's pages in order of position, from the page of the first
-    position its window sees.
+    `kv` is the pool's storage, (…, pages + 1, page_size, …) with the padding page first; the model chooses the other
+    dimensions.  `pages` is (N,) int64, each entry's pages in order of position, from the page of the first position in
+    its window.
     """
 
     name: str
@@ -110,14 +109,14 @@ class ForwardBatch:
 
 
 class LogitsSpan(NamedTuple):
-    """The logits at positions [start, start + n), each of the token that comes next: (n, vocabulary)."""
+    """The logits (n, vocabulary) at positions [start, start + n); each row is for the next token."""
 
     start: int
     values: torch.Tensor
 
 
 class Computed(NamedTuple):
-    """What a pass has for one entry: a token for each of its samples, in order; its logits, where asked for."""
+    """The result of a pass for one entry: a token for each of its samples, in order; its logits, if requested."""
 
     tokens: Sequence[int] = ()
     logits: LogitsSpan | None = None
@@ -137,7 +136,7 @@ class PageCopy(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """A transfer has ended: all is where it should be, or it came to nothing and what it wrote is undefined."""
+    """A transfer has ended; if it has a `failure`, the content of the pages that it wrote is undefined."""
 
     transfer: int
     failure: str | None = None
@@ -147,41 +146,41 @@ class HostStore(Protocol):
     """Copies pages between the device and the host, several transfers at a time, in any order."""
 
     def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        """Start to copy; what is read and written stays in use until the transfer is acknowledged."""
+        """Start to copy; the pages stay in use until the transfer is acknowledged."""
 
     def acknowledged(self) -> list[Acknowledgement]:
-        """The transfers that have ended since this was asked last."""
+        """The transfers that have ended since the last call."""
 
     def wait(self) -> None:
-        """Come back when everything that was begun has ended, or when that takes too long."""
+        """Return when all begun transfers have ended, or after a time limit."""
 
 
 class ForwardFailed(EngineError):
-    """A forward pass that came to nothing; what it should have written is undefined."""
+    """The forward pass failed; the content of the pages that it writes is undefined."""
 
 
 class Forward(Protocol):
-    """Runs batches in the order of their launches, and is asked for their results in that order."""
+    """Runs batches in the order of their launches; the engine collects the results in the same order."""
 
     @property
     def vocab_size(self) -> int | None:
-        """Token ids are below it; None where any number is one."""
+        """The limit of token ids, exclusive; None if there is no limit."""
 
     def layout(self, pool: PoolSpec) -> SlotLayout:
-        """What the layers that read and write `pool` keep in its slots."""
+        """The slot layout that the layers of `pool` need."""
 
     def launch(self, batch: ForwardBatch) -> None:
-        """Start a pass; what it reads and writes stays in use until it is collected."""
+        """Start a pass; the pages that it reads and writes stay in use until it is collected."""
 
     def collect(self, launch: int) -> list[Computed] | None:
-        """What came of each entry, in order; None while the pass runs.
+        """The result of each entry, in order; None while the pass runs.
 
-        Raises ForwardFailed, once, for a pass that came to nothing.
+        Raises ForwardFailed, once, for a pass that failed.
         """
 
 
 class Wanted(NamedTuple):
-    """A guess is wanted of how a request goes on behind its `tokens`: at most `most` more."""
+    """A request that needs at most `most` draft tokens after its `tokens`."""
 
     request_id: int
     namespace: int
@@ -190,16 +189,16 @@ class Wanted(NamedTuple):
 
 
 class Proposer(Protocol):
-    """Guesses what a model will say; a guess that is wrong costs time, and nothing else.
+    """Proposes draft tokens; a wrong draft costs time, and nothing else.
 
-    What it is told are the engine's own lists, which it leaves as they are.
+    Its arguments are the engine's own lists, which it must not change.
     """
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        """The draft tokens of each, in order: fewer than wanted, or none, where nobody knows."""
+        """The draft tokens of each request, in order; a list may be shorter than `most`, or empty."""
 
     def forget(self, request_id: int) -> None:
-        """The request has ended, or was rejected before anything was wanted of it; nothing more will be."""
+        """Forget a request that has ended or was rejected; `propose` is never called for it again."""
 
 
 class Link(Protocol):
@@ -224,10 +223,10 @@ MACHINE_CLOCK = MonotonicClock()
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What an engine is connected to; nobody listens and memory is never short unless somebody is given.
+    """The ports of one engine; without an observer there are no events, without a backing memory is never short.
 
-    An engine without a forward makes its own from a checkpoint, one without a host store copies by itself, one without
-    a proposer looks its guesses up in what was said.  One that computes prompts alone, or decodes alone, needs a link.
+    An engine without a forward makes one from a checkpoint.  An engine without a host store copies by itself.  An engine
+    without a proposer looks drafts up in earlier tokens.  A prefill engine or a decode engine needs a link.
     """
 
     forward: Forward | None = None

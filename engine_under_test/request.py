@@ -1,4 +1,4 @@
-"""A request on its way through the engine, and what its client sees of it."""
+"""A request in the engine, and its output to the client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from engine_under_test.units import Owner, request_owner
 
 
 class Output(NamedTuple):
-    """What one step has for one client: new token ids and, once, why the request ended.
+    """The output of one step for one client: new token ids and, once, the reason why the request ended.
 
-    `cached_tokens` of the prompt were not computed when the request first began, but found, or loaded.  `logits`
-    are those computed since the last output, for who asked for them: of the prompt's positions behind the cached
-    ones, then of each output's; what was computed again after a retraction comes again.
+    `cached_tokens` counts the prompt tokens that were cached, or loaded, when the request first began.  `logits` are
+    those computed since the last output, if the client wants them: first of the prompt positions after the cached ones,
+    then of each output token.  Logits computed again after a retraction are sent again.
     """
 
     request_id: int
@@ -30,7 +30,7 @@ class Output(NamedTuple):
 
 @dataclass(slots=True)
 class Generation:
-    """All that one client got, step by step; `finish_reason` is None until the end."""
+    """The whole output of one request; `finish_reason` is None until the end."""
 
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
@@ -47,13 +47,13 @@ class Generation:
 
     @property
     def logits(self) -> dict[int, torch.Tensor]:
-        """By position the logits (vocabulary,) of the token behind it, as they were computed last."""
+        """By position, the last computed logits (vocabulary,) of the next token."""
         return {span.start + index: row for span in self._logits for index, row in enumerate(span.values.unbind())}
 
 
 @dataclass(slots=True)
 class Setbacks:
-    """How often a request had to give its KV back: to others, or because a pass failed with it in it."""
+    """How often a request lost its KV: by retraction, or by the failure of its pass."""
 
     retractions: int = 0
     failures: int = 0
@@ -61,7 +61,7 @@ class Setbacks:
 
 @dataclass(slots=True)
 class Unsent:
-    """What has come of a request since its client heard of it last."""
+    """The output of a request that was not yet sent to the client."""
 
     token_ids: list[int] = field(default_factory=list)
     logits: list[LogitsSpan] = field(default_factory=list)
@@ -79,7 +79,7 @@ ALONE = Belonging()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """What was asked for, and what has come of it; its KV is a record of its own."""
+    """A request and its output so far; a separate record holds its KV."""
 
     id: int
     prompt_len: int
@@ -112,18 +112,18 @@ class Request:
 
     @property
     def tokens_left(self) -> int:
-        """Output tokens that may still come."""
+        """The number of output tokens that may still follow."""
         return max(0, self.sampling.max_new_tokens - self.num_outputs)
 
     def begin(self, cached_len: int) -> None:
-        """Computing begins behind what was cached; only the first time counts."""
+        """Record the cached length at the first start of the request; later starts change nothing."""
         if self.cached_tokens is None:
             self.cached_tokens = cached_len
 
     def receive(self, computed: Computed) -> bool:
-        """Take in what was computed, up to the last token that the client wants, which sets the finish reason.
+        """Append computed tokens and logits, up to the last token that the client wants; that token sets the reason.
 
-        Is there something for the client?
+        Returns whether there is output for the client.
         """
         for token in computed.tokens:
             self.tokens.append(token)
@@ -140,7 +140,7 @@ class Request:
         return bool(computed.tokens) or logits is not None
 
     def send(self) -> Output:
-        """What the client has not seen yet."""
+        """Take the output that was not yet sent to the client."""
         unsent, self.unsent = self.unsent, Unsent()
         return Output(
             self.id,
@@ -153,7 +153,7 @@ class Request:
 
 
 class Server(Protocol):
-    """Whoever tokens are asked of; requests are told apart by what `submit` says."""
+    """An engine, or a pair, that generates tokens; `submit` returns the id of the request."""
 
     @property
     def has_work(self) -> bool: ...
@@ -164,7 +164,7 @@ class Server(Protocol):
 
 
 def serve(server: Server, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-    """Ask a server for all of these, and step it until it has no work left; what came of each, in order."""
+    """Submit all prompts and step the server until it has no work; returns the output of each, in order."""
     generations = [Generation() for _ in prompts]
     awaited = dict(zip([server.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
     while server.has_work:

@@ -1,10 +1,10 @@
-"""The strict memory check: whether the environment wants one, how deep, and who does it.
+"""The strict memory check: its setting in the environment, and the checker that runs it.
 
     SWARDEN_STRICT_MEM_CHECK=off|sums|audit|census     or 0 to 3; unset or empty is off
-    SWARDEN_STRICT_MEM_CHECK=audit:report              what is wrong is logged and counted, not raised
+    SWARDEN_STRICT_MEM_CHECK=audit:report              violations are logged and counted, not raised
 
-The engine knows no checker.  A package offers one as an entry point of the group `swarden.checkers`, by the name
-of its level: something that is called with `reports` and returns a Checker.  One package may offer a level.
+The engine does not depend on a checker.  A package offers one as an entry point of the group `swarden.checkers`, by
+the name of its level: a callable with the argument `reports` that returns a Checker.  Only one package may offer a level.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ EngineT = TypeVar("EngineT", contravariant=True)
 
 
 class Checker(Observer, Protocol[EngineT]):
-    """An observer that looks at the engine too."""
+    """An observer that also reads the state of the engine."""
 
     def attach(self, engine: EngineT) -> None:
-        """Meet the engine while it is empty, before there is anything to notice."""
+        """Attach to an empty engine, before its first event."""
 
 
 class Setting(NamedTuple):
-    """How deep to check, and whether what is wrong is reported only."""
+    """The level of the check, and whether violations are only reported."""
 
     level: str
     reports: bool
@@ -52,22 +52,22 @@ class Both:
 
 
 def setting_of(environment: Mapping[str, str]) -> Setting | None:
-    """What the environment asks for; None where that is nothing.  Raises ConfigError for an unknown value."""
+    """The setting in the environment; None if the check is off.  Raises ConfigError for an unknown value."""
     value = environment.get(VARIABLE, "")
     name, colon, suffix = value.partition(":")
     level = LEVELS[int(name)] if name in map(str, range(len(LEVELS))) else name or LEVELS[0]
     if level not in LEVELS or (colon and suffix != REPORT):
         raise ConfigError(
             f"{VARIABLE}: {value!r} is no level; want {', '.join(LEVELS)} (0 to {len(LEVELS) - 1}), "
-            f"with :{REPORT} behind it to log what is wrong instead of raising"
+            f"with :{REPORT} behind it to log violations instead of raising"
         )
     return None if level == LEVELS[0] else Setting(level, bool(colon))
 
 
 def checker_of(setting: Setting) -> Checker[Any]:
-    """The checker that the environment asks for, for any engine.
+    """The checker of a setting, for any engine.
 
-    Raises ConfigError where no package offers one, where more than one does, and where it cannot be made.
+    Raises ConfigError if no package offers one, if more than one does, and if the checker cannot be made.
     """
     offered = sorted(entry_points(group=GROUP, name=setting.level), key=_package)
     if not offered:
@@ -93,7 +93,7 @@ def checker_of(setting: Setting) -> Checker[Any]:
 
 
 def _made(entry: EntryPoint, setting: Setting) -> Checker[Any]:
-    """Raises whatever the package that offers it raises."""
+    """Load and make the checker; raises any exception of its package."""
     checker: Checker[Any] = entry.load()(reports=setting.reports)
     if not (hasattr(checker, "attach") and hasattr(checker, "notice")):
         raise TypeError(f"{checker!r} is no checker")
@@ -105,7 +105,7 @@ def _package(entry: EntryPoint) -> str:
 
 
 def both(first: Observer | None, second: Observer | None) -> Observer | None:
-    """Who hears what two may want to hear; None where neither does."""
+    """One observer for two optional ones; None if there is neither."""
     if first is None or second is None:
         return first or second
     return Both(first, second)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Owner(NamedTuple):
-    """Who must free a unit: a kind (request, session, transfer, tree…) and its ordinal."""
+    """The holder that must free a unit: a kind (request, session, transfer, tree…) and its ordinal."""
 
     kind: str
     id: int = 0
@@ -44,17 +44,17 @@ def align_up(length: int, page_size: int) -> int:
 
 
 def num_pages(length: int, page_size: int) -> int:
-    """Pages that `length` tokens touch when they start on a page boundary."""
+    """The number of pages of `length` tokens that start at a page boundary."""
     return -(-length // page_size)
 
 
 def lookback(window: int) -> int:
-    """How many earlier tokens a token reads; `window` counts the token itself too."""
+    """The number of earlier tokens that a token reads; `window` counts the token itself too."""
     return window - 1
 
 
 def common_len(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """The length of the common prefix of two sequences."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length

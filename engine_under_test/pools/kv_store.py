@@ -11,8 +11,8 @@ from engine_under_test.ports import SlotLayout
 class KVStore:
     """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; line 0 is the padding page.
 
-    What a slot holds is the model's business.  A freed page keeps its content until somebody writes it again,
-    as on a GPU, unless it is poisoned.  Memory of the host `is_pinned` where a GPU copies to and from it by itself.
+    The model defines the content of a slot.  A freed page keeps its content until the next write, as on a GPU, unless
+    it is poisoned.  Host memory `is_pinned` if a GPU copies to and from it asynchronously.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class KVStore:
         return self._kv[pool]
 
     def page_dim(self, pool: str) -> int:
-        """Which dimension of the pool's storage counts its pages."""
+        """The dimension of the pool's storage that counts its pages."""
         return self._layouts[pool].page_dim
 
     def page_bytes(self, pool: str) -> int:
-        """What one page of the pool holds, in bytes."""
+        """The size of one page of the pool, in bytes."""
         kv = self._kv[pool]
         return kv.nbytes // kv.shape[self.page_dim(pool)]
 
     def poison(self, pool: str, pages: Sequence[int]) -> None:
-        """Overwrite pages with what shows in every result that it reaches."""
+        """Overwrite pages with a value that shows in every result computed from it."""
         kv, layout = self._kv[pool], self._layouts[pool]
         index = torch.tensor(pages, dtype=torch.int64, device=kv.device)
         kv.index_fill_(layout.page_dim, index, layout.rubbish)

@@ -10,11 +10,11 @@ from engine_under_test.units import Owner
 
 
 class Ledger:
-    """Which units of one pool are free; whoever takes one owns it until it gives or frees it.
+    """The free units of one pool; the owner of a taken unit keeps it until it gives or frees it.
 
-    One class keeps every pool's books: pages of each KV pool, rows of the request table.  Unit 0 is
-    padding: kernels may write to it, so it is never handed out.  A unit freed behind a fence is
-    neither free nor anybody's until the launch that may still read it has completed.
+    One class serves all pools: pages of each KV pool, rows of the request table.  Unit 0 is padding: kernels may
+    write to it, so no owner ever takes it.  A unit freed behind a fence has no owner, and is not free until the launch
+    that may still read it has completed.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class Ledger:
 
     @property
     def free_units(self) -> tuple[int, ...]:
-        """The units that can be taken now, in order of their freeing."""
+        """The units that can be taken now, in the order in which they were freed."""
         return tuple(self._free)
 
     @property
     def fenced_units(self) -> dict[int, tuple[int, ...]]:
-        """Freed units that wait for a launch, by launch."""
+        """Freed units that wait for a launch to complete, by launch."""
         return {launch: tuple(units) for launch, units in self._fenced.items()}
 
     def check(self, count: int, *, owner: Owner) -> None:
-        """Raises PoolExhausted where `owner` could not take `count` units, be it for want of memory behind them."""
+        """Raises PoolExhausted if `owner` could not take `count` units, or there is no memory behind them."""
         if count > len(self._free) or (self.backing and count and not self.backing.allows(self.name, count)):
             if self.observer:
                 self.observer.notice(Refused(self.name, owner, count, len(self._free)))
@@ -62,7 +62,7 @@ class Ledger:
         return self.take_checked(count, owner=owner)
 
     def take_checked(self, count: int, *, owner: Owner) -> list[int]:
-        """Take `count` units that `check` has just found."""
+        """Take `count` units; `check` has just found enough."""
         take_one = self._free.pop if self._newest_first else self._free.popleft
         units = [take_one() for _ in range(count)]
         if self.observer and units:
@@ -70,12 +70,12 @@ class Ledger:
         return units
 
     def give(self, units: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
-        """Hand units over; only the books of whoever observes change."""
+        """Change the owner of units; only observers keep that owner, so the free units stay the same."""
         if self.observer and units:
             self.observer.notice(Given(self.name, tuple(units), from_owner, to_owner))
 
     def free(self, units: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
-        """Give units back, to be taken again once launch `after` has completed."""
+        """Free units; they can be taken again after launch `after` has completed."""
         if after > self.completed_launch:
             self._fenced.setdefault(after, []).extend(units)
         else:
@@ -85,7 +85,7 @@ class Ledger:
             self.observer.notice(Freed(self.name, tuple(units), owner, cause, after))
 
     def complete(self, launch: int) -> None:
-        """Launches up to `launch` read nothing any more: what waited for them is free."""
+        """Free the units that waited for launches up to `launch`, which have completed."""
         self.completed_launch = launch
         for fence in [fence for fence in self._fenced if fence <= launch]:
             self._free.extend(self._fenced.pop(fence))

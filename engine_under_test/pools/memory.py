@@ -1,4 +1,4 @@
-"""Everything that holds KV, as one value."""
+"""The KV memory of an engine: storage, ledgers and request table, as one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ HOST = torch.device("cpu")
 
 
 def tags(_pool: PoolSpec) -> SlotLayout:
-    """One whole number a slot."""
+    """A layout with one integer per slot."""
     return SlotLayout(torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """The pools of the host tier, in the order of those on the device: their storage, and the books over the pages."""
+    """The pools of the host tier, in the order of those on the device: storage and ledgers."""
 
     pools: tuple[PoolSpec, ...]
     store: KVStore
@@ -36,7 +36,7 @@ class HostMemory:
     def for_config(
         cls, config: EngineConfig, observer: Observer | None, *, layout: Callable[[PoolSpec], SlotLayout]
     ) -> "HostMemory | None":
-        """Empty pools of the configured sizes, with slots as on the device; None where none is configured."""
+        """Empty pools of the configured sizes, with slots as on the device; None if none is configured."""
         if not config.host_pools:
             return None
         layouts = {
@@ -57,7 +57,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class KVMemory:
-    """The storage of every pool, the books over its pages, and the rows that name them."""
+    """The storage of every pool, the ledgers of its pages, and the request table."""
 
     pools: tuple[PoolSpec, ...]
     page_size: int
@@ -100,16 +100,16 @@ class KVMemory:
 
     @property
     def window(self) -> int | None:
-        """The window of the pools that have one; None where every layer reads the whole prefix."""
+        """The window of the windowed pool; None if every layer reads the whole prefix."""
         return next((pool.window for pool in self.pools if pool.window is not None), None)
 
     @property
     def completed_launch(self) -> int:
-        """Passes up to this one read and write nothing any more."""
+        """The newest pass such that it and all earlier passes have completed."""
         return self.table.rows.completed_launch
 
     def complete(self, launch: int) -> None:
-        """Launches up to `launch` have read and written for the last time."""
+        """Free the units that waited for launches up to `launch`, which have completed."""
         self.ledgers.complete(launch)
         self.table.rows.complete(launch)
         if self.poisoner:

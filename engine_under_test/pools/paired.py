@@ -1,8 +1,8 @@
-"""The KV pools of one engine, moved together, with the peers between their pages.
+"""The KV pools of one engine, taken and freed together, with the map of peers between their pages.
 
-A request and a tree node name their pages by one pool only, the anchor: the first that keeps the
-whole prefix, or the only one there is.  The page of another pool that holds the same tokens is
-its peer.  Nobody but this class writes the peer map.
+A request and a tree node name their pages by one pool only, the anchor.  The anchor is the first pool that keeps the
+whole prefix, or the only pool.  The page of another pool that holds the same tokens is the peer of the anchor page.
+Only this class writes the peer map.
 """
 
 from array import array
@@ -16,14 +16,14 @@ from engine_under_test.units import Owner
 
 Need = Mapping[str, int]  # pages by pool
 
-NO_PAGE = 0  # the padding page; as a peer or a handle it means that nothing is held there
+NO_PAGE = 0  # the padding page; as a peer or a handle it means that there is no page
 
 
 class PairedLedgers:
     """Takes, moves and frees pages in all KV pools at once; handles are anchor pages.
 
-    Three frees, each checked: of all that a handle stands for (`free`), of the windowed pools
-    alone (`free_windowed`), and of the rest, once the windowed ones are gone (`free_rest`).
+    Three methods free pages, each with checks: all pages of a handle (`free`), its windowed pages only
+    (`free_windowed`), and its other pages after the windowed ones were freed (`free_rest`).
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class PairedLedgers:
         return (self.anchor, *self.followers)
 
     def pages_of(self, pool: str, handles: Sequence[int]) -> list[int]:
-        """The pages of `pool` behind handles, NO_PAGE where there is none."""
+        """The pages of `pool` for handles, NO_PAGE where there is none."""
         if pool == self.anchor.name:
             return list(handles)
         peers = self.peers[pool]
         return [peers[handle] for handle in handles]
 
     def without_windowed(self, handles: Sequence[int]) -> list[int]:
-        """What is left of handles whose windowed pages are held no more."""
+        """The handles without their windowed pages: NO_PAGE for each if the anchor is windowed."""
         return [NO_PAGE] * len(handles) if self.anchor.name in self.windowed else list(handles)
 
     def take(self, count: int, *, owner: Owner, num_windowed: int | None = None) -> list[int]:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool.
 
-        In the windowed pools for the last `num_windowed` of them alone, where that is given; where such a pool is
-        the anchor, handles before those are NO_PAGE.
+        If `num_windowed` is given, windowed pools have pages for the last `num_windowed` handles only.  If the anchor
+        is windowed, the handles before those are NO_PAGE.
         """
         of_windowed = count if num_windowed is None else num_windowed
         counts = {ledger.name: of_windowed if ledger.name in self.windowed else count for ledger in self.ledgers}
@@ -68,7 +68,7 @@ class PairedLedgers:
         return handles
 
     def take_apart(self, need: Need, *, owner: Owner) -> dict[str, list[int]]:
-        """Take pages of each pool that are peers of nothing yet, or none in any: raises PoolExhausted."""
+        """Take unpaired pages in every pool, or none in any: raises PoolExhausted for the short pool."""
         for ledger in self.ledgers:
             ledger.check(need[ledger.name], owner=owner)
         return {ledger.name: ledger.take_checked(need[ledger.name], owner=owner) for ledger in self.ledgers}
@@ -76,7 +76,7 @@ class PairedLedgers:
     def join(
         self, pool: str, handles: Sequence[int], pages: Sequence[int], *, from_owner: Owner, to_owner: Owner
     ) -> None:
-        """Hand over pages that were taken apart; those of a follower become the peers of handles that had none."""
+        """Give unpaired pages to another owner; pages of a follower become peers of handles without one."""
         for ledger in self.ledgers:
             if ledger.name == pool:
                 ledger.give(pages, from_owner=from_owner, to_owner=to_owner)
@@ -84,23 +84,23 @@ class PairedLedgers:
                     self._pair(ledger, handles, pages)
 
     def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
-        """Hand over whatever the handles stand for."""
+        """Give all pages of the handles to another owner."""
         self.anchor.give([handle for handle in handles if handle], from_owner=from_owner, to_owner=to_owner)
         for follower in self.followers:
             pages = [page for page in self.pages_of(follower.name, handles) if page]
             follower.give(pages, from_owner=from_owner, to_owner=to_owner)
 
     def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
-        """Free the handles' pages in every pool; raises AccountingError where one has none."""
+        """Free the handles' pages in every pool; raises AccountingError if a pool has none."""
         self._check_handles(handles, cause)
         for follower in self.followers:
             self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
         self.anchor.free(handles, owner=owner, cause=cause, after=after)
 
     def free_windowed(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> list[int]:
-        """Free the handles' pages in the windowed pools alone; what is left of the handles.
+        """Free the handles' pages in the windowed pools only; returns the remaining handles.
 
-        Where a windowed pool is the anchor, nothing is left: NO_PAGE for each.
+        If the anchor is windowed, the result is NO_PAGE for each.
         """
         for follower in self.followers:
             if follower.name in self.windowed:
@@ -111,7 +111,7 @@ class PairedLedgers:
         return self.without_windowed(handles)
 
     def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
-        """Free what is left of handles whose windowed pages are gone; raises AccountingError if one is not."""
+        """Free the remaining pages of handles; raises AccountingError if a windowed page was not freed before."""
         for follower in [follower for follower in self.followers if follower.name in self.windowed]:
             for handle, page in zip(handles, self.pages_of(follower.name, handles), strict=True):
                 if page:
@@ -129,7 +129,7 @@ class PairedLedgers:
         self.anchor.free(handles, owner=owner, cause=cause, after=after)
 
     def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
-        """Move the windowed peers of `incoming` to `kept`, which had none and stays somebody's."""
+        """Move the windowed peers of `incoming` to `kept`, which had none and keeps its owner."""
         for follower in [follower for follower in self.followers if follower.name in self.windowed]:
             for handle, page in zip(kept, self.pages_of(follower.name, kept), strict=True):
                 if page:
@@ -169,6 +169,6 @@ class PairedLedgers:
 
 
 def shortage(ledgers: Sequence[Ledger], need: Need) -> dict[str, int]:
-    """By pool, the pages that are missing for `need` to be free."""
+    """By pool, how many free pages are missing for `need`."""
     short = {ledger.name: need[ledger.name] - ledger.num_free for ledger in ledgers}
     return {pool: count for pool, count in short.items() if count > 0}

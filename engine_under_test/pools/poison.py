@@ -1,11 +1,11 @@
-"""Poisoning freed pages, so that whoever reads one shows it in its output."""
+"""Poison for freed pages, so that a read of one shows in the output."""
 
 from engine_under_test.events import Event, Freed
 from engine_under_test.pools.kv_store import KVStore
 
 
 class Poisoner:
-    """An observer of the books that overwrites each page as soon as nobody may read it: freed, or behind its fence."""
+    """An observer that overwrites each freed page, after the passes that may still read it have completed."""
 
     def __init__(self, store: KVStore) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class Poisoner:
                 self._store.poison(event.pool, event.units)
 
     def complete(self, launch: int) -> None:
-        """What was freed behind passes up to `launch` is read by nobody any more."""
+        """Poison the pages that were freed behind passes up to `launch`, which have completed."""
         done = [freed for freed in self._fenced if freed.after <= launch]
         self._fenced = [freed for freed in self._fenced if freed.after > launch]
         for freed in done:

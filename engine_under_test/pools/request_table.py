@@ -9,8 +9,8 @@ from engine_under_test.pools.ledger import Ledger
 class RequestTable:
     """A line of page handles per row, by position // page_size.
 
-    The rows are a ledger's units; row 0 is padding.  A row is not cleared when it is freed: what
-    stands beyond its owner's pages is stale and must not be read.
+    The rows are a ledger's units; row 0 is padding.  A freed row is not cleared: its entries beyond the pages of the
+    owner are stale and must not be read.
     """
 
     def __init__(self, rows: Ledger, *, width: int) -> None:

@@ -36,7 +36,7 @@ REFUSALS = [
     (
         "drafts without room",
         {"draft_tokens": 3, "lookahead_tokens": 2},
-        "draft_tokens: 3 with lookahead_tokens 2, which is the room for them; want at most as many",
+        "draft_tokens: 3 with lookahead_tokens 2, which reserves their pages; want at most as many",
     ),
     ("drafts", {"draft_tokens": -1}, "draft_tokens: -1 is not a whole number of at least 0"),
     ("no lookahead", {"lookahead_tokens": None}, "lookahead_tokens: None is not a whole number of at least 0"),
@@ -116,13 +116,13 @@ REFUSALS = [
     (
         "nothing to share with the host",
         {"host_full_pages": 8, "prefix_sharing": False},
-        "prefix_sharing: false with pools on the host, which hold what is shared; leave one out",
+        "prefix_sharing: false with pools on the host, which hold shared prefixes; leave one out",
     ),
     (
         "a decode engine with pools on the host",
         {"role": "decode", "host_full_pages": 8},
         "role: decode with pools on the host, from which it would load nothing; "
-        "give them to the prefill engine, or leave them out",
+        "give the pools to the prefill engine, or leave them out",
     ),
     (
         "less than a window on the host",
