@@ -59,9 +59,9 @@ class SlotLayout(NamedTuple):
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    The pass samples a next token by `sampling` for each of the last `num_samples` positions.  An unfinished chunk has no
-    such position.  Any other entry has the last known token and each draft after it.  If `follows` is a launch, the last
-    input token is not in `tokens`: that launch samples it.
+    The pass samples a next token by `sampling` for each of the last `num_samples` positions.  An unfinished chunk has
+    no such position.  Any other entry has the last known token and each draft after it.  If `follows` is a launch, the
+    last input token is not in `tokens`: that launch samples it.
     """
 
     request_id: int
@@ -225,8 +225,8 @@ MACHINE_CLOCK = MonotonicClock()
 class Ports:
     """The ports of one engine; without an observer there are no events, without a backing memory is never short.
 
-    An engine without a forward makes one from a checkpoint.  An engine without a host store copies by itself.  An engine
-    without a proposer looks drafts up in earlier tokens.  A prefill engine or a decode engine needs a link.
+    An engine without a forward makes one from a checkpoint.  An engine without a host store copies by itself.  An
+    engine without a proposer looks drafts up in earlier tokens.  A prefill engine or a decode engine needs a link.
     """
 
     forward: Forward | None = None

@@ -4,7 +4,7 @@
     SWARDEN_STRICT_MEM_CHECK=audit:report              violations are logged and counted, not raised
 
 The engine does not depend on a checker.  A package offers one as an entry point of the group `swarden.checkers`, by
-the name of its level: a callable with the argument `reports` that returns a Checker.  Only one package may offer a level.
+the name of its level: a callable with the argument `reports` that returns a Checker.  A level has one checker.
 """
 
 from collections.abc import Mapping
