@@ -42,7 +42,7 @@ def test_an_unknown_level_lists_those_there_are(value):
 
     assert str(raised.value) == (
         f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, census (0 to 3), "
-        "with :report behind it to log what is wrong instead of raising"
+        "with :report behind it to log violations instead of raising"
     )
 
 
