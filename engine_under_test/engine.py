@@ -1,7 +1,7 @@
 """The engine: requests in, tokens out, one step at a time."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,9 @@ from engine_under_test.ports import Ports
 from engine_under_test.reasons import Ending, FinishReason
 from engine_under_test.request import Belonging, Generation, Output, Request
 from engine_under_test.sampling import SamplingParams
+from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
+from engine_under_test.scheduler.storage import Storage
 from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
@@ -50,8 +52,7 @@ class Engine:
         self.memory = KVMemory.for_config(config, observer, ports.backing, layout=forward.layout)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=observer)
         self.host = HostTier.for_config(config, self.memory, self.cache, ports) if self.memory.host else None
-        self.scheduler = Scheduler(config, self.memory, self.cache, self.host, ports)
-        self._connect_peer(ports)
+        self.scheduler = Scheduler(config, Storage(self.memory, self.cache, self.host), ports, self._other_side(ports))
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
@@ -191,14 +192,14 @@ class Engine:
     def resume(self) -> None:
         self.scheduler.resume()
 
-    def _connect_peer(self, ports: Ports) -> None:
-        """Connect the scheduler to the peer engine, if there is a link."""
-        if ports.link is not None:
-            linked_to, custody = (ports.link, ports.observer), self.scheduler.custody
-            if self.config.role == "prefill":
-                custody.other_side = PrefillSide(self.config, self.memory, self.scheduler, linked_to)
-            else:
-                custody.other_side = DecodeSide(self.config, self.memory, self.cache, self.scheduler, linked_to)
+    def _other_side(self, ports: Ports) -> Callable[[Scheduler], OtherSide]:
+        """Makes the scheduler's end of the link, or the stand-in for it in an engine without a link."""
+        link, observer = ports.link, ports.observer
+        if link is None:
+            return lambda _: OtherSide()
+        if self.config.role == "prefill":
+            return lambda scheduler: PrefillSide(self.config, self.memory, scheduler, (link, observer))
+        return lambda scheduler: DecodeSide(self.config, self.memory, self.cache, scheduler, (link, observer))
 
     def _new_request(
         self, token_ids: Sequence[int], sampling: SamplingParams, belonging: Belonging, namespace: int, priority: int

@@ -8,17 +8,13 @@ shorter chunk: that is another demand.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NamedTuple
 
 from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Admitted, LoadPlanned, Matched
 from engine_under_test.host.loads import UnderWay
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Observer
 from engine_under_test.request import Request
@@ -37,6 +33,7 @@ from engine_under_test.scheduler.demand import (
 )
 from engine_under_test.scheduler.preempt import Yield
 from engine_under_test.scheduler.queues import WaitingQueue
+from engine_under_test.scheduler.storage import Storage
 from engine_under_test.sessions.controller import Sessions
 
 WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang pull 23174)
@@ -65,27 +62,19 @@ class Wish:
         return {pool: count + self.load.get(pool, 0) for pool, count in self.demand.total.items()}
 
 
-class Sources(NamedTuple):
-    """Where the KV of a prompt can come from."""
-
-    cache: PrefixCache
-    host: HostTier | None
-    sessions: Sessions
-
-
 class Admission:
     """Plans one step's prefill: makes records, locks and reservations; takes pages only for loads."""
 
     def __init__(
         self,
         config: EngineConfig,
-        memory: KVMemory,
-        sources: Sources,
+        storage: Storage,
+        sessions: Sessions,
         observer: Observer | None,
     ) -> None:
         self._config = config
-        self._memory = memory
-        self._cache, self._host, self._sessions = sources
+        self._memory, self._cache, self._host = storage
+        self._sessions = sessions
         self._observer = observer
 
     def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:

@@ -4,19 +4,17 @@ from collections.abc import Sequence
 
 from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.window import window_frontier
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Slid
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
 from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.scheduler.demand import pages_between
 from engine_under_test.scheduler.other_side import OtherSide
+from engine_under_test.scheduler.storage import Storage
 from engine_under_test.sessions.controller import Sessions
 
 
@@ -29,19 +27,16 @@ class Custody:
     def __init__(
         self,
         config: EngineConfig,
-        memory: KVMemory,
-        cache: PrefixCache,
-        host: HostTier | None,
+        storage: Storage,
         observer: Observer | None,
+        other_side: OtherSide,
     ) -> None:
-        self._memory = memory
-        self._cache = cache
-        self._host = host
+        self._memory, self._cache, self._host = storage
         self._observer = observer
         self._records: dict[int, KVRecord] = {}
-        self.departures = Departures(memory, cache)
-        self.sessions = Sessions(config, memory, self.departures, observer)
-        self.other_side = OtherSide()
+        self.departures = Departures(self._memory, self._cache)
+        self.sessions = Sessions(config, self._memory, self.departures, observer)
+        self.other_side = other_side
 
     @property
     def records(self) -> list[KVRecord]:

@@ -5,52 +5,53 @@ decode, or both); take the pages of the batch; launch the batch; process the old
 Without overlap the oldest pass is the pass just launched, with overlap the pass before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Discarded, Event, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import ROWS, KVMemory
+from engine_under_test.pools.memory import ROWS
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Computed, Ports
 from engine_under_test.reasons import Ending, FinishReason, FreeCause
 from engine_under_test.request import Output, Request
-from engine_under_test.scheduler.admission import Admission, Sources
+from engine_under_test.scheduler.admission import Admission
 from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.demand import Book
 from engine_under_test.scheduler.loading import LoadingQueue
+from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.outbox import Outbox
 from engine_under_test.scheduler.pipeline import Pipeline
 from engine_under_test.scheduler.preempt import Contention, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
+from engine_under_test.scheduler.storage import Storage
 
 
 class Scheduler:
-    """Holds every request that is not finished, in one of four places: waiting, loading, chunked, running.
+    """Holds every unfinished request in one of four places: waiting, loading, chunked, running.
 
     Requests in `loading` wait for KV from the host.  `chunked` is the request whose input is only partly launched.
     A shortage of memory defers, retracts or aborts one request; a shortage never raises out of `step`.
+    `other_side` is called once, while the scheduler is built.
     """
 
     def __init__(
-        self, config: EngineConfig, memory: KVMemory, cache: PrefixCache, host: HostTier | None, ports: Ports
+        self, config: EngineConfig, storage: Storage, ports: Ports, other_side: Callable[["Scheduler"], OtherSide]
     ) -> None:
         self._observer = observer = ports.observer
         self.waiting = WaitingQueue()
-        self.loading = LoadingQueue(host)
+        self.loading = LoadingQueue(storage.host)
         self.chunked: Request | None = None
         self.running: list[Request] = []
-        self.custody = Custody(config, memory, cache, host, observer)
-        self.pipeline = Pipeline(config, memory, ports)
+        self.custody = Custody(config, storage, observer, other_side(self))
+        self.pipeline = Pipeline(config, storage.memory, ports)
         self.ratio = NewTokenRatio(config)
         self.is_paused = False
         self._config = config
-        self.admission = Admission(config, memory, Sources(cache, host, self.custody.sessions), observer)
+        self.admission = Admission(config, storage, self.custody.sessions, observer)
         self._outbox = Outbox(observer)
 
     @property

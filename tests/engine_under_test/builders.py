@@ -20,6 +20,8 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.custody import Custody
+from engine_under_test.scheduler.other_side import OtherSide
+from engine_under_test.scheduler.storage import Storage
 from engine_under_test.units import Owner
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
@@ -120,7 +122,7 @@ class CacheBench:
         self.heard = Heard()
         self.memory = KVMemory.for_config(config, self.heard)
         self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=self.heard)
-        self.custody = Custody(config, self.memory, self.cache, None, self.heard)
+        self.custody = Custody(config, Storage(self.memory, self.cache), self.heard, OtherSide())
         self._num_requests = 0
 
     def start(self, tokens: Sequence[int], *, namespace: int = 0) -> Request:

@@ -17,6 +17,8 @@ from engine_under_test.host.tier import HostTier
 from engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
 from engine_under_test.request import Request
 from engine_under_test.scheduler.custody import Custody
+from engine_under_test.scheduler.other_side import OtherSide
+from engine_under_test.scheduler.storage import Storage
 from tests.engine_under_test.builders import HYBRID, CacheBench, Stretch, nodes_of
 
 HOSTED = replace(HYBRID, host_full_pages=32, host_swa_pages=24, load_back_threshold=1)
@@ -100,7 +102,7 @@ class HostBench:
         self.on_host = self.memory.host
         ports = Ports(observer=self.heard, host=store or self.hand)
         self.tier = HostTier.for_config(config, self.memory, self.cache, ports)
-        self.device.custody = Custody(config, self.memory, self.cache, self.tier, self.heard)
+        self.device.custody = Custody(config, Storage(self.memory, self.cache, self.tier), self.heard, OtherSide())
 
     @property
     def tree(self) -> RadixTree:
