@@ -91,8 +91,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="When entries that no longer hold are dropped is a matter of time and memory.",
         place="engine_under_test/cache/lru.py the module",
         changed=(
-            "- COMPACT_AT = 32  # entries, from which on those that no longer hold are looked for",
-            "+ COMPACT_AT = 31  # entries, from which on those that no longer hold are looked for",
+            "- COMPACT_AT = 32  # entries; a longer queue is searched for stale entries",
+            "+ COMPACT_AT = 31  # entries; a longer queue is searched for stale entries",
         ),
     ),
     Equivalent(

@@ -20,8 +20,8 @@ from harness.core.mutant import Hunk, Mutant
 def planted(id, healthy, broken, *laws, **more):
     return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)
 
-LISTED = planted("listed", "max(", "min(", "published_prefixes_match", "locks_cover_pages_read")
-UNLISTED = planted("of my own/unlisted", "max(", "min(", "outputs_match_reference")
+LISTED = planted("listed", "max(", "min(", "frontiers_spare_the_window", "published_prefixes_match")
+UNLISTED = planted("of my own/unlisted", "max(", "min(", "units_move_only_by_their_owner")
 HARMLESS = planted("harmless", "return ", "pass\\n    return ", "stuck")
 CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n    return ", "stuck")
 """
@@ -79,7 +79,7 @@ def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
     [mutant] = json.loads(run.stdout)["mutants"]
     assert run.returncode == 0, run.stderr
     assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
-    assert {one["law"] for one in mutant["hunts"]} <= {"published_prefixes_match", "locks_cover_pages_read"}
+    assert {one["law"] for one in mutant["hunts"]} <= {"frontiers_spare_the_window", "published_prefixes_match"}
     assert sorted(kept(tmp_path), key=lambda one: one["seed"]) == mutant["hunts"]
 
 
@@ -93,7 +93,7 @@ def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(o
     assert run.returncode == 5, run.stderr
     assert "found by another law 1 of 1" in run.stdout
     assert f"{one['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {one['path']}\n" in run.stdout
-    assert one["law"] not in ("", "outputs_match_reference")
+    assert one["law"] not in ("", "units_move_only_by_their_owner")
     assert OpLog.load(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
     assert (without.returncode, without.stdout) == (
@@ -134,7 +134,7 @@ def test_an_interrupt_keeps_and_tells_what_has_ended(hunting, tmp_path, number):
     stdout, stderr = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 5, stderr
-    assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 hunts; those under way are discarded"]
+    assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 hunts; unfinished hunts are discarded"]
     assert "found 1 of 1" in stdout
     assert "red: harmless: not hunted; " in stdout
     assert [one["mutant"] for one in kept(tmp_path)] == ["listed"]

@@ -1,6 +1,6 @@
 """Op-logs as code: running the code gives the same engines and the same ops."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
@@ -22,6 +22,7 @@ def run_code(log: OpLog) -> OpLog:
     return again
 
 
+@settings(derandomize=True, database=None, deadline=None)
 @given(st.lists(any_ops(), min_size=1, max_size=8))
 def test_code_gives_the_same_ops(some):
     log = OpLog(Header(engine=OWN, configs=[{}]), some)
