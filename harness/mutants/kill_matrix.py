@@ -28,10 +28,10 @@ class KillMatrix:
 
     @property
     def laws(self) -> list[str]:
-        """The rows: all invariants in the order of their catalogue, then the errors."""
+        """The rows: the invariants that detect a bug, in the order of their catalogue, then the errors."""
+        detecting = {name for laws in self.laws_by_mutant.values() for name in laws}
         names = [invariant.name for invariant in ALL.invariants]
-        errors = sorted({name for laws in self.laws_by_mutant.values() for name in laws} - set(names))
-        return names + errors
+        return [name for name in names if name in detecting] + sorted(detecting - set(names))
 
     @property
     def mutants(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The wording of violations: a sentence for every code."""
+"""The wording of violations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -29,9 +29,15 @@ def subject_text(ref: Ref) -> str:
 
 
 def evidence_text(violation: Violation) -> str:
-    """The sentence of a violation's code with its values."""
+    """The sentence of a violation's code with its values; without a sentence the code and each value by its name."""
     values = {name: value_text(value) for name, value in violation.values.items()}
-    return SENTENCES[violation.code].format_map(values)
+    if sentence := SENTENCES.get(violation.code):
+        return sentence.format_map(values)
+    return ", ".join([words(violation.code.value), *(f"{words(name)} {value}" for name, value in values.items())])
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def value_text(value: object) -> str:
