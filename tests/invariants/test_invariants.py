@@ -62,7 +62,7 @@ def test_each_module_of_invariants_has_its_module_of_cases():
 
 
 def test_a_place_in_the_order_is_kept_for_no_module_that_is_gone():
-    assert set(CAUSES_FIRST) == {invariant.find.__module__.rpartition(".")[2] for invariant in ALL.invariants}
+    assert set(CAUSES_FIRST) <= {invariant.find.__module__.rpartition(".")[2] for invariant in ALL.invariants}
 
 
 def test_the_claim_of_an_invariant_is_a_sentence():

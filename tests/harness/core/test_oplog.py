@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
 from harness.core.oplog import KINDS, Header, OpLog, OpLogError
-from harness.core.ops import Abort, Flush, Recipe, Slide, Step, Submit
+from harness.core.ops import ENGINE_OPS, Abort, Flush, Op, Recipe, Slide, Step, Submit
 from harness.core.registry import OWN, target_of
 from harness.engines.own.faults import FAULTS
 from harness.engines.own.models import MODELS
@@ -195,6 +195,11 @@ BROKEN_HEADERS = [
     ),
 ]
 
+
+def kind_of(op: type[Op]) -> str:
+    return str(op.__struct_config__.tag)
+
+
 BROKEN_OPS = [
     ("not an object", "3", f"3 is not an object; {WRITE}"),
     ("no op", '{"count":2}', f"no op is named; {WRITE}"),
@@ -202,8 +207,7 @@ BROKEN_OPS = [
     (
         "an op of another machine",
         '{"op":"take"}',
-        "take: machine engine has no such op, it knows submit, abort, step, advance_clock, flush, pressure, pause, "
-        f"resume, inject, heal, drain, accept, open_session, turn, close_session; {CORRECT}",
+        f"take: machine engine has no such op, it knows {', '.join(map(kind_of, ENGINE_OPS))}; {CORRECT}",
     ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
