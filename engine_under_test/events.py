@@ -140,7 +140,7 @@ class Uprooted(NamedTuple):
 
 
 class Demoted(NamedTuple):
-    """A node released all its device pages and stays in the tree for its copy; `component` is the pool that was short."""
+    """A node released all its device pages, and stays for its copy; `component` is the pool that was short."""
 
     node: int
     component: str
@@ -422,7 +422,7 @@ class Proposed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The model generated `tokens`, one behind the last token and one behind each draft; `num_accepted` drafts match."""
+    """The model generated `tokens`, one behind the last token and each draft; `num_accepted` drafts are accepted."""
 
     launch: int
     request_id: int
