@@ -1,4 +1,4 @@
-"""The demand of a request in each pool, at the numbers of known bugs, and the book of a step."""
+"""The demand of a request in each pool, at the numbers of known bugs, and the reservations of a step."""
 
 from dataclasses import replace
 

@@ -98,7 +98,7 @@ def test_begun_chunk_leaves_the_page_of_a_running_request():
 
 
 def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
-    """The book is overdrawn: no other page is reserved before pages are freed."""
+    """More pages are reserved than available, so no other page is reserved before pages are freed."""
     serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
     serving.submit(OTHER[:7], max_new_tokens=12)
     serving.step()
