@@ -1,4 +1,4 @@
-"""What the engine tells its observer, in the order in which it happens.
+"""The events that an engine reports to its observer, in order.
 
 Units are page ids of the named pool, or rows of the request table (pool "rows").  Lengths and
 positions are in tokens.  `PoolCounts` is one number of pages per pool.
@@ -22,7 +22,7 @@ class Taken(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Units changed hands without being freed."""
+    """Units changed their owner without being freed."""
 
     pool: str
     units: tuple[int, ...]
@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """`owner` gave units back; they can be taken once launch `after` has completed (0: at once)."""
+    """`owner` freed units; they can be taken again once launch `after` has completed (0: at once)."""
 
     pool: str
     units: tuple[int, ...]
@@ -41,9 +41,9 @@ class Freed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A take found too few free units, or no memory behind them where `want` is at most `free`.
+    """A take found too few free units, or no memory behind them if `want` is at most `free`.
 
-    The same take has taken nothing in any other pool.
+    The take has taken no unit of any other pool.
     """
 
     pool: str
@@ -81,7 +81,7 @@ class Inserted(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Node `upper` now stands above `node` and holds its first `length` tokens."""
+    """A node was split: its new parent `upper` holds the first `length` tokens of it."""
 
     node: int
     upper: int
@@ -89,7 +89,7 @@ class Split(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A tombstone became live again; `locked` nodes kept their pages and took over the peers."""
+    """A tombstone became live again; a `locked` node kept its pages and took over the incoming peers."""
 
     node: int
     component: str
@@ -97,7 +97,7 @@ class Recovered(NamedTuple):
 
 
 class Tombstoned(NamedTuple):
-    """A node gave up its pages of one component and stays for the others."""
+    """A node released its pages of one component, and stays in the tree for the others."""
 
     node: int
     component: str
@@ -105,7 +105,7 @@ class Tombstoned(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A node left the tree with all its pages; `component` is the pool that was short."""
+    """A node left the tree and released all its pages; `component` is the pool that was short."""
 
     node: int
     component: str
@@ -113,7 +113,7 @@ class Removed(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A node has its pages of one component now, on the device or `on_host`; `key` are its tokens from `start` on."""
+    """A node got its pages of one component, on the device or `on_host`; `key` has its tokens, from `start` on."""
 
     node: int
     parent: int
@@ -125,7 +125,7 @@ class Stored(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A node has its pages of one component no more, on the device or `on_host`; it has `length` tokens."""
+    """A node lost its pages of one component, on the device or `on_host`; it has `length` tokens."""
 
     node: int
     length: int
@@ -134,13 +134,13 @@ class Dropped(NamedTuple):
 
 
 class Uprooted(NamedTuple):
-    """A node is in the tree no more."""
+    """A node is no longer in the tree."""
 
     node: int
 
 
 class Demoted(NamedTuple):
-    """A node gave up all its pages on the device, for want of pages of `component`, and goes on on the host alone."""
+    """A node released all its device pages, and stays for its copy; `component` is the pool that was short."""
 
     node: int
     component: str
@@ -148,7 +148,7 @@ class Demoted(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """An eviction ended: what was needed, less what was spared; what came free, what could still be evicted."""
+    """An eviction ended: the pages needed, less those of spared nodes; the pages freed; the pages still evictable."""
 
     need: PoolCounts
     freed: PoolCounts
@@ -166,7 +166,7 @@ class Unlocked(NamedTuple):
 
 
 class Slid(NamedTuple):
-    """A request gave up its windowed pages below `frontier`."""
+    """A request released its windowed pages below `frontier`, which was at `before`."""
 
     request_id: int
     before: int
@@ -174,7 +174,7 @@ class Slid(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Refused at arrival: it could not run on an empty engine."""
+    """A request was rejected at submit: it could not run even on an empty engine."""
 
     request_id: int
     prompt_len: int
@@ -193,14 +193,14 @@ class Admitted(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """An unfinished chunk did not get its next pages in this step; it holds nothing firm."""
+    """A chunked request got no pages for its next chunk in this step, and has no reservation."""
 
     request_id: int
     committed_len: int
 
 
 class Retracted(NamedTuple):
-    """A request gave back everything and waits again; `need` was firm and short."""
+    """A request released everything and waits again; `need` are the pages that were missing."""
 
     request_id: int
     num_outputs: int
@@ -208,7 +208,7 @@ class Retracted(NamedTuple):
 
 
 class RanOut(NamedTuple):
-    """Pages that were promised could not be had; the request was put back."""
+    """Reserved pages could not be taken; the request is queued again."""
 
     request_id: int
     pool: str
@@ -217,7 +217,7 @@ class RanOut(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """A running request gave back everything and waits again, for the more important request `by`."""
+    """A running request released everything and waits again, for request `by` of higher priority."""
 
     request_id: int
     num_outputs: int
@@ -225,7 +225,7 @@ class Preempted(NamedTuple):
 
 
 class GaveWay(NamedTuple):
-    """A request that had loaded and computed nothing gave back everything and waits again, so that `by` can go on."""
+    """A loaded request that has computed nothing released everything and waits again, so that `by` gets pages."""
 
     request_id: int
     by: int
@@ -238,40 +238,40 @@ class Finished(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """One forward pass: per entry the request and the positions [start, end) that it computes."""
+    """A forward pass was launched; an entry is a request and the positions [start, end) that the pass computes."""
 
     launch: int
     entries: tuple[tuple[int, int, int], ...]
 
 
 class Late(NamedTuple):
-    """A pass was asked for and is not done; nothing of it was taken."""
+    """The engine tried to collect a pass, and the pass still runs."""
 
     launch: int
 
 
 class Failed(NamedTuple):
-    """A pass failed; nothing of what it should have written counts.  Completed follows."""
+    """A pass failed; the content of the slots that it writes is undefined.  Completed follows."""
 
     launch: int
     reason: str
 
 
 class Discarded(NamedTuple):
-    """What a pass computed for a request that has ended, or given back its pages, since the launch."""
+    """The result of a pass was discarded for a request that has ended or was requeued since the launch."""
 
     launch: int
     request_id: int
 
 
 class Completed(NamedTuple):
-    """A pass reads and writes nothing any more."""
+    """A pass has completed; it reads and writes no page any more."""
 
     launch: int
 
 
 class Submitted(NamedTuple):
-    """A client asked for something; whether it is refused is told next."""
+    """A client submitted a request; if it is refused, Rejected or TurnRefused follows."""
 
     request_id: int
     tokens: tuple[int, ...]
@@ -280,11 +280,11 @@ class Submitted(NamedTuple):
     namespace: int
     priority: int
     arrival_ms: int
-    session: int  # whose turn it is to be; 0 where it is nobody's
+    session: int  # the request is a turn of this session; 0 for none
 
 
 class AbortAsked(NamedTuple):
-    """A client wants no more of a request, which may have ended already."""
+    """A client aborted a request, which may have ended already."""
 
     request_id: int
 
@@ -294,15 +294,15 @@ class StepBegan(NamedTuple):
 
 
 class StepEnded(NamedTuple):
-    """Everything that one step does is done; what clients hear of it comes next."""
+    """A step has ended; its outputs are delivered next."""
 
 
 class Flushed(NamedTuple):
-    """Whoever runs the engine had everything cached dropped that nobody has locked."""
+    """A flush begins, which drops all unlocked cached pages."""
 
 
 class Paused(NamedTuple):
-    """No pass is launched from now on; those who ran have given back everything and wait."""
+    """No pass is launched from now on; the active requests release everything and wait."""
 
 
 class Resumed(NamedTuple):
@@ -313,14 +313,14 @@ class Resumed(NamedTuple):
 
 
 class CopyDropped(NamedTuple):
-    """The host gave up pages of its copy of a node, which were the `pools`'."""
+    """The host dropped the copy of a node in these `pools`."""
 
     node: int
     pools: tuple[str, ...]
 
 
 class TransferBegan(NamedTuple):
-    """Pages are being copied to the host, or from there: per pool on the device which, and from or to which there."""
+    """A copy to or from the host began; `pages` has pool, device pages and host pages, index by index."""
 
     transfer: int
     to_host: bool
@@ -328,17 +328,17 @@ class TransferBegan(NamedTuple):
 
 
 class TransferEnded(NamedTuple):
-    """A copy is done, or came to nothing for the reason `failure`."""
+    """A copy to or from the host has ended, or has failed for the reason `failure`."""
 
     transfer: int
     failure: str | None
 
 
 class LoadPlanned(NamedTuple):
-    """A request was admitted and waits for `transfer`, which brings what it lacks of [0, length): `firm` pages at once,
-    0 where others wait for it already; `demand` with all that may follow.
+    """A request was admitted and waits for `transfer`, which loads its missing pages of [0, length).
 
-    Where a pool refused them there is no transfer (0), and it goes on from the device alone.
+    `firm` are the pages of the load, 0 if another request has begun it; `demand` adds all pages that may follow.  If a
+    pool refused the pages, `transfer` is 0, and the request uses only its match on the device.
     """
 
     request_id: int
@@ -349,7 +349,7 @@ class LoadPlanned(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a request waited for has been loaded, or not: it goes on from [0, length), on `pages`."""
+    """The load for a request has ended, complete or not; the request has [0, length), on `pages`."""
 
     request_id: int
     length: int
@@ -360,7 +360,7 @@ class Loaded(NamedTuple):
 
 
 class SessionOpened(NamedTuple):
-    """A conversation begins."""
+    """A session was opened."""
 
     session: int
     namespace: int
@@ -368,7 +368,7 @@ class SessionOpened(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """A turn goes on from the first `length` tokens of what its session keeps, on `pages`, which are the turn's now."""
+    """A turn took over the record of its session, cut to the first `length` tokens, on `pages`."""
 
     session: int
     request_id: int
@@ -385,27 +385,27 @@ class Kept(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A session keeps nothing any more: it was closed, others needed the room, or a turn could not go on from it."""
+    """A session released its KV: it was closed, its pages were needed, or a turn could not reuse the KV."""
 
     session: int
     cause: str
 
 
 class TurnRefused(NamedTuple):
-    """A request came as a turn of a session that was not open, or that somebody else had."""
+    """A turn was refused: its session is not open, or has another turn."""
 
     session: int
     request_id: int
 
 
 class CloseAsked(NamedTuple):
-    """A client wants no more of a session, which may be closed already, or has to wait until its turn has ended."""
+    """A client closed a session, which may be closed already, or is closed when its turn has ended."""
 
     session: int
 
 
 class SessionClosed(NamedTuple):
-    """Nobody can take a turn any more."""
+    """A session was closed, and accepts no more turns."""
 
     session: int
 
@@ -414,7 +414,7 @@ class SessionClosed(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """A launched pass computes draft tokens behind the last token of a request, too."""
+    """A launched pass also computes draft tokens, behind the last token of a request."""
 
     launch: int
     request_id: int
@@ -422,7 +422,7 @@ class Proposed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The model said `tokens`, one behind the last token and one behind each draft; so many drafts are accepted."""
+    """The model generated `tokens`, one behind the last token and each draft; `num_accepted` drafts are accepted."""
 
     launch: int
     request_id: int
@@ -430,7 +430,7 @@ class Verified(NamedTuple):
     tokens: tuple[int, ...]
 
 
-# --- KV on its way from a prefill engine to a decode engine
+# --- transfers from a prefill engine to a decode engine
 
 
 class Reserved(NamedTuple):

@@ -68,7 +68,7 @@ class Unsent:
 
 
 class Belonging(NamedTuple):
-    """The session whose turn a request is, or the transfer that links its two engines; 0 where there is none."""
+    """The session of a turn, or the transfer that links the two engines of a request; 0 for none."""
 
     session: int = 0
     transfer_id: int = 0

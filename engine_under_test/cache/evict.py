@@ -40,11 +40,11 @@ class Eviction:
         return min(wanted, self.freed[component]) if self.num_spared[component] else wanted
 
 
-def spare_nobody(_node: Node) -> bool:
+def spare_none(_node: Node) -> bool:
     return False
 
 
-def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_nobody) -> Eviction:
+def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_none) -> Eviction:
     """Evict `need` pages of each component, or all unlocked ones; the excess is less than one node.
 
     Costs O(log n) a node; in a windowed pool also a walk over the branches below the node, within its window.
@@ -64,14 +64,14 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
                 eviction.num_spared[component] += victim.num_pages
                 spared[victim] = None
             else:
-                _give_up(tree, victim, component, eviction)
+                _evict_node(tree, victim, component, eviction)
         eviction.spared |= spared
     for node in eviction.spared:
         tree.candidates.offer(node)
     return eviction
 
 
-def _give_up(tree: RadixTree, victim: Node, component: int, eviction: Eviction) -> None:
+def _evict_node(tree: RadixTree, victim: Node, component: int, eviction: Eviction) -> None:
     """Evict all pages of an unlocked leaf; of any other node only its pages of the one component."""
     may_go_whole = victim.is_device_leaf and not any(victim.locks)
     if may_go_whole and victim.host.pages[0]:

@@ -66,7 +66,7 @@ class Candidates:
         self.tails = LruQueue(self._is_unlocked_and_live)
         self.copies = LruQueue(self._is_idle_copy)
         self.copied_windows = LruQueue(self._is_idle_copied_window)
-        self._going: set[Node] = set()
+        self._planned_drops: set[Node] = set()
 
     def offer(self, node: Node) -> None:
         """Queue a node again after a change of its use, locks, pages or children."""
@@ -78,15 +78,15 @@ class Candidates:
             if self._windowed:
                 self.copied_windows.push(node)
 
-    def goes(self, node: Node) -> None:
-        """Plan to drop the copy of a node, until `nobody_goes`; the copy of its parent may be next."""
-        self._going.add(node)
+    def plan_drop(self, node: Node) -> None:
+        """Count the copy of a node as dropped, until `forget_planned_drops`; the copy of its parent may be next."""
+        self._planned_drops.add(node)
         if node.parent is not None:
             self.offer(node.parent)
 
-    def nobody_goes(self) -> None:
+    def forget_planned_drops(self) -> None:
         """Forget all planned drops; the caller offers the nodes that keep their copies again."""
-        self._going.clear()
+        self._planned_drops.clear()
 
     def _is_unlocked_leaf(self, node: Node) -> bool:
         return node.in_tree and node.live[0] and not node.locks[0] and node.is_device_leaf
@@ -96,7 +96,7 @@ class Candidates:
         return index is not None and node.in_tree and node.live[index] and not node.locks[index]
 
     def _is_idle_copy(self, node: Node) -> bool:
-        """Has the node a copy that no load, no child's copy and no lock needs?"""
+        """Does the node have a copy that no load, no copy of a child and no lock needs?"""
         return (
             node.in_tree
             and self._has_copy(node)
@@ -110,4 +110,4 @@ class Candidates:
         return index is not None and node.in_tree and bool(node.host.pages[index]) and not node.host.pins[index]
 
     def _has_copy(self, node: Node) -> bool:
-        return bool(node.host.pages[0]) and node not in self._going
+        return bool(node.host.pages[0]) and node not in self._planned_drops

@@ -43,7 +43,7 @@ def on_either(node: Node, component: int) -> bool:
 
 
 def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[Node, int], bool]) -> Boundary:
-    """The last boundary on a path from a root that a reader can start from; `has` tells which nodes have pages.
+    """The last boundary on a path from a root that a reader can start from; `has` is true for nodes with pages.
 
     A component without a window needs the whole prefix.  A windowed component needs the last `tail_len` tokens.
     """

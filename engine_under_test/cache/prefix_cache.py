@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine_under_test.cache.evict import evict, spare_nobody
+from engine_under_test.cache.evict import evict, spare_none
 from engine_under_test.cache.locks import LockDesk, LockReceipt
 from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either, pages_between
 from engine_under_test.cache.node import Component, Node
@@ -133,7 +133,7 @@ class PrefixCache:
         if self._observer:
             self._observer.notice(Loaded(record.owner.id, record.protected_len, tuple(record.handles)))
 
-    def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_nobody) -> list[Node]:
+    def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_none) -> list[Node]:
         """Free up to `need` unlocked pages per pool; the caller checks how many became free.
 
         Returns the spared nodes, in eviction order.

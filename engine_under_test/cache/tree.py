@@ -17,7 +17,7 @@ from engine_under_test.ports import Observer
 
 @dataclass(slots=True)
 class Insertion:
-    """The result of an insertion: what became of the incoming pages, and which pages they displaced.
+    """The result of an insertion: the incoming pages by their new use, and the pages that they displaced.
 
     The first `shared` pages belonged to the tree before and are skipped.  The tree owns the `adopted` pages now.
     The giver must free `duplicates` (live) and `dead_duplicates`.  Adopted pages replace the tree's `displaced` ones.
@@ -137,13 +137,13 @@ class RadixTree:
         counts = self.protected if node.locks[component] else self.evictable
         counts[component] += node.num_pages if live else -node.num_pages
         if self.observer:
-            self._tell(node, component, is_there=live, on_host=False)
+            self._report_presence(node, component, is_present=live, on_host=False)
 
     def set_copy(self, node: Node, component: int, pages: list[int]) -> None:
         """Record the host `pages` of a node; an empty list means no copy."""
         node.host.pages[component] = pages
         if self.observer:
-            self._tell(node, component, is_there=bool(pages), on_host=True)
+            self._report_presence(node, component, is_present=bool(pages), on_host=True)
 
     def demote(self, node: Node) -> None:
         """Release the device pages of an unlocked node that has a copy on the host."""
@@ -215,20 +215,18 @@ class RadixTree:
         windowed = self.windowed
         above: list[Node] = []
         if windowed != 0 and not node.live[0]:
-            return self._come_back(node, handles, frontier, result)
+            return self._restore(node, handles, frontier, result)
         if windowed is not None and not node.live[windowed] and node.start < frontier < node.end:
             upper = self.split(node, frontier - node.start)
-            self._give_back(upper, handles, frontier, result)
+            self._return_duplicates(upper, handles, frontier, result)
             above.append(upper)
         if windowed is None or node.live[windowed] or frontier >= node.end:
-            self._give_back(node, handles, frontier, result)
+            self._return_duplicates(node, handles, frontier, result)
         else:
             self._recover(node, handles, result)
         return node, above
 
-    def _come_back(
-        self, node: Node, handles: Sequence[int], frontier: int, result: Insertion
-    ) -> tuple[Node, list[Node]]:
+    def _restore(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> tuple[Node, list[Node]]:
         """Restore a node that is on the host only from incoming pages; windowed pages before the frontier are dead."""
         above = []
         if self.windowed is not None and node.start < frontier < node.end:
@@ -241,7 +239,7 @@ class RadixTree:
                     self.set_live(one, index, live=True)
         return node, above
 
-    def _give_back(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
+    def _return_duplicates(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
         """Return incoming duplicates, which the giver must free; those below the frontier are dead."""
         first, end = max(node.start // self.page_size, result.shared), node.end // self.page_size
         border = min(max(frontier // self.page_size, first), end)
@@ -304,10 +302,10 @@ class RadixTree:
         nothing = HostSide.of_nothing(width)
         return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)
 
-    def _tell(self, node: Node, component: int, *, is_there: bool, on_host: bool) -> None:
+    def _report_presence(self, node: Node, component: int, *, is_present: bool, on_host: bool) -> None:
         assert self.observer, "no observer"
         name = self.components[component].name
-        if is_there:
+        if is_present:
             parent = node.parent.id if node.parent is not None and node.parent.in_tree else 0
             self.observer.notice(Stored(node.id, parent, node.namespace, node.start, node.key, name, on_host))
         else:

@@ -55,7 +55,7 @@ class Incoming:
 
     @property
     def length(self) -> int:
-        """The tokens whose KV it needs to run: the prompt, or, after a swap, all but the newest token."""
+        """The number of tokens whose KV must be present to run: the prompt; after a swap, all but the newest token."""
         return self.request.prompt_len if self.swapped_out is None else len(self.request.tokens) - 1
 
     @property
@@ -64,7 +64,7 @@ class Incoming:
 
 
 class DecodeSide(Side):
-    """The requests that wait for pages, in order of arrival whatever their priority, and the transfers under way.
+    """The requests that wait for pages, in order of arrival without regard to priority, and the transfers.
 
     Swapped-out requests come first, so their number never exceeds `max_running_requests`.
     """
@@ -230,7 +230,7 @@ class DecodeSide(Side):
         }
 
     def _frontier(self, length: int) -> int:
-        """Below it no windowed page is needed, not even of the cached prefix."""
+        """The position below which no windowed page is needed, not even of the cached prefix."""
         window, page_size = self._memory.window, self._memory.page_size
         return 0 if window is None else window_start(length, window=window, page_size=page_size)
 

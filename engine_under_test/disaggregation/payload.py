@@ -1,6 +1,6 @@
 """The pages of a prompt that a transfer sends, and how they are read and written.
 
-A pool that keeps the whole prefix sends all of it.  A windowed pool sends what the next token reads.
+A pool that keeps the whole prefix sends all of it.  A windowed pool sends the pages that the next token reads.
 """
 
 from array import array

@@ -25,7 +25,7 @@ from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner
 
-ALREADY_COMPLETE = "it has the whole prompt already"  # the reason where the decode side closes without one
+ALREADY_COMPLETE = "it has the whole prompt already"  # the reason if the Close of the decode side has none
 
 
 class PageRange(NamedTuple):
@@ -40,9 +40,9 @@ class PageRange(NamedTuple):
 class Outgoing:
     """A request whose KV goes to the decode side, which has [0, prefix_len) of it.
 
-    It waits for an invitation (`prefix_len` is None), then it is the scheduler's.  When it has ended there, its record
-    is held here; its peer timer starts with the next step (`is_timer_running`).  In the pools that keep the whole
-    prefix [0, sent_len) has been sent.  `unacknowledged` has what was sent and not acknowledged.
+    The request waits here for an invitation (`prefix_len` is None), and is then in the scheduler.  When it has ended
+    there, this side holds its record, and starts the peer timer with the next step (`is_timer_running`).  The pools
+    that keep the whole prefix have sent [0, sent_len).  `unacknowledged` has the pages sent and not acknowledged.
     """
 
     request: Request
@@ -57,7 +57,7 @@ class Outgoing:
 
     @property
     def awaits_peer(self) -> bool:
-        """Is the next move the decode side's?"""
+        """Must the decode side send the next message?"""
         return self.prefix_len is None or self.record is not None
 
 
@@ -90,7 +90,7 @@ class PrefillSide(Side):
         for message in self._begin_step(now_ms):
             self._receive(message)
         for transfer_id, outgoing in list(self._transfers.items()):
-            if not outgoing.is_timer_running:  # the time of the last forward pass is not the peer's
+            if not outgoing.is_timer_running:  # the timer excludes the last forward pass
                 outgoing.is_timer_running, outgoing.timer = True, PeerTimer(now_ms, now_ms, now_ms)
             if not outgoing.awaits_peer:
                 continue

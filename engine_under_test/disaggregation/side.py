@@ -13,8 +13,8 @@ from engine_under_test.request import Request
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 
-UNKNOWN_TRANSFER = "the transfer is not known here any more"  # the reason where none is remembered
-MAX_CLOSED = 4096  # closed transfers whose reason is remembered
+UNKNOWN_TRANSFER = "the transfer is not known here any more"  # the reason if it is no longer kept
+MAX_CLOSED = 4096  # closed transfers with a kept reason
 LinkedTo = tuple[Link, Observer | None]
 
 
@@ -78,7 +78,7 @@ class Side(OtherSide):
         return self._link.receive()
 
     def _close(self, transfer_id: int, reason: str = "") -> None:
-        """Tell the peer that a transfer is complete, or why it failed."""
+        """Send a Close: the transfer is complete, or has failed for this reason."""
         self._close_reasons[transfer_id] = reason
         if len(self._close_reasons) > MAX_CLOSED:
             del self._close_reasons[next(iter(self._close_reasons))]

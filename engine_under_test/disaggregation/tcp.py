@@ -1,4 +1,4 @@
-"""The link between two processes: frames over TCP.  The engines retransmit what a broken connection loses."""
+"""The link between two processes: frames over TCP.  The engines retransmit messages that a broken connection loses."""
 
 import socket
 from collections import deque
@@ -161,7 +161,7 @@ class TcpLink:
             self._disconnect()
 
     def _read(self) -> None:
-        """Read what has arrived, up to a limit.  Frames that came before the peer disconnected still count."""
+        """Read the bytes that have arrived, up to a limit; frames from before a disconnect are kept."""
         try:
             for _ in range(MAX_CHUNKS):
                 if self._peer is None or self._num_unread >= MAX_UNREAD:

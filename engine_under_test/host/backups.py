@@ -62,7 +62,7 @@ class Backups:
         for part in transfer.parts(self._memory.page_size):
             node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
             node.host.is_filling = False
-            if succeeded and (node.host.pages[0] if component else self._goes_on(node)):
+            if succeeded and (node.host.pages[0] if component else self._prefix_is_copied(node)):
                 self._cache.tree.set_copy(node, component, part.on_host)
                 self.num_copied[component] += len(part.on_host)
                 ledger.give(part.on_host, from_owner=transfer.owner, to_owner=TREE)
@@ -82,13 +82,13 @@ class Backups:
         if not node.in_tree or not lacking(node):
             return []
         chain = [node]
-        while not self._goes_on(chain[0]):
+        while not self._prefix_is_copied(chain[0]):
             assert chain[0].parent is not None, f"node {chain[0].id} is not in the tree"
             chain.insert(0, chain[0].parent)
         return chain
 
-    def _goes_on(self, node: Node) -> bool:
-        """Has the parent a copy, or needs the node none?  In a tree with only a window no prefix is needed."""
+    def _prefix_is_copied(self, node: Node) -> bool:
+        """Does the parent have a copy, or does a copy of the node need none?  With swa pages only it needs none."""
         above = node.parent
         return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
 
@@ -112,10 +112,10 @@ class Backups:
                     continue
                 going[node] = component
                 if not component:
-                    candidates.goes(node)
+                    candidates.plan_drop(node)
                 for index in range(component, len(free)):  # a drop of the first component drops all
                     free[index] += len(node.host.pages[index])
-        candidates.nobody_goes()
+        candidates.forget_planned_drops()
         is_enough = all(have >= count for have, count in zip(free, need, strict=True))
         for node, component in going.items():
             if is_enough:

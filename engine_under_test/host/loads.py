@@ -16,7 +16,7 @@ from engine_under_test.units import TREE
 
 
 class UnderWay(NamedTuple):
-    """A load begun for another request; `brings_all` tells whether it loads every page that is needed now."""
+    """A load begun for another request; `brings_all` is true if it loads every page that is needed now."""
 
     transfer: int
     brings_all: bool

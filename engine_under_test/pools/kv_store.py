@@ -1,4 +1,4 @@
-"""The storage of the KV pools: one tensor a pool, a page a line."""
+"""The storage of the KV pools: one tensor per pool, one line per page."""
 
 from collections.abc import Callable, Sequence
 

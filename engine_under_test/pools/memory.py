@@ -81,7 +81,7 @@ class KVMemory:
         store = KVStore(config.pools, page_size=config.page_size, layout=layout)
         poisoner = Poisoner(store) if config.poison_freed_pages else None
         observer = both(observer, poisoner)
-        books = [
+        ledgers = [
             Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer, backing=backing)
             for spec in config.pools
         ]
@@ -91,7 +91,7 @@ class KVMemory:
             config.page_size,
             store,
             PairedLedgers(
-                books, frozenset(spec.name for spec in config.pools if spec.window is not None), observer=observer
+                ledgers, frozenset(spec.name for spec in config.pools if spec.window is not None), observer=observer
             ),
             RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
             poisoner,

@@ -41,7 +41,7 @@ WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a waiting request would lock, load, compute and need, if it were admitted now.
+    """The match, the locks, the load and the demand of a waiting request, if it were admitted now.
 
     `demand` is the demand of the first stretch.  `load` are additional pages, {} if no load is needed.  `shared` is a
     load in flight for another request that brings the same pages.  `kept_len` tokens are reused from the session of

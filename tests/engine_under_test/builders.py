@@ -1,7 +1,6 @@
-"""Small real pools, caches and engines, and the words in which their tests ask what became of them.
+"""Small pools, caches and engines for the tests, and helpers that read their state.
 
-Unless a test says otherwise a page holds 4 tokens and the window is 6, so that the last 8 tokens of
-a prefix, two pages, must be live.
+By default a page holds 4 tokens and the window is 6, so the last 8 tokens of a prefix, two pages, must be live.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,8 +51,8 @@ MOST_STEPS = 400
 EventKind = TypeVar("EventKind", bound=Event)
 
 
-class Heard:
-    """An observer that keeps what it hears."""
+class EventLog:
+    """An observer that records all events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -63,7 +62,7 @@ class Heard:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-class Stretch(NamedTuple):
+class NodeSpan(NamedTuple):
     """One node: tokens [start, end), and the names of the pools in which its pages are live."""
 
     start: int
@@ -81,17 +80,17 @@ def nodes_of(tree: RadixTree) -> Iterator[Node]:
         stack.extend(reversed(node.children.values()))
 
 
-def stretches(tree: RadixTree) -> list[Stretch]:
+def node_spans(tree: RadixTree) -> list[NodeSpan]:
     """The nodes of a tree, parents before children."""
     names = [component.name for component in tree.components]
     return [
-        Stretch(node.start, node.end, " ".join(name for name, live in zip(names, node.live, strict=True) if live))
+        NodeSpan(node.start, node.end, " ".join(name for name, live in zip(names, node.live, strict=True) if live))
         for node in nodes_of(tree)
     ]
 
 
 def locks(tree: RadixTree, pool: str) -> dict[tuple[int, int], int]:
-    """How many receipts cover each node in one pool, by its start and end."""
+    """The number of receipts that cover each node in one pool, by the start and end of the node."""
     [index] = [index for index, component in enumerate(tree.components) if component.name == pool]
     return {(node.start, node.end): node.locks[index] for node in nodes_of(tree)}
 
@@ -105,28 +104,28 @@ def all_pages(config: EngineConfig) -> dict[str, int]:
 
 
 def hold(memory: KVMemory, pool: str, *, leaving: int) -> list[int]:
-    """Take pages of one pool alone, as a neighbour on the same device would, until `leaving` are free."""
+    """Take pages of one pool for another owner until `leaving` are free; returns the pages."""
     [ledger] = [ledger for ledger in memory.ledgers.ledgers if ledger.name == pool]
     return ledger.take(max(0, ledger.num_free - leaving), owner=NEIGHBOUR)
 
 
-def let_go(memory: KVMemory, pool: str, pages: Sequence[int]) -> None:
+def release_held(memory: KVMemory, pool: str, pages: Sequence[int]) -> None:
     [ledger] = [ledger for ledger in memory.ledgers.ledgers if ledger.name == pool]
-    ledger.free(pages, owner=NEIGHBOUR, cause="let go")
+    ledger.free(pages, owner=NEIGHBOUR, cause="released")
 
 
 class CacheBench:
-    """A prefix cache over real pools, and requests that use it as the scheduler makes them."""
+    """A prefix cache over real pools; the methods change its requests as the scheduler would."""
 
     def __init__(self, config: EngineConfig = HYBRID) -> None:
-        self.heard = Heard()
-        self.memory = KVMemory.for_config(config, self.heard)
-        self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=self.heard)
-        self.custody = Custody(config, Storage(self.memory, self.cache), self.heard, OtherSide())
+        self.log = EventLog()
+        self.memory = KVMemory.for_config(config, self.log)
+        self.cache = PrefixCache(self.memory, sharing=config.prefix_sharing, observer=self.log)
+        self.custody = Custody(config, Storage(self.memory, self.cache), self.log, OtherSide())
         self._num_requests = 0
 
     def start(self, tokens: Sequence[int], *, namespace: int = 0) -> Request:
-        """A request that has a row and a lock on what is cached of its tokens."""
+        """Admit a request: it gets a row, and a lock on the cached prefix of its tokens."""
         self._num_requests += 1
         request = Request(self._num_requests, len(tokens), list(tokens), SamplingParams(0), namespace=namespace)
         match = self.cache.match(request.tokens, namespace)
@@ -151,8 +150,8 @@ class CacheBench:
     def leave(self, request: Request) -> None:
         self.custody.release(request, cause="finished")
 
-    def cached(self, tokens: Sequence[int], *, namespace: int = 0, slid: bool = False) -> None:
-        """Let a request compute, publish and leave; if it `slid`, its window was evicted before it published."""
+    def insert(self, tokens: Sequence[int], *, namespace: int = 0, slid: bool = False) -> None:
+        """Insert a prefix: a request computes, publishes and leaves.  With `slid`, its window slides first."""
         request = self.start(tokens, namespace=namespace)
         self.compute(request, len(tokens))
         if slid:
@@ -174,7 +173,7 @@ class CacheBench:
 
 @dataclass
 class Received:
-    """What one client got, all steps together."""
+    """The outputs of all steps for one request."""
 
     tokens: list[int] = field(default_factory=list)
     reason: str | None = None
@@ -183,15 +182,15 @@ class Received:
 
 
 class Serving:
-    """An engine with stand-ins behind its ports, and the clients that it answers."""
+    """An engine with fakes behind its ports, and the outputs of its requests."""
 
-    def __init__(self, config: EngineConfig = HYBRID, *, heard: Heard | None = None, observed: bool = True) -> None:
+    def __init__(self, config: EngineConfig = HYBRID, *, log: EventLog | None = None, observed: bool = True) -> None:
         self.config = config
-        self.heard = heard or Heard()
+        self.log = log or EventLog()
         self.clock = FakeClock()
         self.faults = FaultPlan(FAULTS)
         forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
-        ports = Ports(forward, self.clock, self.heard if observed else None, FakeBacking(self.faults))
+        ports = Ports(forward, self.clock, self.log if observed else None, FakeBacking(self.faults))
         self.engine: Engine = create_engine(config, ports=ports)
         self.received: dict[int, Received] = {}
 
@@ -223,23 +222,23 @@ class Serving:
                 received.num_retractions = output.num_retractions
 
     def run(self) -> None:
-        """Step until nothing is left to do."""
+        """Step until the engine has no work."""
         for _ in range(MOST_STEPS):
             if not self.engine.has_work:
                 return
             self.step()
-        raise AssertionError(f"still at work after {MOST_STEPS} steps: {self.received}")
+        raise AssertionError(f"the engine still has work after {MOST_STEPS} steps: {self.received}")
 
     def until(self, kind: type[EventKind]) -> EventKind:
         """Step until the first event of a kind."""
         for _ in range(MOST_STEPS):
-            if heard := self.heard.of(kind):
-                return heard[0]
+            if events := self.log.of(kind):
+                return events[0]
             self.step()
         raise AssertionError(f"no {kind.__name__} in {MOST_STEPS} steps: {self.received}")
 
     def serve(self, prompt: Sequence[int], *, max_new_tokens: int = 4, namespace: int = 0) -> Received:
-        """Submit one request and wait until nothing is left to do."""
+        """Submit one request, and step until the engine has no work."""
         request_id = self.submit(prompt, max_new_tokens=max_new_tokens, namespace=namespace)
         self.run()
         return self.received[request_id]
@@ -253,15 +252,17 @@ class Serving:
         return expectation.tokens[len(prompt) :]
 
     def fenced(self) -> dict[str, dict[int, int]]:
-        """By pool, rows among them, how many units wait for which launch."""
-        books = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
-        return {book.name: {launch: len(units) for launch, units in book.fenced_units.items()} for book in books}
+        """By pool, and for the rows: the number of fenced units by launch."""
+        ledgers = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
+        return {
+            ledger.name: {launch: len(units) for launch, units in ledger.fenced_units.items()} for ledger in ledgers
+        }
 
-    def emptied(self) -> bool:
-        """Flush; is every page of every pool and every row free then, and nothing behind a fence or a lock?"""
+    def flush_frees_all(self) -> bool:
+        """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
         self.engine.flush()
-        books = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
-        is_full = all(book.num_free == book.capacity for book in books)
+        ledgers = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
+        is_full = all(ledger.num_free == ledger.capacity for ledger in ledgers)
         return is_full and not self.engine.scheduler.custody.departures.waiting
 
     def tokens(self, request_id: int) -> list[int]:
@@ -272,8 +273,8 @@ class Serving:
 
     @property
     def passes(self) -> list[tuple[tuple[int, int, int], ...]]:
-        """Per forward pass the requests in it, each with the positions [start, end) that it computed."""
-        return [launched.entries for launched in self.heard.of(Launched)]
+        """The entries of each forward pass: request id, and the positions [start, end) that were computed."""
+        return [launched.entries for launched in self.log.of(Launched)]
 
     @property
     def free(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A configuration that no engine can be built from is refused with field, value and remedy."""
+"""An invalid configuration raises an error with the field, the value and the remedy."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from engine_under_test.errors import ConfigError
 REFUSALS = [
     ("page_size", {"page_size": 3}, "page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
     ("a fraction", {"page_size": 4.0}, "page_size: 4.0 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
-    ("a truth", {"page_size": True}, "page_size: True is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
+    ("a boolean", {"page_size": True}, "page_size: True is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),
     ("page_reuse", {"page_reuse": "random"}, "page_reuse: 'random' is not one of lifo, fifo"),
     ("waiting_order", {"waiting_order": "sjf"}, "waiting_order: 'sjf' is not one of fcfs, lpm"),
     ("prefix_sharing", {"prefix_sharing": 1}, "prefix_sharing: 1 is not true or false"),
@@ -27,14 +27,18 @@ REFUSALS = [
         {"link_retry_ms": 300, "link_timeout_ms": 300},
         "link_timeout_ms: 300 with link_retry_ms 300, after which messages are retransmitted; want more",
     ),
-    ("clip", {"max_estimated_new_tokens": True}, "max_estimated_new_tokens: True is not a whole number of at least 1"),
+    (
+        "estimate limit",
+        {"max_estimated_new_tokens": True},
+        "max_estimated_new_tokens: True is not a whole number of at least 1",
+    ),
     ("chunk_len", {"chunk_len": 0}, "chunk_len: 0 is not a whole number of at least 1"),
     ("timeout", {"request_timeout_ms": "5"}, "request_timeout_ms: '5' is not a whole number of at least 1"),
     ("overlap", {"overlap": 1}, "overlap: 1 is not true or false"),
     ("mixed_batches", {"mixed_batches": "yes"}, "mixed_batches: 'yes' is not true or false"),
     ("lookahead", {"lookahead_tokens": -1}, "lookahead_tokens: -1 is not a whole number of at least 0"),
     (
-        "drafts without room",
+        "more drafts than lookahead",
         {"draft_tokens": 3, "lookahead_tokens": 2},
         "draft_tokens: 3 with lookahead_tokens 2, which reserves their pages; want at most as many",
     ),
@@ -42,14 +46,14 @@ REFUSALS = [
     ("no lookahead", {"lookahead_tokens": None}, "lookahead_tokens: None is not a whole number of at least 0"),
     ("threshold", {"preemption_threshold": -1}, "preemption_threshold: -1 is not a whole number of at least 0"),
     (
-        "threshold of truth",
+        "a boolean threshold",
         {"preemption_threshold": True},
         "preemption_threshold: True is not a whole number of at least 0",
     ),
     ("retries", {"max_forward_retries": -1}, "max_forward_retries: -1 is not a whole number of at least 0"),
     ("recorded ops", {"max_recorded_ops": 0}, "max_recorded_ops: 0 is not a whole number of at least 1"),
     (
-        "pool below its lookahead",
+        "swa pool too small for the lookahead",
         {"page_size": 4, "swa_pages": 5, "sliding_window": 6, "lookahead_tokens": 5},
         "swa_pages: 5 cannot hold one request with sliding_window 6 and page_size 4; want at least 6",
     ),
@@ -68,8 +72,8 @@ REFUSALS = [
         {"new_token_ratio": 0.5, "new_token_ratio_floor": 0.6},
         "new_token_ratio: 0.5 with new_token_ratio_floor 0.6; want 0 < new_token_ratio_floor <= new_token_ratio <= 1",
     ),
-    ("share of more than all", {"idle_session_share": 1.5}, "idle_session_share: 1.5; want 0 to 1"),
-    ("no time", {"session_timeout_ms": 0}, "session_timeout_ms: 0 is not a whole number of at least 1"),
+    ("share above 1", {"idle_session_share": 1.5}, "idle_session_share: 1.5; want 0 to 1"),
+    ("session timeout of 0", {"session_timeout_ms": 0}, "session_timeout_ms: 0 is not a whole number of at least 1"),
     (
         "window without a pool",
         {"sliding_window": 8},
@@ -81,12 +85,12 @@ REFUSALS = [
         "sliding_window: not given, and swa_pages is 8; want at least 2 tokens",
     ),
     (
-        "window of the token itself",
+        "window of 1",
         {"swa_pages": 8, "sliding_window": 1},
         "sliding_window: 1 is not a whole number of at least 2",
     ),
     (
-        "pool below a window and two pages",
+        "swa pool too small for the window",
         {"page_size": 4, "swa_pages": 3, "sliding_window": 6},
         "swa_pages: 3 cannot hold one request with sliding_window 6 and page_size 4; want at least 4",
     ),
@@ -99,22 +103,22 @@ REFUSALS = [
     ("host_swa_pages", {"host_swa_pages": True}, "host_swa_pages: True is not a whole number of at least 0"),
     ("load_back_threshold", {"load_back_threshold": 0}, "load_back_threshold: 0 is not a whole number of at least 1"),
     (
-        "more on the host than can be counted",
+        "host pool above the token limit",
         {"host_full_pages": (1 << 22) + 1},
         "host_full_pages: 4194305 pages of 16 tokens; want at most 67108864 tokens",
     ),
     (
-        "a pool on the host alone",
+        "host pool without a device pool",
         {"full_pages": 0, "swa_pages": 8, "sliding_window": 6, "host_full_pages": 8, "host_swa_pages": 8},
         "host_full_pages: 8 with full_pages 0; give every pool one on the host, or none",
     ),
     (
-        "a pool with none on the host",
+        "device pool without a host pool",
         {"swa_pages": 8, "sliding_window": 6, "host_full_pages": 8},
         "host_swa_pages: 0 with swa_pages 8; give every pool one on the host, or none",
     ),
     (
-        "nothing to share with the host",
+        "host pools without prefix sharing",
         {"host_full_pages": 8, "prefix_sharing": False},
         "prefix_sharing: false with pools on the host, which hold shared prefixes; leave one out",
     ),
@@ -125,7 +129,7 @@ REFUSALS = [
         "give the pools to the prefill engine, or leave them out",
     ),
     (
-        "less than a window on the host",
+        "host pool below one window",
         {"page_size": 4, "swa_pages": 8, "sliding_window": 10, "host_full_pages": 8, "host_swa_pages": 2},
         "host_swa_pages: 2 cannot hold one window of 10 tokens with page_size 4; want at least 3",
     ),
@@ -133,14 +137,14 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("fields", "message"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
-def test_an_impossible_configuration_is_refused(fields, message):
+def test_invalid_configuration_raises(fields, message):
     with pytest.raises(ConfigError) as caught:
         EngineConfig(**fields)
 
     assert str(caught.value) == message
 
 
-def test_an_unknown_field_is_refused_with_the_known_ones():
+def test_unknown_field_raises_with_the_known_fields():
     with pytest.raises(ConfigError) as caught:
         EngineConfig.from_mapping({"page_size": 4, "pages": 8})
 
@@ -158,14 +162,14 @@ def test_an_unknown_field_is_refused_with_the_known_ones():
     )
 
 
-def test_a_configuration_survives_being_written_down():
+def test_configuration_survives_a_round_trip_through_a_mapping():
     config = EngineConfig(page_size=4, full_pages=16, swa_pages=8, sliding_window=6, page_reuse="fifo")
 
     assert EngineConfig.from_mapping(config.to_mapping()) == config
 
 
 @pytest.mark.parametrize(("overlap", "launches"), [(False, 1), (True, 2)], ids=["plain", "overlapped"])
-def test_with_overlap_two_passes_may_be_in_flight(overlap, launches):
+def test_overlap_allows_two_passes_in_flight(overlap, launches):
     assert EngineConfig(overlap=overlap).most_launches == launches
 
 
@@ -180,7 +184,7 @@ FULL, SWA = PoolSpec("full", 16, None), PoolSpec("swa", 8, 6)
         pytest.param({"full_pages": 16, "swa_pages": 8, "sliding_window": 6}, (FULL, SWA), id="both"),
     ],
 )
-def test_a_pool_of_no_pages_does_not_exist(fields, pools):
+def test_pool_without_pages_does_not_exist(fields, pools):
     assert EngineConfig(page_size=4, **fields).pools == pools
 
 
@@ -202,11 +206,11 @@ HOST_FULL, HOST_SWA = PoolSpec("host full", 32, None), PoolSpec("host swa", 24, 
         ),
     ],
 )
-def test_each_pool_has_one_on_the_host_or_none_has(fields, pools):
+def test_host_pools_match_the_device_pools(fields, pools):
     assert EngineConfig(page_size=4, **fields).host_pools == pools
 
 
-def test_a_window_fits_on_a_host_that_holds_just_one():
+def test_host_pool_of_exactly_one_window_is_valid():
     config = EngineConfig(page_size=4, swa_pages=8, sliding_window=9, host_full_pages=1, host_swa_pages=2)
 
     assert [pool.num_pages for pool in config.host_pools] == [1, 2]
@@ -215,13 +219,13 @@ def test_a_window_fits_on_a_host_that_holds_just_one():
 @pytest.mark.parametrize(
     ("page_size", "window", "pages"),
     [
-        pytest.param(4, 6, 4, id="window above a page"),
-        pytest.param(64, 33, 3, id="window below a page"),
-        pytest.param(1, 2, 3, id="the least window"),
+        pytest.param(4, 6, 4, id="window larger than a page"),
+        pytest.param(64, 33, 3, id="window smaller than a page"),
+        pytest.param(1, 2, 3, id="smallest window"),
         pytest.param(64, 128, 4, id="window of whole pages"),
     ],
 )
-def test_the_least_windowed_pool_is_a_window_in_whole_pages_and_two_more(page_size, window, pages):
+def test_smallest_swa_pool_is_the_window_in_pages_plus_two(page_size, window, pages):
     config = EngineConfig(page_size=page_size, swa_pages=pages, sliding_window=window)
 
     assert config.least_swa_pages == pages

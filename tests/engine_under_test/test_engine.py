@@ -16,7 +16,7 @@ ALL_CONFIGS = pytest.mark.parametrize(
 
 
 @ALL_CONFIGS
-def test_the_output_is_that_of_the_model_without_a_cache(config):
+def test_output_equals_that_of_the_model_without_a_cache(config):
     serving = Serving(config)
 
     received = serving.serve(PROMPT, max_new_tokens=30)
@@ -48,7 +48,7 @@ def test_a_stop_token_ends_a_request():
     assert (serving.tokens(request), serving.reason(request)) == (expected, "stop")
 
 
-def test_a_request_for_no_tokens_ends_with_its_prompt():
+def test_request_for_zero_tokens_ends_after_its_prompt():
     serving = Serving()
 
     received = serving.serve(PROMPT, max_new_tokens=0)
@@ -56,7 +56,7 @@ def test_a_request_for_no_tokens_ends_with_its_prompt():
     assert (received.tokens, received.reason) == ([], "length")
 
 
-def test_a_request_for_no_tokens_leaves_its_prompt_cached():
+def test_request_for_zero_tokens_leaves_its_prompt_cached():
     serving = Serving()
     serving.serve(PROMPT, max_new_tokens=0)
 
@@ -67,7 +67,7 @@ def test_a_request_for_no_tokens_leaves_its_prompt_cached():
     ("prompt", "cached"),
     [
         pytest.param(PROMPT, 16, id="the same prompt"),
-        pytest.param(PROMPT[:16], 12, id="whose last page must be computed"),
+        pytest.param(PROMPT[:16], 12, id="its last page must be computed"),
         pytest.param([*PROMPT[:9], 1, 2, 3, 4], 8, id="a branch inside a page"),
         pytest.param([1, *PROMPT], 0, id="another prompt"),
     ],
@@ -131,7 +131,7 @@ def test_flush_leaves_running_requests_unchanged():
 
 REJECTIONS = [
     ("an empty prompt", HYBRID, [], 4, "rejected: the prompt is empty"),
-    ("fewer tokens than none", HYBRID, PROMPT, -1, "rejected: max_new_tokens -1 is below 0"),
+    ("negative max_new_tokens", HYBRID, PROMPT, -1, "rejected: max_new_tokens -1 is below 0"),
     ("a row too short", HYBRID, PROMPT, 48, "rejected: 65 tokens are more than max_context_len 64"),
     (
         "a full pool too small",
@@ -161,7 +161,7 @@ def test_a_rejection_is_reported():
     serving = Serving()
     request = serving.submit([], max_new_tokens=4)
 
-    assert serving.heard.of(Rejected) == [Rejected(request, 0, 4, "the prompt is empty")]
+    assert serving.log.of(Rejected) == [Rejected(request, 0, 4, "the prompt is empty")]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_rejection_is_reported():
         pytest.param(HYBRID, 17, 47, id="a row that is just long enough"),
         pytest.param(replace(HYBRID, full_pages=5), 19, 1, id="a full pool that is just large enough"),
         pytest.param(replace(HYBRID, swa_pages=4), 50, 8, id="a prompt longer than the swa pool"),
-        pytest.param(replace(SWA_ONLY, swa_pages=4), 50, 8, id="a prompt longer than the only pool, which slides"),
+        pytest.param(replace(SWA_ONLY, swa_pages=4), 50, 8, id="a prompt longer than the only pool, a windowed one"),
     ],
 )
 def test_request_that_fits_alone_is_served(config, prompt_len, max_new_tokens):
@@ -192,7 +192,7 @@ def test_a_request_that_outgrows_the_pools_ends_with_the_reason():
     )
 
 
-def test_there_is_work_until_a_client_has_heard_of_the_end():
+def test_engine_has_work_until_the_end_is_delivered():
     serving = Serving()
     before = serving.engine.has_work
     serving.submit([], max_new_tokens=4)
@@ -206,7 +206,7 @@ def test_there_is_work_until_a_client_has_heard_of_the_end():
 def test_a_step_without_work_does_nothing():
     serving = Serving()
 
-    assert (serving.engine.step(), serving.heard.events) == ([], [StepBegan(0), StepEnded()])
+    assert (serving.engine.step(), serving.log.events) == ([], [StepBegan(0), StepEnded()])
 
 
 ABORTED = [
@@ -246,7 +246,7 @@ def test_abort_leaves_other_requests_running():
     assert (serving.reason(second), serving.tokens(second)) == ("length", serving.expected(PROMPT, max_new_tokens=8))
 
 
-@pytest.mark.parametrize("steps", [0, 1], ids=["not yet heard of", "heard of"])
+@pytest.mark.parametrize("steps", [0, 1], ids=["end not delivered", "end delivered"])
 def test_a_second_abort_is_ignored(steps):
     serving = Serving()
     request = serving.submit(PROMPT)
@@ -306,7 +306,7 @@ LEAST_SWA = {1: 8, 2: 5, 4: 4, 8: 3, 16: 3}  # pages for a window of 6, by page 
 
 @pytest.mark.parametrize("page_size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("pools", POOLS)
-def test_mixed_traffic_is_served_as_without_a_cache_and_gives_everything_back(page_size, pools):
+def test_mixed_traffic_outputs_are_correct_and_all_pages_are_freed(page_size, pools):
     """The output does not depend on sharing, parking, eviction or retraction."""
     variants: dict[str, dict[str, object]] = {
         "hybrid": {},

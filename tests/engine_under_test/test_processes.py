@@ -74,7 +74,7 @@ def is_idle(pools: Mapping[str, Occupancy]) -> bool:
     return all(one.is_idle for one in pools.values())
 
 
-def served(pair: ProcessPair) -> None:
+def step_until_done(pair: ProcessPair) -> None:
     """Step until every request has ended, or twice the timeout has passed."""
     until = monotonic() + 2 * TIMEOUT_S
     while pair.has_work and monotonic() < until:
@@ -157,7 +157,7 @@ def test_pages_held_for_a_dead_process_are_freed(victim, other):
         was_idle = is_idle(pair.occupancy()[other])
         os.kill({"prefill": pair.prefill, "decode": pair.decode}[victim].pid, signal.SIGKILL)
 
-        served(pair)
+        step_until_done(pair)
         until = monotonic() + TIMEOUT_S
         while not all(map(is_idle, pair.occupancy().values())) and monotonic() < until:
             pair.step()
@@ -191,8 +191,8 @@ def test_request_that_kills_two_prefill_processes_is_ended_and_others_are_served
     reasons = [one.finish_reason for one in generations]
     assert (reasons[0], {*reasons[1:4]} <= {reasons[0], "length"}) == (ENDED, True)
     assert reasons[4:] == ["length"] * 5
-    served = zip(generations[1:], expected, strict=True)
-    assert all(one.token_ids == tokens for one, tokens in served if one.finish_reason == "length")
+    others = zip(generations[1:], expected, strict=True)
+    assert all(one.token_ids == tokens for one, tokens in others if one.finish_reason == "length")
 
 
 def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected):

@@ -1,4 +1,4 @@
-"""A request counts its outputs, knows when it is done and sends each token once."""
+"""A request counts its outputs, ends with its last token, and sends each token once."""
 
 import pytest
 
@@ -14,8 +14,8 @@ def a_request(**fields):
 @pytest.mark.parametrize(
     ("sampled", "reason"),
     [
-        pytest.param([8], None, id="more to come"),
-        pytest.param([8, 9], "length", id="all that were asked for"),
+        pytest.param([8], None, id="tokens left"),
+        pytest.param([8, 9], "length", id="max_new_tokens reached"),
         pytest.param([40], "stop", id="a stop token"),
         pytest.param([8, 40], "stop", id="a stop token as the last"),
     ],

@@ -1,4 +1,4 @@
-"""What the environment can ask for, and who hears what."""
+"""The level of the strict check in the environment, its checker, and its observers."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, check
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
 from harness.engines.own.adapter import ReferenceModel
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ from tests.engine_under_test.builders import Heard
         pytest.param("census:report", Setting("census", reports=True), id="report"),
     ],
 )
-def test_a_level_has_a_name_and_a_number(value, setting):
+def test_level_is_read_by_name_and_by_number(value, setting):
     assert setting_of({VARIABLE: value}) == setting
 
 
-def test_nothing_asked_for_is_off():
+def test_missing_variable_means_off():
     assert setting_of({}) is None
 
 
 @pytest.mark.parametrize("value", ["audi", "4", "-1", "audit:", "audit:log", ":report:report", "²"])
-def test_an_unknown_level_lists_those_there_are(value):
+def test_unknown_level_raises_with_the_known_levels(value):
     with pytest.raises(ConfigError) as raised:
         setting_of({VARIABLE: value})
 
@@ -46,7 +46,7 @@ def test_an_unknown_level_lists_those_there_are(value):
     )
 
 
-def test_a_level_that_nobody_offers_says_what_to_do(monkeypatch):
+def test_level_without_a_checker_raises_with_the_remedy(monkeypatch):
     monkeypatch.setattr("engine_under_test.strict.GROUP", "swarden.no_such_group")
 
     with pytest.raises(ConfigError) as raised:
@@ -58,8 +58,7 @@ def test_a_level_that_nobody_offers_says_what_to_do(monkeypatch):
     )
 
 
-def test_off_costs_nothing(monkeypatch):
-    """There is no observer at all."""
+def test_level_off_attaches_no_observer(monkeypatch):
     monkeypatch.setenv(VARIABLE, "off")
 
     engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock()))
@@ -67,29 +66,29 @@ def test_off_costs_nothing(monkeypatch):
     assert engine.memory.table.rows.observer is None
 
 
-def test_the_observer_hears_what_the_checker_hears(monkeypatch):
+def test_observer_and_checker_both_receive_events(monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
-    heard = Heard()
-    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock(), heard))
+    log = EventLog()
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock(), log))
 
     engine.submit([1, 2, 3], SamplingParams(1))
     engine.step()
 
     assert isinstance(engine.memory.table.rows.observer, Both)
-    assert [type(event).__name__ for event in heard.events][:2] == ["Submitted", "StepBegan"]
+    assert [type(event).__name__ for event in log.events][:2] == ["Submitted", "StepBegan"]
 
 
-def test_one_observer_needs_nobody_between():
-    heard = Heard()
+def test_single_observer_is_not_wrapped():
+    log = EventLog()
 
-    assert both(heard, None) is heard
-    assert both(None, heard) is heard
+    assert both(log, None) is log
+    assert both(None, log) is log
     assert both(None, None) is None
 
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a package on the path whose module offers a checker, `made`, for level `audit` in a group."""
+    """Install a package whose module offers the checker `made` for level `audit` in a group."""
 
     def put(package, source, group):
         (tmp_path / f"{package}.py").write_text(source)
@@ -102,7 +101,7 @@ def install(tmp_path, monkeypatch):
     return put
 
 
-def test_two_packages_that_offer_the_same_level_are_refused_by_name(install):
+def test_two_checkers_for_one_level_raise_with_both_packages(install):
     """Neither replaces the other."""
     install("another", "", GROUP)
 
@@ -128,7 +127,7 @@ def test_two_packages_that_offer_the_same_level_are_refused_by_name(install):
         pytest.param("none", "def made(*, reports): pass", "TypeError: None is no checker", id="no-checker"),
     ],
 )
-def test_a_checker_that_cannot_be_made_names_its_package(install, monkeypatch, package, source, why):
+def test_unusable_checker_raises_with_its_package(install, monkeypatch, package, source, why):
     group = f"swarden.{package}"
     install(package, source, group)
     monkeypatch.setattr("engine_under_test.strict.GROUP", group)

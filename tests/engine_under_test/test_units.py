@@ -1,4 +1,4 @@
-"""Arithmetic of tokens and pages, and how owners are called."""
+"""Arithmetic of tokens and pages, and the names of owners."""
 
 import pytest
 
@@ -8,10 +8,10 @@ from engine_under_test.units import TREE, Owner, align_down, align_up, lookback,
 @pytest.mark.parametrize(
     ("length", "down", "up", "pages"),
     [
-        pytest.param(0, 0, 0, 0, id="nothing"),
-        pytest.param(1, 0, 4, 1, id="a page begun"),
+        pytest.param(0, 0, 0, 0, id="no token"),
+        pytest.param(1, 0, 4, 1, id="part of a page"),
         pytest.param(4, 4, 4, 1, id="a whole page"),
-        pytest.param(5, 4, 8, 2, id="a token more"),
+        pytest.param(5, 4, 8, 2, id="a page and a token"),
         pytest.param(8, 8, 8, 2, id="two whole pages"),
     ],
 )
@@ -19,7 +19,7 @@ def test_lengths_are_rounded_to_pages(length, down, up, pages):
     assert (align_down(length, 4), align_up(length, 4), num_pages(length, 4)) == (down, up, pages)
 
 
-def test_a_window_that_counts_the_token_itself_looks_back_one_less():
+def test_lookback_excludes_the_token_itself():
     assert lookback(128) == 127
 
 
@@ -31,5 +31,5 @@ def test_a_window_that_counts_the_token_itself_looks_back_one_less():
         pytest.param(TREE, "tree", id="tree"),
     ],
 )
-def test_an_owner_is_called_by_kind_and_number(owner, name):
+def test_owner_text_has_kind_and_number(owner, name):
     assert str(owner) == name

@@ -9,7 +9,7 @@ from engine_under_test.events import GivenUp, Kept, Lent
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE
 from tests.engine_under_test.builders import HYBRID, Received
-from tests.engine_under_test.speculative.guessing import Guessing
+from tests.engine_under_test.speculative.serving import SpeculativeServing
 
 SESSIONS, TURNS, AT_ONCE = 32, 1000, 6
 LONGEST = 72  # tokens of a conversation, then a new one begins
@@ -34,7 +34,7 @@ CONFIGS = {
 class Soak:
     """Conversations that go on in random order, and sometimes take back what was said."""
 
-    def __init__(self, serving: Guessing) -> None:
+    def __init__(self, serving: SpeculativeServing) -> None:
         self.serving = serving
         self.random = Random(7)
         self.said: dict[int, list[int]] = {self._opened(): [] for _ in range(SESSIONS)}
@@ -88,7 +88,7 @@ class Soak:
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_a_thousand_turns_leave_nothing_behind(config, monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
-    serving = Guessing(config, (3, 0, 1))
+    serving = SpeculativeServing(config, (3, 0, 1))
     soak = Soak(serving)
 
     while soak.num_turns < TURNS:
@@ -98,7 +98,7 @@ def test_a_thousand_turns_leave_nothing_behind(config, monkeypatch):
     soak.end()
 
     assert max(soak.held[-third:]) <= max(soak.held[third // 2 : third + third // 2])
-    assert len(serving.heard.of(Lent)) > TURNS / 10
-    assert len(serving.heard.of(Kept)) == soak.num_turns
-    assert {event.cause for event in serving.heard.of(GivenUp)} >= {"pages needed", "diverged"}
-    assert serving.emptied()
+    assert len(serving.log.of(Lent)) > TURNS / 10
+    assert len(serving.log.of(Kept)) == soak.num_turns
+    assert {event.cause for event in serving.log.of(GivenUp)} >= {"pages needed", "diverged"}
+    assert serving.flush_frees_all()

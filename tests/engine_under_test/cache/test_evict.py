@@ -1,4 +1,4 @@
-"""Eviction: who goes first in which pool, what goes with it, and when it stops."""
+"""Eviction: the order of the nodes in each pool, the freed pages, and when it stops."""
 
 import pytest
 
@@ -6,37 +6,37 @@ from engine_under_test.cache.evict import evict
 from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.events import Evicted, Removed, Tombstoned
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, Stretch, nodes_of, stretches
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, NodeSpan, node_spans, nodes_of
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 
 
 def bench_with(*keys, config=HYBRID) -> CacheBench:
-    """A cache of these keys, the first the least recently used."""
+    """A cache of these keys, the least recently used first."""
     bench = CacheBench(config)
     for key in keys:
-        bench.cached(key)
+        bench.insert(key)
     return bench
 
 
 def touch(bench: CacheBench, key) -> None:
-    """Read all of a cached key."""
+    """Lock and unlock all of a cached key."""
     bench.leave(bench.start([*key, 1]))
 
 
-def test_swa_is_evicted_first_where_no_branch_reads_it_any_more():
+def test_swa_pages_outside_every_window_are_evicted_first():
     bench = bench_with(OTHER[:8], LONG)
 
     bench.cache.evict({"swa": 1})
 
-    assert stretches(bench.cache.tree) == [
-        Stretch(0, 8, "full swa"),
-        Stretch(0, 12, "full"),
-        Stretch(12, 20, "full swa"),
+    assert node_spans(bench.cache.tree) == [
+        NodeSpan(0, 8, "full swa"),
+        NodeSpan(0, 12, "full"),
+        NodeSpan(12, 20, "full swa"),
     ]
 
 
-def test_of_two_interior_stretches_the_least_recently_used_goes_first():
+def test_least_recently_used_interior_node_is_evicted_first():
     bench = bench_with(LONG, OTHER)
     touch(bench, LONG)
 
@@ -45,15 +45,15 @@ def test_of_two_interior_stretches_the_least_recently_used_goes_first():
     assert (bench.match_len([*LONG[:12], 1]), bench.match_len([*OTHER[:12], 1])) == (12, 0)
 
 
-def test_a_tail_is_evicted_from_swa_once_no_interior_is_left():
+def test_tail_is_evicted_from_swa_after_all_interior_nodes():
     bench = bench_with(LONG, OTHER[:8])
 
     bench.cache.evict({"swa": 4})
 
-    assert stretches(bench.cache.tree) == [Stretch(0, 8, "full swa")]
+    assert node_spans(bench.cache.tree) == [NodeSpan(0, 8, "full swa")]
 
 
-def test_of_two_tails_the_least_recently_used_goes_first():
+def test_least_recently_used_tail_is_evicted_first():
     bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
     touch(bench, LONG[:8])
 
@@ -62,7 +62,7 @@ def test_of_two_tails_the_least_recently_used_goes_first():
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 8)
 
 
-def test_while_interiors_suffice_every_branch_still_matches_to_its_end():
+def test_eviction_of_interior_nodes_keeps_every_match():
     bench = bench_with(LONG, OTHER)
 
     bench.cache.evict({"swa": 6})
@@ -74,23 +74,23 @@ def test_while_interiors_suffice_every_branch_still_matches_to_its_end():
     )
 
 
-def test_what_was_a_tail_becomes_interior_when_its_branch_grows():
+def test_tail_becomes_interior_when_its_branch_grows():
     bench = bench_with(LONG[:8], OTHER[:8])
-    bench.cached(LONG)
+    bench.insert(LONG)
 
     bench.cache.evict({"swa": 1})
 
-    assert stretches(bench.cache.tree) == [
-        Stretch(0, 8, "full"),
-        Stretch(8, 12, "full swa"),
-        Stretch(12, 20, "full swa"),
-        Stretch(0, 8, "full swa"),
+    assert node_spans(bench.cache.tree) == [
+        NodeSpan(0, 8, "full"),
+        NodeSpan(8, 12, "full swa"),
+        NodeSpan(12, 20, "full swa"),
+        NodeSpan(0, 8, "full swa"),
     ]
 
 
-def test_what_was_interior_becomes_a_tail_when_its_branch_is_evicted():
+def test_interior_node_becomes_a_tail_when_its_branch_is_evicted():
     bench = bench_with(LONG[:8], OTHER)
-    bench.cached(LONG[:16])
+    bench.insert(LONG[:16])
     touch(bench, OTHER)
     bench.cache.evict({"full": 1})
 
@@ -99,7 +99,7 @@ def test_what_was_interior_becomes_a_tail_when_its_branch_is_evicted():
     assert (bench.match_len([*LONG[:8], 1]), bench.match_len([*OTHER[:12], 1])) == (8, 0)
 
 
-def test_full_is_evicted_leaf_by_leaf_least_recently_used_first():
+def test_full_pages_are_evicted_by_leaf_least_recently_used_first():
     bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
     touch(bench, LONG[:8])
 
@@ -108,42 +108,42 @@ def test_full_is_evicted_leaf_by_leaf_least_recently_used_first():
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 0)
 
 
-def test_a_leaf_takes_its_pages_of_all_pools_with_it():
+def test_evicted_leaf_frees_its_pages_in_all_pools():
     bench = bench_with(LONG[:8])
 
     bench.cache.evict({"full": 1})
 
-    assert (bench.free, stretches(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
+    assert (bench.free, node_spans(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
 
 
-def test_a_tombstone_left_without_children_goes_with_its_leaf():
+def test_childless_tombstone_is_removed_with_its_leaf():
     bench = bench_with(LONG)
     bench.cache.evict({"swa": 1})
 
     bench.cache.evict({"full": 1})
 
-    assert (bench.free, stretches(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
+    assert (bench.free, node_spans(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
 
 
-def test_a_live_node_left_without_children_stays():
+def test_childless_live_node_stays():
     bench = bench_with(LONG)
 
     bench.cache.evict({"full": 1})
 
-    assert stretches(bench.cache.tree) == [Stretch(0, 12, "full swa")]
+    assert node_spans(bench.cache.tree) == [NodeSpan(0, 12, "full swa")]
 
 
 def test_a_tombstone_with_another_branch_stays():
     bench = bench_with(LONG)
-    bench.cached([*LONG[:12], *OTHER[:8]])
+    bench.insert([*LONG[:12], *OTHER[:8]])
     bench.cache.evict({"swa": 3})
 
     bench.cache.evict({"full": 1})
 
-    assert stretches(bench.cache.tree) == [
-        Stretch(0, 4, "full"),
-        Stretch(4, 12, "full"),
-        Stretch(12, 20, "full swa"),
+    assert node_spans(bench.cache.tree) == [
+        NodeSpan(0, 4, "full"),
+        NodeSpan(4, 12, "full"),
+        NodeSpan(12, 20, "full swa"),
     ]
 
 
@@ -152,12 +152,12 @@ def test_a_tombstone_with_another_branch_stays():
     [
         pytest.param({"full": 0, "swa": 0}, {"full": 10, "swa": 6}, id="nothing"),
         pytest.param({"full": 1}, {"full": 12, "swa": 8}, id="one full page: a leaf of two"),
-        pytest.param({"full": 2}, {"full": 12, "swa": 8}, id="two full pages: just a leaf"),
+        pytest.param({"full": 2}, {"full": 12, "swa": 8}, id="two full pages: a leaf of two"),
         pytest.param({"full": 3}, {"full": 14, "swa": 10}, id="three full pages: two leaves"),
-        pytest.param({"full": 2, "swa": 2}, {"full": 12, "swa": 8}, id="what full gave up counts for swa"),
-        pytest.param({"full": 2, "swa": 3}, {"full": 14, "swa": 10}, id="more swa than full gave up"),
+        pytest.param({"full": 2, "swa": 2}, {"full": 12, "swa": 8}, id="swa pages of the evicted leaf count"),
+        pytest.param({"full": 2, "swa": 3}, {"full": 14, "swa": 10}, id="more swa pages than the leaf has"),
         pytest.param({"swa": 2}, {"full": 12, "swa": 8}, id="two swa pages"),
-        pytest.param({"full": 99, "swa": 99}, {"full": 16, "swa": 12}, id="more than there is"),
+        pytest.param({"full": 99, "swa": 99}, {"full": 16, "swa": 12}, id="more than all"),
     ],
 )
 def test_eviction_stops_when_each_need_is_met(need, free):
@@ -168,7 +168,7 @@ def test_eviction_stops_when_each_need_is_met(need, free):
     assert bench.free == free
 
 
-def test_what_is_locked_is_spared():
+def test_locked_nodes_are_not_evicted():
     bench = bench_with(LONG[:8], OTHER[:8])
     bench.start([*LONG[:8], 1])
 
@@ -177,7 +177,7 @@ def test_what_is_locked_is_spared():
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.free) == (8, 0, {"full": 14, "swa": 10})
 
 
-def test_a_leaf_that_is_read_in_full_only_becomes_a_tombstone():
+def test_leaf_with_a_lock_in_full_only_becomes_a_tombstone():
     bench = bench_with(LONG[:8])
     reader = bench.start(LONG)
     bench.compute(reader, 20)
@@ -185,16 +185,16 @@ def test_a_leaf_that_is_read_in_full_only_becomes_a_tombstone():
 
     bench.cache.evict({"swa": 1})
 
-    assert (stretches(bench.cache.tree), bench.free) == ([Stretch(0, 8, "full")], {"full": 11, "swa": 10})
+    assert (node_spans(bench.cache.tree), bench.free) == ([NodeSpan(0, 8, "full")], {"full": 11, "swa": 10})
 
 
-def test_a_reader_keeps_its_prefix_when_the_rest_of_the_branch_is_evicted():
+def test_locked_prefix_stays_when_the_rest_of_the_branch_is_evicted():
     bench = bench_with(LONG)
     bench.start(LONG[:13])
 
     bench.cache.evict({"full": 99, "swa": 99})
 
-    assert stretches(bench.cache.tree) == [Stretch(0, 4, "full"), Stretch(4, 12, "full swa")]
+    assert node_spans(bench.cache.tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 12, "full swa")]
 
 
 def test_with_full_pages_only_leaves_are_evicted():
@@ -205,7 +205,7 @@ def test_with_full_pages_only_leaves_are_evicted():
     assert (bench.match_len(LONG), bench.free) == (0, {"full": 14})
 
 
-def test_with_swa_pages_only_the_interior_goes_first():
+def test_with_swa_pages_only_the_interior_is_evicted_first():
     bench = bench_with(OTHER[:8], LONG, config=SWA_ONLY)
 
     bench.cache.evict({"swa": 3})
@@ -213,33 +213,33 @@ def test_with_swa_pages_only_the_interior_goes_first():
     assert (bench.match_len(OTHER), bench.match_len([*LONG, 1]), bench.free) == (8, 20, {"swa": 8})
 
 
-def test_with_swa_pages_only_an_empty_stretch_goes_with_its_leaf():
+def test_with_swa_pages_only_an_empty_node_is_removed_with_its_leaf():
     bench = bench_with(LONG, config=SWA_ONLY)
     bench.cache.evict({"swa": 3})
 
     bench.cache.evict({"swa": 1})
 
-    assert (stretches(bench.cache.tree), bench.free) == ([], {"swa": 12})
+    assert (node_spans(bench.cache.tree), bench.free) == ([], {"swa": 12})
 
 
-def test_an_eviction_reports_what_was_needed_what_came_and_what_is_left():
+def test_eviction_event_has_needed_freed_and_left_pages():
     bench = bench_with(LONG[:8], OTHER[:8])
 
     bench.cache.evict({"full": 1, "swa": 1})
 
-    assert bench.heard.of(Evicted) == [
+    assert bench.log.of(Evicted) == [
         Evicted((("full", 1), ("swa", 1)), (("full", 2), ("swa", 2)), (("full", 2), ("swa", 2)))
     ]
 
 
-def test_what_goes_is_reported_by_node():
+def test_evicted_nodes_are_reported():
     bench = bench_with(LONG)
     upper, leaf = (node.id for node in nodes_of(bench.cache.tree))
 
     bench.cache.evict({"swa": 1})
     bench.cache.evict({"full": 1})
 
-    assert [*bench.heard.of(Tombstoned), *bench.heard.of(Removed)] == [
+    assert [*bench.log.of(Tombstoned), *bench.log.of(Removed)] == [
         Tombstoned(upper, "swa", in_tail=False),
         Removed(leaf, "full", in_tail=True),
         Removed(upper, "full", in_tail=True),
@@ -247,7 +247,7 @@ def test_what_goes_is_reported_by_node():
 
 
 def test_a_branch_of_many_short_nodes_can_be_evicted():
-    """A node for each token, more than calls can be nested, and all of them within the window."""
+    """One node per token, more than Python's recursion limit, all within the window."""
     tree = RadixTree((Component("full", None), Component("swa", 4096)), page_size=1)
     tokens = list(range(1100))
     node = tree.insert(tokens, list(range(1, 1101)), namespace=0, protected_len=0, frontier=0).node
@@ -268,20 +268,20 @@ def test_many_uses_do_not_change_the_order():
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 0)
 
 
-def test_who_is_spared_is_passed_over_and_named():
+def test_spared_node_is_skipped_and_returned():
     bench = bench_with(LONG[:8], OTHER[:8])
     first, _ = nodes_of(bench.cache.tree)
 
     spared = bench.cache.evict({"full": 3}, spares=lambda node: node is first)
 
-    assert (spared, stretches(bench.cache.tree), bench.free) == (
+    assert (spared, node_spans(bench.cache.tree), bench.free) == (
         [first],
-        [Stretch(0, 8, "full swa")],
+        [NodeSpan(0, 8, "full swa")],
         {"full": 14, "swa": 10},
     )
 
 
-def test_no_more_are_spared_than_pages_are_missing():
+def test_no_more_pages_are_spared_than_are_missing():
     bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
     first, *_ = nodes_of(bench.cache.tree)
 
@@ -290,26 +290,26 @@ def test_no_more_are_spared_than_pages_are_missing():
     assert (spared, bench.free) == ([first], {"full": 10, "swa": 6})
 
 
-def test_who_was_spared_may_go_the_next_time():
+def test_spared_node_can_be_evicted_the_next_time():
     bench = bench_with(LONG[:8])
     bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True)
 
     bench.cache.evict({"full": 1})
 
-    assert stretches(bench.cache.tree) == []
+    assert node_spans(bench.cache.tree) == []
 
 
-def test_who_is_spared_in_two_pools_is_named_once():
+def test_node_spared_in_two_pools_is_returned_once():
     bench = bench_with(LONG[:8])
     [node] = nodes_of(bench.cache.tree)
 
     assert bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True) == [node]
 
 
-def test_what_was_spared_is_not_reported_as_needed():
+def test_spared_pages_are_not_reported_as_needed():
     bench = bench_with(LONG[:8], OTHER[:8])
     first, _ = nodes_of(bench.cache.tree)
 
     bench.cache.evict({"full": 3}, spares=lambda node: node is first)
 
-    assert bench.heard.of(Evicted) == [Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 2),))]
+    assert bench.log.of(Evicted) == [Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 2),))]

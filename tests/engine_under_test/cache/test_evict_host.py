@@ -1,91 +1,91 @@
-"""Eviction beside a host: what it has a copy of goes on there."""
+"""Eviction with a host tier: a node with a copy stays in the tree for that copy."""
 
 from engine_under_test.events import Demoted
-from tests.engine_under_test.builders import Stretch, stretches
+from tests.engine_under_test.builders import NodeSpan, node_spans
 from tests.engine_under_test.host.bench import HOSTED_SWA_ONLY, HostBench, copies
 
 LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 
 
 def bench_with_copies(*keys) -> HostBench:
-    """A cache of these keys, the first the least recently used, all of which the host has too."""
+    """A cache of these keys, the least recently used first, with copies on the host."""
     bench = HostBench()
     for key in keys:
-        bench.copied(key)
+        bench.insert_with_copy(key)
     return bench
 
 
-def test_what_the_host_has_goes_on_there():
+def test_evicted_node_with_a_copy_stays_on_the_host():
     bench = bench_with_copies(LONG[:8], OTHER[:8])
 
     bench.cache.evict({"full": 1})
 
-    assert (stretches(bench.tree), bench.device.free) == (
-        [Stretch(0, 8, ""), Stretch(0, 8, "full swa")],
+    assert (node_spans(bench.tree), bench.device.free) == (
+        [NodeSpan(0, 8, ""), NodeSpan(0, 8, "full swa")],
         {"full": 14, "swa": 10},
     )
 
 
-def test_who_goes_on_on_the_host_is_reported():
+def test_demoted_nodes_are_reported():
     bench = bench_with_copies(LONG)
     upper, leaf = (node.id for node in bench.nodes())
 
     bench.cache.evict({"full": 5})
 
-    assert bench.heard.of(Demoted) == [Demoted(leaf, "full", in_tail=True), Demoted(upper, "full", in_tail=False)]
+    assert bench.log.of(Demoted) == [Demoted(leaf, "full", in_tail=True), Demoted(upper, "full", in_tail=False)]
 
 
-def test_what_is_on_the_host_alone_does_not_hide_what_stands_above():
+def test_parent_of_demoted_nodes_can_be_evicted():
     bench = bench_with_copies(LONG)
     bench.cache.evict({"full": 2})
 
     bench.cache.evict({"full": 3})
 
-    assert (stretches(bench.tree), bench.device.free) == (
-        [Stretch(0, 12, ""), Stretch(12, 20, "")],
+    assert (node_spans(bench.tree), bench.device.free) == (
+        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")],
         {"full": 16, "swa": 12},
     )
 
 
-def test_a_tombstone_goes_on_on_the_host_with_what_it_has():
+def test_demoted_tombstone_keeps_its_copy():
     bench = bench_with_copies(LONG)
     bench.cache.evict({"swa": 1})
 
     bench.cache.evict({"full": 5})
 
     assert (copies(bench.tree), bench.device.free) == (
-        [Stretch(0, 12, "full swa"), Stretch(12, 20, "full swa")],
+        [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")],
         {"full": 16, "swa": 12},
     )
 
 
-def test_a_window_is_evicted_without_the_rest_where_others_go_on_from_it():
+def test_interior_node_with_a_copy_loses_only_its_windowed_pages():
     bench = bench_with_copies(LONG)
 
     bench.cache.evict({"swa": 1})
 
-    assert stretches(bench.tree) == [Stretch(0, 12, "full"), Stretch(12, 20, "full swa")]
+    assert node_spans(bench.tree) == [NodeSpan(0, 12, "full"), NodeSpan(12, 20, "full swa")]
 
 
-def test_a_leaf_without_a_copy_leaves_those_above_that_have_one():
+def test_leaf_without_a_copy_is_removed_and_its_copied_parent_stays():
     bench = bench_with_copies(LONG[:8])
-    bench.cached(LONG[:16])
+    bench.insert(LONG[:16])
     bench.cache.evict({"swa": 2})
 
     bench.cache.evict({"full": 1})
 
-    assert (stretches(bench.tree), copies(bench.tree)) == ([Stretch(0, 8, "full")], [Stretch(0, 8, "full swa")])
+    assert (node_spans(bench.tree), copies(bench.tree)) == ([NodeSpan(0, 8, "full")], [NodeSpan(0, 8, "full swa")])
 
 
-def test_in_a_window_alone_what_others_on_the_host_go_on_from_stays_as_a_tombstone():
+def test_with_swa_pages_only_the_parent_of_a_copied_node_stays_as_a_tombstone():
     bench = HostBench(HOSTED_SWA_ONLY)
-    bench.copied(LONG)
+    bench.insert_with_copy(LONG)
     bench.tree.drop_copy(bench.nodes()[0], 0)
 
     bench.cache.flush()
 
-    assert (stretches(bench.tree), copies(bench.tree), bench.device.free) == (
-        [Stretch(0, 12, ""), Stretch(12, 20, "")],
-        [Stretch(0, 12, ""), Stretch(12, 20, "swa")],
+    assert (node_spans(bench.tree), copies(bench.tree), bench.device.free) == (
+        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")],
+        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "swa")],
         {"swa": 12},
     )

@@ -1,4 +1,4 @@
-"""Locks: what a receipt covers, what taking one costs, and that each is given back once."""
+"""Locks: the nodes that a receipt covers, the pages that a lock protects, and its single release."""
 
 import pytest
 
@@ -13,9 +13,9 @@ KEY = list(range(100, 140))
 
 
 def bench_with(length: int, config=HYBRID) -> CacheBench:
-    """A cache that holds the first tokens of KEY, and nobody who reads them."""
+    """A cache with the first tokens of KEY, without a lock."""
     bench = CacheBench(config)
-    bench.cached(KEY[:length])
+    bench.insert(KEY[:length])
     return bench
 
 
@@ -41,7 +41,7 @@ def test_a_lock_inside_a_node_covers_its_upper_part():
     )
 
 
-def test_a_lock_on_nothing_covers_nothing():
+def test_lock_on_an_empty_match_covers_nothing():
     bench = bench_with(20)
 
     receipt = bench.cache.lock(bench.cache.match([1, 2, 3], 0))
@@ -63,7 +63,7 @@ def test_a_lock_counts_tombstones_as_covered():
     ("evictable", "unlocked"),
     [pytest.param({"full": 0, "swa": 3}, {"full": 5, "swa": 5}, id="the last window is protected")],
 )
-def test_what_a_receipt_covers_is_evictable_again_when_it_is_back(evictable, unlocked):
+def test_locked_pages_are_evictable_again_after_unlock(evictable, unlocked):
     bench = bench_with(20)
     receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
     under_lock = bench.evictable
@@ -73,7 +73,7 @@ def test_what_a_receipt_covers_is_evictable_again_when_it_is_back(evictable, unl
     assert (under_lock, bench.evictable) == (evictable, unlocked)
 
 
-def test_two_receipts_protect_until_both_are_back():
+def test_pages_of_two_receipts_stay_protected_until_both_are_unlocked():
     bench = bench_with(20)
     first, second = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
     bench.cache.unlock(first)
@@ -84,7 +84,7 @@ def test_two_receipts_protect_until_both_are_back():
     assert (after_one, bench.evictable) == ({"full": 0, "swa": 3}, {"full": 5, "swa": 5})
 
 
-def test_a_receipt_is_given_back_once():
+def test_second_unlock_raises():
     bench = bench_with(20)
     receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
     bench.cache.unlock(receipt)
@@ -95,7 +95,7 @@ def test_a_receipt_is_given_back_once():
     assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
-def test_a_receipt_is_not_given_back_twice_though_another_holds_the_same_nodes():
+def test_second_unlock_raises_although_another_receipt_covers_the_nodes():
     bench = bench_with(20)
     first, second = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
     bench.cache.unlock(second)
@@ -109,7 +109,7 @@ def test_a_receipt_is_not_given_back_twice_though_another_holds_the_same_nodes()
     )
 
 
-def test_a_split_under_a_lock_leaves_the_receipt_true():
+def test_receipt_stays_valid_after_a_split():
     bench = bench_with(20)
     long = bench.cache.lock(bench.cache.match(KEY[:21], 0))
     short = bench.cache.lock(bench.cache.match(KEY[:17], 0))
@@ -123,14 +123,14 @@ def test_a_split_under_a_lock_leaves_the_receipt_true():
 @pytest.mark.parametrize(
     ("frontier", "swa_locks"),
     [
-        pytest.param(8, {(0, 12): 0, (12, 20): 1}, id="before what is covered"),
+        pytest.param(8, {(0, 12): 0, (12, 20): 1}, id="before the covered range"),
         pytest.param(12, {(0, 12): 0, (12, 20): 1}, id="at its start"),
         pytest.param(16, {(0, 12): 0, (12, 16): 0, (16, 20): 1}, id="inside it"),
         pytest.param(20, {(0, 12): 0, (12, 20): 0}, id="at its end"),
         pytest.param(28, {(0, 12): 0, (12, 20): 0}, id="behind it"),
     ],
 )
-def test_a_slide_gives_back_the_window_below_the_frontier(frontier, swa_locks):
+def test_slide_unlocks_the_window_below_the_frontier(frontier, swa_locks):
     bench = bench_with(20)
     receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
 
@@ -140,7 +140,7 @@ def test_a_slide_gives_back_the_window_below_the_frontier(frontier, swa_locks):
 
 
 @pytest.mark.parametrize("frontier", [8, 16, 20, 28])
-def test_a_slid_receipt_gives_back_what_is_left(frontier):
+def test_unlock_after_a_slide_releases_the_rest(frontier):
     bench = bench_with(20)
     receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), frontier)
 
@@ -149,7 +149,7 @@ def test_a_slid_receipt_gives_back_what_is_left(frontier):
     assert bench.evictable == {"full": 5, "swa": 5}
 
 
-def test_a_slide_leaves_the_locks_of_others():
+def test_slide_does_not_change_other_locks():
     bench = bench_with(20)
     first, _ = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
 
@@ -158,7 +158,7 @@ def test_a_slide_leaves_the_locks_of_others():
     assert bench.evictable == {"full": 0, "swa": 3}
 
 
-def test_a_slid_receipt_is_given_back_once():
+def test_second_unlock_of_a_slid_receipt_raises():
     bench = bench_with(20)
     receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), 16)
     bench.cache.unlock(receipt)
@@ -169,8 +169,8 @@ def test_a_slid_receipt_is_given_back_once():
     assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
-def test_a_receipt_that_a_slide_replaced_is_not_taken_back():
-    """It would give back more than is still covered, at the cost of whoever else has that locked."""
+def test_unlock_of_a_receipt_replaced_by_a_slide_raises():
+    """It would release more than the new receipt covers, and with it the lock of another receipt."""
     bench = bench_with(20)
     old, _ = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
     bench.cache.slide(old, 16)
@@ -181,7 +181,7 @@ def test_a_receipt_that_a_slide_replaced_is_not_taken_back():
     assert str(caught.value) == f"receipt {old.id}: released, or replaced by a slide, before"
 
 
-def test_a_receipt_that_was_given_back_does_not_slide():
+def test_slide_of_an_unlocked_receipt_raises():
     bench = bench_with(20)
     receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
     bench.cache.unlock(receipt)
@@ -192,7 +192,7 @@ def test_a_receipt_that_was_given_back_does_not_slide():
     assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
-def test_with_swa_pages_only_a_slide_lets_the_leaf_of_its_receipt_go():
+def test_with_swa_pages_only_the_leaf_of_a_slid_receipt_can_be_evicted():
     bench = bench_with(20, SWA_ONLY)
     receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), 20)
     bench.cache.flush()
@@ -202,7 +202,7 @@ def test_with_swa_pages_only_a_slide_lets_the_leaf_of_its_receipt_go():
     assert bench.free == {"swa": 12}
 
 
-def test_a_lock_on_what_has_left_the_tree_is_named():
+def test_receipt_of_a_removed_node_raises():
     tree = RadixTree((Component("full", None),), page_size=PAGE)
     leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
     receipt = LockDesk(tree).lock(leaf)
@@ -212,11 +212,11 @@ def test_a_lock_on_what_has_left_the_tree_is_named():
     with pytest.raises(AccountingError) as caught:
         list(receipt.segment(0))
 
-    told = f"receipt {receipt.id}: nodes that it covers below {leaf.end} left the tree while locked"
-    assert str(caught.value) == told
+    message = f"receipt {receipt.id}: nodes that it covers below {leaf.end} left the tree while locked"
+    assert str(caught.value) == message
 
 
-def test_a_node_that_nobody_has_locked_is_not_unlocked():
+def test_unlock_of_a_node_without_locks_raises():
     tree = RadixTree((Component("full", None),), page_size=PAGE)
     leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
     desk = LockDesk(tree)
@@ -236,7 +236,7 @@ def test_locking_and_unlocking_are_reported():
     receipt = bench.cache.lock(match)
     bench.cache.unlock(receipt)
 
-    assert [event for event in bench.heard.events if isinstance(event, Locked | Unlocked)][-2:] == [
+    assert [event for event in bench.log.events if isinstance(event, Locked | Unlocked)][-2:] == [
         Locked(receipt.id, match.node.id),
         Unlocked(receipt.id, match.node.id),
     ]
@@ -249,13 +249,13 @@ def test_locking_and_unlocking_are_reported():
         pytest.param(0, 3, id="no match"),
         pytest.param(0, 9, id="a match inside a node"),
         pytest.param(0, 21, id="a match of all"),
-        pytest.param(9, 21, id="behind what another has locked"),
-        pytest.param(21, 9, id="before what another has locked"),
-        pytest.param(21, 21, id="just what another has locked"),
+        pytest.param(9, 21, id="longer than another lock"),
+        pytest.param(21, 9, id="shorter than another lock"),
+        pytest.param(21, 21, id="the same as another lock"),
         pytest.param(14, 18, id="overlapping windows"),
     ],
 )
-def test_the_pages_to_lock_are_those_that_a_lock_takes(config, held, length):
+def test_pages_to_lock_equal_the_pages_that_a_lock_protects(config, held, length):
     bench = bench_with(20, config)
     bench.start(KEY[:held])
     match = bench.cache.match(KEY[:length], 0)
@@ -266,17 +266,17 @@ def test_the_pages_to_lock_are_those_that_a_lock_takes(config, held, length):
     assert foreseen == {pool: before[pool] - bench.evictable[pool] for pool in before}
 
 
-def test_a_tombstone_costs_nothing_to_lock():
+def test_tombstone_adds_nothing_to_the_pages_to_lock():
     bench = CacheBench()
-    bench.cached(KEY[:24], slid=True)
+    bench.insert(KEY[:24], slid=True)
 
     assert bench.cache.pages_to_lock(bench.cache.match(KEY[:25], 0)) == {"full": 6, "swa": 2}
 
 
-def test_the_pages_to_lock_are_found_without_a_change():
+def test_pages_to_lock_changes_nothing():
     bench = bench_with(20)
-    heard = len(bench.heard.events)
+    num_events = len(bench.log.events)
 
     bench.cache.pages_to_lock(bench.cache.match(KEY[:10], 0))
 
-    assert (len(bench.heard.events), bench.evictable) == (heard, {"full": 5, "swa": 5})
+    assert (len(bench.log.events), bench.evictable) == (num_events, {"full": 5, "swa": 5})

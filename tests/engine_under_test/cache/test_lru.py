@@ -1,4 +1,4 @@
-"""The queue of candidates: who comes first, and what becomes of entries that no longer hold."""
+"""The queue of eviction candidates: its order, and its stale entries."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ ROOMY = replace(HYBRID, full_pages=4 * COMPACT_AT, swa_pages=4 * COMPACT_AT)
 
 
 def queue_of(*used: int) -> tuple[LruQueue, list[Node]]:
-    """A queue of one node for each time of use."""
+    """A queue with one node for each time of last use."""
     bench = CacheBench(ROOMY)
     for index in range(len(used)):
-        bench.cached([100 + index] * 4)
+        bench.insert([100 + index] * 4)
     [root] = bench.cache.tree.roots.values()
     queue, nodes = LruQueue(lambda node: node.in_tree), list(root.children.values())
     for node, last_used in zip(nodes, used, strict=True):
@@ -26,13 +26,13 @@ def popped(queue: LruQueue) -> list[Node]:
     return list(iter(queue.pop, None))
 
 
-def test_the_least_recently_used_comes_first():
+def test_least_recently_used_node_is_popped_first():
     queue, [late, early, middle] = queue_of(9, 1, 5)
 
     assert popped(queue) == [early, middle, late]
 
 
-def test_a_node_counts_by_its_last_use_alone():
+def test_only_the_last_use_of_a_node_counts():
     queue, [first, second] = queue_of(1, 5)
     first.last_used = 9
     queue.push(first)
@@ -40,8 +40,8 @@ def test_a_node_counts_by_its_last_use_alone():
     assert popped(queue) == [second, first]
 
 
-def test_tidying_forgets_what_no_longer_holds_and_nothing_else():
-    """A node that is used over and over stands in the queue once when it is tidied, in its place."""
+def test_compaction_drops_only_stale_entries():
+    """A node that was used many times has one entry after the compaction, at its last use."""
     queue, [busy, idle] = queue_of(0, COMPACT_AT)
 
     for last_used in range(1, 2 * COMPACT_AT):
@@ -52,7 +52,7 @@ def test_tidying_forgets_what_no_longer_holds_and_nothing_else():
     assert popped(queue) == [idle, busy]
 
 
-def test_a_queue_in_which_everything_holds_keeps_all():
+def test_compaction_keeps_all_valid_entries():
     queue, nodes = queue_of(*range(COMPACT_AT + 2))
 
     assert len(queue) == len(nodes)

@@ -1,4 +1,4 @@
-"""How far a prefix is cached: on the device, and with what the host has; and what is missing on the way."""
+"""How far a prefix is cached, on the device and with the copies on the host, and the pages that a load must bring."""
 
 from dataclasses import replace
 
@@ -15,11 +15,17 @@ HYBRID = (Component("full", None), Component("swa", WINDOW))
 FULL_ONLY = (Component("full", None),)
 SWA_ONLY = (Component("swa", WINDOW),)
 
-HERE, DEAD, THERE, DEAD_HERE, DEAD_THERE = "full+swa", "full", "host: full+swa", "full host: full+swa", "host: full"
+LIVE, TOMBSTONE, ON_HOST, TOMBSTONE_WITH_COPY, TOMBSTONE_ON_HOST = (
+    "full+swa",
+    "full",
+    "host: full+swa",
+    "full host: full+swa",
+    "host: full",
+)
 
 
 def tree_of(*places: str, components=HYBRID) -> RadixTree:
-    """A branch of nodes of a page each, live in the named pools, and with copies of those behind `host:`."""
+    """A branch of nodes of one page each: live in the named pools, with copies in the pools after `host:`."""
     tree = RadixTree(components, page_size=PAGE)
     for end in range(1, len(places) + 1):
         tree.insert(KEY[: end * PAGE], list(range(1, end + 1)), namespace=0, protected_len=(end - 1) * PAGE, frontier=0)
@@ -36,43 +42,50 @@ def path(tree: RadixTree) -> list[tuple[Node, int]]:
 
 
 @pytest.mark.parametrize(
-    ("places", "here", "with_host"),
+    ("places", "device_len", "with_host_len"),
     [
-        pytest.param([HERE] * 3, 12, 12, id="all on the device"),
-        pytest.param([HERE, THERE, THERE], 4, 12, id="the rest on the host"),
-        pytest.param([THERE] * 3, 0, 12, id="all on the host"),
-        pytest.param([HERE, DEAD, HERE], 4, 4, id="a tombstone, and too little behind it"),
-        pytest.param([HERE, DEAD, HERE, HERE], 16, 16, id="a window behind a tombstone"),
-        pytest.param([HERE, DEAD_HERE, HERE], 4, 12, id="a window that the host has"),
-        pytest.param([HERE, "swa", HERE, HERE], 4, 4, id="a gap in what is read whole"),
-        pytest.param([HERE, DEAD, THERE, THERE], 4, 16, id="a tombstone, and a window on the host"),
-        pytest.param([DEAD_THERE, DEAD_THERE, THERE, THERE], 0, 16, id="the host has no more than a window"),
-        pytest.param([THERE, DEAD_THERE, THERE], 0, 4, id="the host has less than a window"),
-        pytest.param([DEAD, DEAD_HERE, HERE, DEAD_HERE], 0, 16, id="here and there by turns"),
+        pytest.param([LIVE] * 3, 12, 12, id="all on the device"),
+        pytest.param([LIVE, ON_HOST, ON_HOST], 4, 12, id="the rest on the host"),
+        pytest.param([ON_HOST] * 3, 0, 12, id="all on the host"),
+        pytest.param([LIVE, TOMBSTONE, LIVE], 4, 4, id="less than a window behind a tombstone"),
+        pytest.param([LIVE, TOMBSTONE, LIVE, LIVE], 16, 16, id="a window behind a tombstone"),
+        pytest.param([LIVE, TOMBSTONE_WITH_COPY, LIVE], 4, 12, id="a tombstone with a copy"),
+        pytest.param([LIVE, "swa", LIVE, LIVE], 4, 4, id="a node without full pages"),
+        pytest.param([LIVE, TOMBSTONE, ON_HOST, ON_HOST], 4, 16, id="a window on the host behind a tombstone"),
+        pytest.param(
+            [TOMBSTONE_ON_HOST, TOMBSTONE_ON_HOST, ON_HOST, ON_HOST], 0, 16, id="exactly a window of swa copies"
+        ),
+        pytest.param([ON_HOST, TOMBSTONE_ON_HOST, ON_HOST], 0, 4, id="less than a window of swa copies"),
+        pytest.param(
+            [TOMBSTONE, TOMBSTONE_WITH_COPY, LIVE, TOMBSTONE_WITH_COPY],
+            0,
+            16,
+            id="a window on device and host by turns",
+        ),
     ],
 )
-def test_a_prefix_reaches_as_far_as_all_that_is_read_is_there(places, here, with_host):
+def test_longest_prefix_has_all_pages_that_a_reader_needs(places, device_len, with_host_len):
     tree = tree_of(*places)
 
-    assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [here, with_host]
+    assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [device_len, with_host_len]
 
 
 @pytest.mark.parametrize(
-    ("components", "places", "here", "with_host"),
+    ("components", "places", "device_len", "with_host_len"),
     [
         pytest.param(FULL_ONLY, ["full", "host: full", "host: full"], 4, 12, id="full only"),
         pytest.param(SWA_ONLY, ["swa", "host: swa", "swa"], 4, 12, id="swa only"),
-        pytest.param(SWA_ONLY, ["", "", "host: swa", "swa"], 0, 16, id="swa only, behind a gap"),
-        pytest.param(SWA_ONLY, ["swa", "", "swa"], 4, 4, id="swa only, too little behind a gap"),
+        pytest.param(SWA_ONLY, ["", "", "host: swa", "swa"], 0, 16, id="swa only, a window behind a gap"),
+        pytest.param(SWA_ONLY, ["swa", "", "swa"], 4, 4, id="swa only, less than a window behind a gap"),
     ],
 )
-def test_with_one_pool_alone_the_same_holds(components, places, here, with_host):
+def test_longest_prefix_with_a_single_pool(components, places, device_len, with_host_len):
     tree = tree_of(*places, components=components)
 
-    assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [here, with_host]
+    assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [device_len, with_host_len]
 
 
-def test_nothing_reaches_nowhere():
+def test_longest_prefix_in_an_empty_tree_is_empty():
     tree = tree_of()
 
     assert longest(tree, path(tree), on_either) == Boundary(tree.nowhere, 0)
@@ -88,17 +101,17 @@ def test_a_prefix_may_end_inside_a_node():
 @pytest.mark.parametrize(
     ("places", "length", "missing"),
     [
-        pytest.param([HERE] * 4, 16, [0, 0], id="nothing"),
-        pytest.param([THERE] * 4, 16, [4, 2], id="all, and of the window what is read"),
-        pytest.param([HERE, HERE, THERE, THERE], 16, [2, 2], id="the end"),
-        pytest.param([HERE, HERE, HERE, THERE], 16, [1, 1], id="half of the window"),
-        pytest.param([HERE, HERE, DEAD_HERE, DEAD_HERE], 16, [0, 2], id="the window alone"),
-        pytest.param([DEAD, DEAD, HERE, HERE], 16, [0, 0], id="tombstones before the window"),
-        pytest.param([THERE] * 4, 4, [1, 1], id="of the first page"),
-        pytest.param([THERE] * 4, 0, [0, 0], id="of nothing"),
+        pytest.param([LIVE] * 4, 16, [0, 0], id="nothing"),
+        pytest.param([ON_HOST] * 4, 16, [4, 2], id="all full pages and one window"),
+        pytest.param([LIVE, LIVE, ON_HOST, ON_HOST], 16, [2, 2], id="the last two pages"),
+        pytest.param([LIVE, LIVE, LIVE, ON_HOST], 16, [1, 1], id="half of the window"),
+        pytest.param([LIVE, LIVE, TOMBSTONE_WITH_COPY, TOMBSTONE_WITH_COPY], 16, [0, 2], id="only the window"),
+        pytest.param([TOMBSTONE, TOMBSTONE, LIVE, LIVE], 16, [0, 0], id="tombstones before the window"),
+        pytest.param([ON_HOST] * 4, 4, [1, 1], id="a prefix of one page"),
+        pytest.param([ON_HOST] * 4, 0, [0, 0], id="an empty prefix"),
     ],
 )
-def test_missing_is_what_a_reader_needs_and_the_device_has_not(places, length, missing):
+def test_missing_pages_are_needed_and_not_on_the_device(places, length, missing):
     tree = tree_of(*places)
     [node] = [node for node in [tree.nowhere, *nodes_of(tree)] if node.end == length]
 
@@ -112,7 +125,7 @@ def test_missing_is_what_a_reader_needs_and_the_device_has_not(places, length, m
         pytest.param(12, [3, 2], id="where the window begins inside the node"),
     ],
 )
-def test_of_a_node_of_many_pages_only_those_that_are_read_are_missing(length, missing):
+def test_only_needed_pages_of_a_long_node_are_missing(length, missing):
     tree = RadixTree(HYBRID, page_size=PAGE)
     node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
     upper = tree.insert(KEY[:16], [1, 2, 3, 4], namespace=0, protected_len=8, frontier=0).node
@@ -124,15 +137,15 @@ def test_of_a_node_of_many_pages_only_those_that_are_read_are_missing(length, mi
     assert num_missing(tree, Boundary(last, length)) == missing
 
 
-def test_a_match_ends_with_what_may_come_back():
-    tree = tree_of(HERE, THERE)
+def test_farthest_boundary_includes_the_reach():
+    tree = tree_of(LIVE, ON_HOST)
     first, second = nodes_of(tree)
 
     assert Match(first, 4, [1], Boundary(second, 8)).farthest == Boundary(second, 8)
 
 
-def test_a_match_that_reaches_no_farther_ends_where_it_ends():
-    tree = tree_of(HERE)
+def test_farthest_boundary_without_a_reach_is_the_match():
+    tree = tree_of(LIVE)
     [node] = nodes_of(tree)
 
     assert Match(node, 4, [1]).farthest == Boundary(node, 4)
@@ -143,13 +156,13 @@ def test_a_match_that_reaches_no_farther_ends_where_it_ends():
     [
         pytest.param([*KEY[:16], 1], 8, 16, id="all of it"),
         pytest.param(KEY[:16], 8, 12, id="a token must be computed"),
-        pytest.param([*KEY[:12], 1, 2, 3, 4, 5], 8, 12, id="what is shared"),
-        pytest.param([*KEY[:8], 1], 8, None, id="no more than the device has"),
+        pytest.param([*KEY[:12], 1, 2, 3, 4, 5], 8, 12, id="the shared prefix"),
+        pytest.param([*KEY[:8], 1], 8, None, id="only tokens on the device"),
     ],
 )
-def test_the_cache_knows_how_far_a_load_could_reach(tokens, length, reach):
+def test_match_reaches_as_far_as_a_load_could(tokens, length, reach):
     bench = HostBench(HOSTED_FULL_ONLY)
-    bench.demoted(KEY[:16])
+    bench.insert_on_host(KEY[:16])
     bench.load([*KEY[:8], 1])
     bench.settle()
 
@@ -158,9 +171,9 @@ def test_the_cache_knows_how_far_a_load_could_reach(tokens, length, reach):
     assert (match.length, match.reach and match.reach.length) == (length, reach)
 
 
-def test_to_look_for_what_the_host_has_changes_nothing():
+def test_match_with_host_copies_changes_nothing():
     bench = HostBench()
-    bench.demoted(KEY[:16])
+    bench.insert_on_host(KEY[:16])
     before = [(node.start, node.end, node.last_used) for node in bench.nodes()]
 
     bench.match(KEY[:13])
@@ -168,10 +181,10 @@ def test_to_look_for_what_the_host_has_changes_nothing():
     assert [(node.start, node.end, node.last_used) for node in bench.nodes()] == before
 
 
-def test_what_a_request_has_is_locked_beside_what_it_loads():
-    """The window at the end of what it could reach, and the one at the end of what is on the device: two pages each."""
+def test_pages_to_lock_include_the_match_and_its_reach():
+    """Two windows of two pages each: at the end of the reach, and at the end of the match on the device."""
     bench = HostBench()
-    bench.cached(KEY)
+    bench.insert(KEY)
     here = bench.cache.match(KEY[:13], 0)
 
     asked = replace(here, reach=bench.cache.match([*KEY, 1], 0).farthest)

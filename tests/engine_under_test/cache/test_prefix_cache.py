@@ -1,4 +1,4 @@
-"""The prefix cache: what matches, what a publication costs and frees, and what stays when requests leave."""
+"""The prefix cache: matches, published pages, and the pages that are freed when requests leave."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from tests.engine_under_test.builders import (
     SWA_ONLY,
     UNSHARED,
     CacheBench,
-    Stretch,
+    NodeSpan,
     all_pages,
-    stretches,
+    node_spans,
 )
 
 KEY = list(range(100, 140))
@@ -23,15 +23,15 @@ ALL_CONFIGS = pytest.mark.parametrize(
 def with_dead_start() -> CacheBench:
     """A cache in which [0, 16) is a tombstone and [16, 24) is live."""
     bench = CacheBench()
-    bench.cached(KEY[:24], slid=True)
+    bench.insert(KEY[:24], slid=True)
     return bench
 
 
 def with_dead_middle() -> CacheBench:
     """A cache in which [0, 8) and [16, 24) are live and [8, 16) is a tombstone."""
     bench = CacheBench()
-    bench.cached(KEY[:8])
-    bench.cached(KEY[:24], slid=True)
+    bench.insert(KEY[:8])
+    bench.insert(KEY[:24], slid=True)
     return bench
 
 
@@ -49,14 +49,14 @@ def test_nothing_matches_in_an_empty_cache():
         pytest.param(4, 0, id="a page, whose last token must be computed"),
         pytest.param(5, 4, id="a page and a token"),
         pytest.param(8, 4, id="two pages"),
-        pytest.param(16, 12, id="just what is cached"),
+        pytest.param(16, 12, id="all cached tokens"),
         pytest.param(17, 16, id="a token more than is cached"),
         pytest.param(40, 16, id="much more than is cached"),
     ],
 )
 def test_a_match_ends_on_a_page_boundary_before_the_last_token(length, matched):
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
 
     assert bench.match_len(KEY[:length]) == matched
 
@@ -87,13 +87,13 @@ def test_a_match_falls_back_to_before_the_tombstone(length, matched):
     assert with_dead_middle().match_len(KEY[:length]) == matched
 
 
-def test_a_longer_key_may_match_more_although_a_shorter_one_matches_nothing():
+def test_longer_key_matches_where_a_shorter_key_does_not():
     bench = with_dead_start()
 
     assert (bench.match_len(KEY[:21]), bench.match_len(KEY[:25])) == (0, 24)
 
 
-def test_a_match_names_the_pages_of_its_tokens():
+def test_match_has_the_pages_of_its_tokens():
     bench = CacheBench()
     request = bench.start(KEY[:16])
     bench.compute(request, 16)
@@ -102,14 +102,14 @@ def test_a_match_names_the_pages_of_its_tokens():
     assert bench.cache.match(KEY[:13], 0).handles == bench.custody.record(request).handles[:3]
 
 
-def test_with_swa_pages_only_a_match_names_the_pages_of_its_window():
+def test_with_swa_pages_only_a_match_has_the_pages_of_its_window():
     bench = CacheBench(SWA_ONLY)
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
 
     assert [bool(handle) for handle in bench.cache.match(KEY[:17], 0).handles] == [False, False, True, True]
 
 
-def test_a_match_twice_is_the_same_match():
+def test_repeated_match_is_the_same():
     bench = with_dead_middle()
     first = bench.cache.match(KEY, 0)
 
@@ -120,22 +120,22 @@ def test_a_match_twice_is_the_same_match():
 
 def test_a_match_inside_a_node_does_not_split_it():
     bench = CacheBench()
-    bench.cached(KEY[:8])
+    bench.insert(KEY[:8])
 
     bench.cache.match(KEY[:5], 0)
 
-    assert stretches(bench.cache.tree) == [Stretch(0, 8, "full swa")]
+    assert node_spans(bench.cache.tree) == [NodeSpan(0, 8, "full swa")]
 
 
 @pytest.mark.parametrize("kind", [list, tuple], ids=["list", "tuple"])
-def test_tokens_match_in_whatever_sequence_they_come(kind):
+def test_tokens_match_as_list_and_as_tuple(kind):
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
 
     assert bench.cache.match(kind(KEY), 0).length == 16
 
 
-def test_a_match_in_an_unknown_namespace_leaves_nothing_behind():
+def test_match_in_an_unknown_namespace_creates_no_root():
     bench = CacheBench()
 
     bench.cache.match(KEY, 7)
@@ -143,10 +143,10 @@ def test_a_match_in_an_unknown_namespace_leaves_nothing_behind():
     assert list(bench.cache.tree.roots) == []
 
 
-def test_a_namespace_of_which_nothing_is_left_is_forgotten():
-    """Else a server with a namespace per user would grow for ever."""
+def test_root_of_an_empty_namespace_is_removed():
+    """Otherwise a server with one namespace per user would leak roots."""
     bench = CacheBench()
-    bench.cached(KEY[:16], namespace=7)
+    bench.insert(KEY[:16], namespace=7)
 
     bench.cache.flush()
 
@@ -156,7 +156,7 @@ def test_a_namespace_of_which_nothing_is_left_is_forgotten():
 def test_namespaces_do_not_share():
     bench = CacheBench()
 
-    bench.cached(KEY[:16], namespace=1)
+    bench.insert(KEY[:16], namespace=1)
 
     assert (bench.match_len(KEY, namespace=1), bench.match_len(KEY, namespace=2)) == (16, 0)
 
@@ -164,8 +164,8 @@ def test_namespaces_do_not_share():
 def test_the_same_prefix_in_two_namespaces_is_held_twice():
     bench = CacheBench()
 
-    bench.cached(KEY[:8], namespace=1)
-    bench.cached(KEY[:8], namespace=2)
+    bench.insert(KEY[:8], namespace=1)
+    bench.insert(KEY[:8], namespace=2)
 
     assert bench.evictable == {"full": 4, "swa": 4}
 
@@ -181,7 +181,7 @@ def test_a_publication_makes_the_tree_the_owner_of_whole_pages():
     assert (record.protected_len, record.private_handles(4)) == (8, ([], record.handles[2:]))
 
 
-def test_a_publication_of_what_is_cached_frees_its_duplicates():
+def test_publishing_cached_tokens_frees_the_duplicates():
     bench = CacheBench()
     first, second = bench.start(KEY[:8]), bench.start(KEY[:8])
     for request in (first, second):
@@ -194,7 +194,7 @@ def test_a_publication_of_what_is_cached_frees_its_duplicates():
     )
 
 
-def test_the_row_of_a_request_names_the_pages_that_it_shares_now():
+def test_row_of_a_request_has_the_shared_pages_after_publishing():
     bench = CacheBench()
     first, second = bench.start(KEY[:8]), bench.start(KEY[:8])
     for request in (first, second):
@@ -212,7 +212,7 @@ def test_a_publication_of_less_than_a_page_changes_nothing():
 
     bench.publish(request)
 
-    assert (bench.custody.record(request).protected_len, stretches(bench.cache.tree)) == (0, [])
+    assert (bench.custody.record(request).protected_len, node_spans(bench.cache.tree)) == (0, [])
 
 
 def test_a_publication_is_reported():
@@ -223,19 +223,19 @@ def test_a_publication_is_reported():
 
     bench.publish(request)
 
-    assert bench.heard.of(Inserted) == [Inserted(1, 0, 16, 24)]
+    assert bench.log.of(Inserted) == [Inserted(1, 0, 16, 24)]
 
 
-def test_what_a_window_has_left_is_published_as_a_tombstone():
+def test_slid_pages_are_published_as_a_tombstone():
     bench = with_dead_start()
 
-    assert stretches(bench.cache.tree) == [Stretch(0, 16, "full"), Stretch(16, 24, "full swa")]
+    assert node_spans(bench.cache.tree) == [NodeSpan(0, 16, "full"), NodeSpan(16, 24, "full swa")]
 
 
-def test_a_tombstone_recovers_with_the_pages_of_who_computes_it_again():
+def test_tombstone_recovers_with_recomputed_pages():
     bench = with_dead_start()
 
-    bench.cached(KEY[:24])
+    bench.insert(KEY[:24])
 
     assert (bench.match_len(KEY[:17]), bench.evictable, bench.free) == (
         16,
@@ -244,12 +244,12 @@ def test_a_tombstone_recovers_with_the_pages_of_who_computes_it_again():
     )
 
 
-def test_a_tombstone_that_somebody_reads_recovers_on_its_own_pages():
+def test_locked_tombstone_keeps_its_pages_when_it_recovers():
     bench = with_dead_start()
     reader = bench.start(KEY[:25])
     before = list(bench.custody.record(reader).handles)
 
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
 
     assert (bench.match_len(KEY[:17]), bench.cache.match(KEY, 0).handles, bench.free) == (
         16,
@@ -271,7 +271,7 @@ def test_the_pages_of_a_slid_request_are_freed_once():
 
 
 @ALL_CONFIGS
-def test_when_all_have_left_and_the_cache_is_flushed_every_page_is_free(config):
+def test_flush_after_all_requests_have_left_frees_every_page(config):
     bench = CacheBench(config)
     first, second = bench.start(KEY[:24]), bench.start(KEY[:9])
     for request, end in ((first, 12), (second, 9), (first, 24)):
@@ -283,30 +283,30 @@ def test_when_all_have_left_and_the_cache_is_flushed_every_page_is_free(config):
 
     bench.cache.flush()
 
-    assert (bench.free, stretches(bench.cache.tree)) == (all_pages(config), [])
+    assert (bench.free, node_spans(bench.cache.tree)) == (all_pages(config), [])
 
 
 @ALL_CONFIGS
-def test_every_row_is_free_when_all_have_left(config):
+def test_every_row_is_free_after_all_requests_have_left(config):
     bench = CacheBench(config)
 
-    bench.cached(KEY[:24])
-    bench.cached(KEY[:9])
+    bench.insert(KEY[:24])
+    bench.insert(KEY[:9])
 
     assert bench.memory.table.rows.num_free == 4
 
 
-def test_a_flush_leaves_what_is_locked():
+def test_flush_keeps_locked_pages():
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     reader = bench.start(KEY[:9])
     bench.cache.flush()
 
-    before = stretches(bench.cache.tree)
+    before = node_spans(bench.cache.tree)
     bench.leave(reader)
     bench.cache.flush()
 
-    assert (before, bench.free) == ([Stretch(0, 8, "full swa")], all_pages(HYBRID))
+    assert (before, bench.free) == ([NodeSpan(0, 8, "full swa")], all_pages(HYBRID))
 
 
 def test_a_flush_of_an_empty_cache_does_nothing():
@@ -314,18 +314,18 @@ def test_a_flush_of_an_empty_cache_does_nothing():
 
     bench.cache.flush()
 
-    assert bench.heard.events == []
+    assert bench.log.events == []
 
 
 def test_without_sharing_nothing_matches():
     bench = CacheBench(UNSHARED)
 
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
 
     assert (bench.match_len(KEY), bench.free) == (0, all_pages(UNSHARED))
 
 
-def test_without_sharing_a_window_slides_all_the_same():
+def test_window_slides_without_sharing():
     bench = CacheBench(UNSHARED)
     request = bench.start(KEY[:24])
     bench.compute(request, 24)

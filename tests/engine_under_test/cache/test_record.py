@@ -1,4 +1,4 @@
-"""What a record's owner has to free: whole pages, split at the frontier."""
+"""The private handles of a record: whole pages, split at the frontier."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from tests.engine_under_test.builders import CacheBench
 @pytest.mark.parametrize(
     ("protected_len", "allocated_len", "frontier", "dead", "live"),
     [
-        pytest.param(8, 21, 12, [3], [4, 5, 6], id="the window has slid into what is private"),
-        pytest.param(8, 21, 4, [], [3, 4, 5, 6], id="the window has slid in what is shared"),
-        pytest.param(8, 21, 0, [], [3, 4, 5, 6], id="the window has not slid"),
-        pytest.param(8, 16, 16, [3, 4], [], id="the window has slid to the end"),
-        pytest.param(8, 8, 0, [], [], id="nothing private"),
-        pytest.param(0, 5, 0, [], [1, 2], id="nothing shared"),
+        pytest.param(8, 21, 12, [3], [4, 5, 6], id="frontier in the private pages"),
+        pytest.param(8, 21, 4, [], [3, 4, 5, 6], id="frontier in the shared pages"),
+        pytest.param(8, 21, 0, [], [3, 4, 5, 6], id="no slide"),
+        pytest.param(8, 16, 16, [3, 4], [], id="frontier at the end"),
+        pytest.param(8, 8, 0, [], [], id="no private page"),
+        pytest.param(0, 5, 0, [], [1, 2], id="no shared page"),
     ],
 )
 def test_private_pages_are_dead_below_the_frontier(protected_len, allocated_len, frontier, dead, live):

@@ -1,4 +1,4 @@
-"""The tree: what an insertion does with the pages it meets, in all the ways in which the two can overlap."""
+"""The tree: insertion in each case of overlap with existing nodes, walks, splits and removal."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from engine_under_test.cache.locks import LockDesk
 from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import Insertion, RadixTree
 from engine_under_test.events import Recovered, Split, Stored
-from tests.engine_under_test.builders import PAGE, WINDOW, Heard, Stretch, locks, nodes_of, stretches
+from tests.engine_under_test.builders import PAGE, WINDOW, EventLog, NodeSpan, locks, node_spans, nodes_of
 
 KEY = list(range(100, 124))
 PAGES = [1, 2, 3, 4, 5, 6]
@@ -27,9 +27,9 @@ def insert(tree: RadixTree, handles, *, key=KEY, protected_len: int = 0, frontie
     return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontier=frontier)
 
 
-def displaced_by(insertion: Insertion) -> dict[str, list[int]]:
-    """What became of the incoming pages and of those that they met; only what is not empty."""
-    fates = {
+def page_lists(insertion: Insertion) -> dict[str, list[int]]:
+    """The page lists of an insertion that are not empty, by name."""
+    lists = {
         "adopted": insertion.adopted,
         "duplicates": insertion.duplicates,
         "dead duplicates": insertion.dead_duplicates,
@@ -37,30 +37,32 @@ def displaced_by(insertion: Insertion) -> dict[str, list[int]]:
         "kept": insertion.kept,
         "replacing": insertion.replacing,
     }
-    return {fate: list(pages) for fate, pages in fates.items() if pages}
+    return {name: list(pages) for name, pages in lists.items() if pages}
 
 
 @pytest.mark.parametrize(
     ("components", "num_pages", "frontier", "nodes"),
     [
-        pytest.param(HYBRID, 1, 0, [Stretch(0, 4, "full swa")], id="less than a window"),
-        pytest.param(HYBRID, 2, 0, [Stretch(0, 8, "full swa")], id="just a window"),
+        pytest.param(HYBRID, 1, 0, [NodeSpan(0, 4, "full swa")], id="less than a window"),
+        pytest.param(HYBRID, 2, 0, [NodeSpan(0, 8, "full swa")], id="exactly a window"),
         pytest.param(
-            HYBRID, 5, 0, [Stretch(0, 12, "full swa"), Stretch(12, 20, "full swa")], id="a tail of just a window"
+            HYBRID, 5, 0, [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")], id="a tail of exactly a window"
         ),
-        pytest.param(HYBRID, 4, 8, [Stretch(0, 8, "full"), Stretch(8, 16, "full swa")], id="dead up to the tail"),
+        pytest.param(HYBRID, 4, 8, [NodeSpan(0, 8, "full"), NodeSpan(8, 16, "full swa")], id="dead up to the tail"),
         pytest.param(
             HYBRID,
             4,
             4,
-            [Stretch(0, 4, "full"), Stretch(4, 8, "full swa"), Stretch(8, 16, "full swa")],
+            [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full swa"), NodeSpan(8, 16, "full swa")],
             id="dead at the start",
         ),
-        pytest.param(HYBRID, 4, 12, [Stretch(0, 12, "full"), Stretch(12, 16, "full swa")], id="dead into the tail"),
-        pytest.param(HYBRID, 4, 16, [Stretch(0, 16, "full")], id="a leaf as a tombstone"),
-        pytest.param(HYBRID, 4, 24, [Stretch(0, 16, "full")], id="dead beyond the key"),
-        pytest.param(FULL_ONLY, 5, 0, [Stretch(0, 20, "full")], id="no window"),
-        pytest.param(SWA_ONLY, 4, 4, [Stretch(0, 4, ""), Stretch(4, 8, "swa"), Stretch(8, 16, "swa")], id="swa only"),
+        pytest.param(HYBRID, 4, 12, [NodeSpan(0, 12, "full"), NodeSpan(12, 16, "full swa")], id="dead into the tail"),
+        pytest.param(HYBRID, 4, 16, [NodeSpan(0, 16, "full")], id="a leaf as a tombstone"),
+        pytest.param(HYBRID, 4, 24, [NodeSpan(0, 16, "full")], id="dead beyond the key"),
+        pytest.param(FULL_ONLY, 5, 0, [NodeSpan(0, 20, "full")], id="no window"),
+        pytest.param(
+            SWA_ONLY, 4, 4, [NodeSpan(0, 4, ""), NodeSpan(4, 8, "swa"), NodeSpan(8, 16, "swa")], id="swa only"
+        ),
     ],
 )
 def test_a_new_branch_is_cut_at_the_frontier_and_before_its_tail(components, num_pages, frontier, nodes):
@@ -68,28 +70,28 @@ def test_a_new_branch_is_cut_at_the_frontier_and_before_its_tail(components, num
 
     insertion = insert(tree, PAGES[:num_pages], frontier=frontier)
 
-    assert (stretches(tree), displaced_by(insertion)) == (nodes, {"adopted": PAGES[:num_pages]})
+    assert (node_spans(tree), page_lists(insertion)) == (nodes, {"adopted": PAGES[:num_pages]})
 
 
-def test_what_the_tree_has_already_comes_back_as_duplicates():
+def test_pages_of_live_nodes_are_returned_as_duplicates():
     tree = tree_of()
     insert(tree, PAGES[:3])
 
     insertion = insert(tree, NEW_PAGES[:4])
 
-    assert displaced_by(insertion) == {"adopted": [14], "duplicates": [11, 12, 13]}
+    assert page_lists(insertion) == {"adopted": [14], "duplicates": [11, 12, 13]}
 
 
-def test_a_duplicate_below_the_frontier_comes_back_as_dead():
+def test_duplicates_below_the_frontier_are_returned_as_dead():
     tree = tree_of()
     insert(tree, PAGES[:3])
 
     insertion = insert(tree, NEW_PAGES[:3], frontier=8)
 
-    assert displaced_by(insertion) == {"dead duplicates": [11, 12], "duplicates": [13]}
+    assert page_lists(insertion) == {"dead duplicates": [11, 12], "duplicates": [13]}
 
 
-def test_an_insertion_reports_the_pages_that_hold_its_key_now():
+def test_insertion_returns_the_pages_that_hold_its_key():
     tree = tree_of()
     insert(tree, PAGES[:3])
 
@@ -98,40 +100,40 @@ def test_an_insertion_reports_the_pages_that_hold_its_key_now():
     assert (insertion.handles, insertion.node.end) == ([1, 2, 3, 14], 16)
 
 
-def test_what_was_shared_before_is_not_looked_at():
+def test_protected_pages_are_skipped():
     tree = tree_of()
     insert(tree, PAGES[:2])
 
     insertion = insert(tree, [1, 2, 13], protected_len=8)
 
-    assert (insertion.shared, displaced_by(insertion)) == (2, {"adopted": [13]})
+    assert (insertion.shared, page_lists(insertion)) == (2, {"adopted": [13]})
 
 
-TOMBSTONE = 2  # pages of it, [0, 8)
+TOMBSTONE = 2  # pages of the tombstone [0, 8)
 
 
 @pytest.mark.parametrize(
-    ("frontier", "fates", "nodes"),
+    ("frontier", "lists", "nodes"),
     [
         pytest.param(
-            0, {"adopted": [11, 12], "displaced": [1, 2]}, [Stretch(0, 8, "full swa")], id="frontier at the node"
+            0, {"adopted": [11, 12], "displaced": [1, 2]}, [NodeSpan(0, 8, "full swa")], id="frontier at the node"
         ),
         pytest.param(
             4,
             {"adopted": [12], "displaced": [2], "dead duplicates": [11]},
-            [Stretch(0, 4, "full"), Stretch(4, 8, "full swa")],
+            [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full swa")],
             id="frontier inside the node",
         ),
-        pytest.param(8, {"dead duplicates": [11, 12]}, [Stretch(0, 8, "full")], id="frontier behind the node"),
+        pytest.param(8, {"dead duplicates": [11, 12]}, [NodeSpan(0, 8, "full")], id="frontier behind the node"),
     ],
 )
-def test_a_tombstone_recovers_from_the_frontier_on(frontier, fates, nodes):
+def test_a_tombstone_recovers_from_the_frontier_on(frontier, lists, nodes):
     tree = tree_of()
     insert(tree, PAGES[:TOMBSTONE], frontier=8)
 
     insertion = insert(tree, NEW_PAGES[:TOMBSTONE], frontier=frontier)
 
-    assert (displaced_by(insertion), stretches(tree)) == (fates, nodes)
+    assert (page_lists(insertion), node_spans(tree)) == (lists, nodes)
 
 
 def test_a_tombstone_behind_the_frontier_recovers():
@@ -141,27 +143,27 @@ def test_a_tombstone_behind_the_frontier_recovers():
 
     insertion = insert(tree, NEW_PAGES[:3], frontier=4)
 
-    assert displaced_by(insertion) == {"dead duplicates": [11], "displaced": [2, 3], "adopted": [12, 13]}
+    assert page_lists(insertion) == {"dead duplicates": [11], "displaced": [2, 3], "adopted": [12, 13]}
 
 
 @pytest.mark.parametrize(
-    ("frontier", "fates"),
+    ("frontier", "lists"),
     [
         pytest.param(0, {"kept": [1, 2], "replacing": [11, 12]}, id="frontier at the node"),
         pytest.param(4, {"kept": [2], "replacing": [12], "dead duplicates": [11]}, id="frontier inside the node"),
         pytest.param(8, {"dead duplicates": [11, 12]}, id="frontier behind the node"),
     ],
 )
-def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers(frontier, fates):
+def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers(frontier, lists):
     tree = tree_of()
     LockDesk(tree).lock(insert(tree, PAGES[:TOMBSTONE], frontier=8).node)
 
     insertion = insert(tree, NEW_PAGES[:TOMBSTONE], frontier=frontier)
 
-    assert (displaced_by(insertion), insertion.handles) == (fates, [1, 2])
+    assert (page_lists(insertion), insertion.handles) == (lists, [1, 2])
 
 
-def test_what_becomes_live_under_a_lock_is_protected_at_once():
+def test_locked_tombstone_is_protected_when_it_recovers():
     tree = tree_of()
     LockDesk(tree).lock(insert(tree, PAGES[:TOMBSTONE], frontier=8).node)
 
@@ -176,28 +178,28 @@ def test_with_swa_pages_only_a_tombstone_takes_the_incoming_pages():
 
     insertion = insert(tree, NEW_PAGES[:TOMBSTONE])
 
-    assert (displaced_by(insertion)["adopted"], stretches(tree)) == ([11, 12], [Stretch(0, 8, "swa")])
+    assert (page_lists(insertion)["adopted"], node_spans(tree)) == ([11, 12], [NodeSpan(0, 8, "swa")])
 
 
 def test_a_recovery_is_reported():
-    heard = Heard()
-    tree = tree_of(observer=heard)
+    log = EventLog()
+    tree = tree_of(observer=log)
     node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
 
     insert(tree, NEW_PAGES[:TOMBSTONE])
 
-    assert heard.of(Recovered) == [Recovered(node.id, "swa", locked=False)]
+    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=False)]
 
 
-def test_a_recovery_under_a_lock_is_reported_as_such():
-    heard = Heard()
-    tree = tree_of(observer=heard)
+def test_recovery_of_a_locked_node_is_reported_as_locked():
+    log = EventLog()
+    tree = tree_of(observer=log)
     node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
     LockDesk(tree).lock(node)
 
     insert(tree, NEW_PAGES[:TOMBSTONE])
 
-    assert heard.of(Recovered) == [Recovered(node.id, "swa", locked=True)]
+    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=True)]
 
 
 def test_pages_are_counted_per_component():
@@ -208,22 +210,22 @@ def test_pages_are_counted_per_component():
     assert (list(tree.evictable), list(tree.protected)) == ([5, 3], [0, 0])
 
 
-def test_branches_that_part_inside_a_page_share_the_pages_before_it():
+def test_branches_that_diverge_inside_a_page_share_the_pages_before_it():
     tree = tree_of()
     insert(tree, PAGES[:2])
 
     insert(tree, [1, 12], key=[*KEY[:6], 7, 8])
 
-    assert stretches(tree)[0] == Stretch(0, 4, "full swa")
+    assert node_spans(tree)[0] == NodeSpan(0, 4, "full swa")
 
 
-def test_branches_that_part_inside_the_first_page_share_nothing():
+def test_branches_that_diverge_inside_the_first_page_share_nothing():
     tree = tree_of()
     insert(tree, PAGES[:1])
 
     insertion = insert(tree, NEW_PAGES[:1], key=[*KEY[:3], 7])
 
-    assert (displaced_by(insertion), len(stretches(tree))) == ({"adopted": [11]}, 2)
+    assert (page_lists(insertion), len(node_spans(tree))) == ({"adopted": [11]}, 2)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_branches_that_part_inside_the_first_page_share_nothing():
         pytest.param(KEY[:12], [12], id="a node"),
         pytest.param(KEY[:15], [12], id="a node and less than a page"),
         pytest.param(KEY[:20], [12, 8], id="all nodes"),
-        pytest.param([*KEY[:20], 1, 2, 3, 4], [12, 8], id="more than there is"),
+        pytest.param([*KEY[:20], 1, 2, 3, 4], [12, 8], id="more tokens than the tree has"),
         pytest.param([*KEY[:9], 1, 2, 3], [8], id="another token inside a page"),
         pytest.param([1, *KEY[1:20]], [], id="another first token"),
     ],
@@ -276,16 +278,16 @@ def test_a_split_changes_no_count_of_pages():
     assert (list(tree.evictable), list(tree.protected)) == ([5, 3], [0, 0])
 
 
-def test_a_split_of_a_tombstone_leaves_two():
+def test_split_of_a_tombstone_gives_two_tombstones():
     tree = tree_of()
     node = insert(tree, PAGES[:2], frontier=8).node
 
     tree.split(node, 4)
 
-    assert stretches(tree) == [Stretch(0, 4, "full"), Stretch(4, 8, "full")]
+    assert node_spans(tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full")]
 
 
-def test_a_split_shares_the_pages_out():
+def test_split_divides_the_pages():
     tree = tree_of()
     node = insert(tree, PAGES[:2]).node
 
@@ -295,13 +297,13 @@ def test_a_split_shares_the_pages_out():
 
 
 def test_a_split_is_reported():
-    heard = Heard()
-    tree = tree_of(observer=heard)
+    log = EventLog()
+    tree = tree_of(observer=log)
     node = insert(tree, PAGES[:2]).node
 
     upper = tree.split(node, 4)
 
-    assert [event for event in heard.events if not isinstance(event, Stored)] == [Split(node.id, upper.id, 4)]
+    assert [event for event in log.events if not isinstance(event, Stored)] == [Split(node.id, upper.id, 4)]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +364,7 @@ def test_a_locked_node_is_not_removed():
     ("num_pages", "tails"),
     [
         pytest.param(2, [True], id="a leaf"),
-        pytest.param(5, [False, True], id="what stands before the last window"),
+        pytest.param(5, [False, True], id="a node before the last window"),
     ],
 )
 def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, tails):
@@ -372,7 +374,7 @@ def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, t
     assert [tree.is_tail(node) for node in nodes_of(tree)] == tails
 
 
-def test_a_short_side_branch_makes_a_tail_of_what_it_hangs_on():
+def test_parent_of_a_short_branch_is_a_tail():
     tree = tree_of()
     insert(tree, PAGES[:5])
 

@@ -1,11 +1,11 @@
-"""The tree beside a host: nodes that go on there, that lose their copy, and that come back."""
+"""The tree with a host tier: nodes that are demoted, that lose their copy, and that are restored."""
 
 import pytest
 
 from engine_under_test.cache.locks import LockDesk
 from engine_under_test.cache.node import Component, Node
 from engine_under_test.cache.tree import Insertion, RadixTree
-from tests.engine_under_test.builders import PAGE, WINDOW, Stretch, nodes_of, stretches
+from tests.engine_under_test.builders import PAGE, WINDOW, NodeSpan, node_spans, nodes_of
 from tests.engine_under_test.host.bench import copies
 
 KEY = list(range(100, 124))
@@ -29,7 +29,7 @@ def copy(node: Node, *components: int) -> None:
 
 
 def tree_with_copies(*num_pages: int, components=HYBRID) -> RadixTree:
-    """A branch of nodes that end with so many pages, each with a copy on the host."""
+    """A branch of nodes with copies on the host; the nodes end after these numbers of pages."""
     tree = RadixTree(components, page_size=PAGE)
     shared = 0
     for count in num_pages:
@@ -41,7 +41,7 @@ def tree_with_copies(*num_pages: int, components=HYBRID) -> RadixTree:
 
 
 def demoted_tree(*num_pages: int, components=HYBRID) -> RadixTree:
-    """The same, all of it on the host alone."""
+    """The same branch, on the host only."""
     tree = tree_with_copies(*num_pages, components=components)
     for node in reversed(list(nodes_of(tree))):
         tree.demote(node)
@@ -52,16 +52,20 @@ def demoted_tree(*num_pages: int, components=HYBRID) -> RadixTree:
 # --- demote
 
 
-def test_a_node_that_is_demoted_stays_with_nothing_on_the_device():
+def test_demoted_node_stays_without_device_pages():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
 
     tree.demote(node)
 
-    assert (stretches(tree), copies(tree), tree.evictable) == ([Stretch(0, 8, "")], [Stretch(0, 8, "full swa")], [0, 0])
+    assert (node_spans(tree), copies(tree), tree.evictable) == (
+        [NodeSpan(0, 8, "")],
+        [NodeSpan(0, 8, "full swa")],
+        [0, 0],
+    )
 
 
-def test_who_stands_above_a_demoted_node_is_the_next_to_go():
+def test_parent_of_a_demoted_node_is_the_next_candidate():
     tree = tree_with_copies(2, 4)
     upper, lower = nodes_of(tree)
 
@@ -70,7 +74,7 @@ def test_who_stands_above_a_demoted_node_is_the_next_to_go():
     assert (upper.is_leaf, upper.is_device_leaf, tree.candidates.leaves.pop()) == (False, True, upper)
 
 
-def test_only_what_the_host_has_is_demoted():
+def test_demotion_of_a_node_without_a_copy_raises():
     tree = RadixTree(HYBRID, page_size=PAGE)
     node = insert(tree, PAGES[:2]).node
 
@@ -80,7 +84,7 @@ def test_only_what_the_host_has_is_demoted():
     assert str(caught.value).splitlines()[0] == f"node {node.id} has no copy on the host"
 
 
-def test_what_is_locked_is_not_demoted():
+def test_demotion_of_a_locked_node_raises():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
     LockDesk(tree).lock(node)
@@ -91,7 +95,7 @@ def test_what_is_locked_is_not_demoted():
     assert str(caught.value).splitlines()[0] == f"node {node.id} has locks [1, 1]"
 
 
-def test_a_tombstone_is_demoted_too():
+def test_demoted_tombstone_has_no_evictable_pages():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
     tree.set_live(node, 1, live=False)
@@ -101,25 +105,25 @@ def test_a_tombstone_is_demoted_too():
     assert tree.evictable == [0, 0]
 
 
-# --- the copies
+# --- copies
 
 
 @pytest.mark.parametrize(
     ("component", "dropped", "left"),
     [
         pytest.param(0, [[21, 22], [21, 22]], "", id="all"),
-        pytest.param(1, [[], [21, 22]], "full", id="the window alone"),
+        pytest.param(1, [[], [21, 22]], "full", id="only the window"),
     ],
 )
-def test_a_copy_goes_whole_or_in_the_window(component, dropped, left):
+def test_copy_is_dropped_whole_or_only_in_the_window(component, dropped, left):
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
 
     assert tree.drop_copy(node, component) == dropped
-    assert (copies(tree), stretches(tree)) == ([Stretch(0, 8, left)], [Stretch(0, 8, "full swa")])
+    assert (copies(tree), node_spans(tree)) == ([NodeSpan(0, 8, left)], [NodeSpan(0, 8, "full swa")])
 
 
-def test_what_was_nowhere_but_on_the_host_leaves_the_tree():
+def test_node_without_pages_and_copy_is_removed():
     tree = demoted_tree(2)
     [node] = nodes_of(tree)
 
@@ -128,16 +132,16 @@ def test_what_was_nowhere_but_on_the_host_leaves_the_tree():
     assert (list(nodes_of(tree)), tree.roots) == ([], {})
 
 
-def test_without_its_window_a_copy_stays():
+def test_copy_without_its_window_stays():
     tree = demoted_tree(2)
     [node] = nodes_of(tree)
 
     tree.drop_copy(node, 1)
 
-    assert copies(tree) == [Stretch(0, 8, "full")]
+    assert copies(tree) == [NodeSpan(0, 8, "full")]
 
 
-def test_who_stands_above_stays_with_its_own_copy_and_is_the_next_to_lose_it():
+def test_parent_of_a_dropped_copy_is_the_next_candidate():
     tree = demoted_tree(2, 4)
     upper, lower = nodes_of(tree)
 
@@ -146,8 +150,8 @@ def test_who_stands_above_stays_with_its_own_copy_and_is_the_next_to_lose_it():
     assert (list(nodes_of(tree)), tree.candidates.copies.pop()) == ([upper], upper)
 
 
-def test_what_stood_only_for_those_below_goes_with_them():
-    """In a window alone a node may have nothing at all, while somebody goes on from it."""
+def test_empty_parent_is_removed_with_its_last_child():
+    """With swa pages only, a node may have neither pages nor a copy while its child has a copy."""
     tree = demoted_tree(2, 4, components=SWA_ONLY)
     upper, lower = nodes_of(tree)
     tree.drop_copy(upper, 0)
@@ -155,7 +159,7 @@ def test_what_stood_only_for_those_below_goes_with_them():
 
     tree.drop_copy(lower, 0)
 
-    assert (between, list(nodes_of(tree))) == ([Stretch(0, 8, ""), Stretch(8, 16, "swa")], [])
+    assert (between, list(nodes_of(tree))) == ([NodeSpan(0, 8, ""), NodeSpan(8, 16, "swa")], [])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_what_stood_only_for_those_below_goes_with_them():
     [
         pytest.param(lambda node, _: node.host.pins.__setitem__(0, 1), id="a load reads it"),
         pytest.param(lambda node, _: node.host.pins.__setitem__(1, 1), id="a load reads its window"),
-        pytest.param(lambda _, tree: LockDesk(tree).lock(list(nodes_of(tree))[-1]), id="somebody needs it to stay"),
+        pytest.param(lambda _, tree: LockDesk(tree).lock(list(nodes_of(tree))[-1]), id="a receipt covers it"),
     ],
 )
 def test_a_copy_that_is_needed_is_no_candidate(state):
@@ -176,7 +180,7 @@ def test_a_copy_that_is_needed_is_no_candidate(state):
     assert tree.candidates.copies.pop() is None
 
 
-def test_a_copy_of_what_somebody_reads_on_the_device_is_a_candidate():
+def test_copy_of_a_locked_live_node_is_a_candidate():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
     LockDesk(tree).lock(node)
@@ -186,7 +190,7 @@ def test_a_copy_of_what_somebody_reads_on_the_device_is_a_candidate():
     assert (tree.candidates.copies.pop(), tree.candidates.copied_windows.pop()) == (node, node)
 
 
-def test_a_window_that_a_load_reads_is_no_candidate():
+def test_copied_window_that_a_load_reads_is_no_candidate():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
     node.host.pins[1] = 1
@@ -196,7 +200,7 @@ def test_a_window_that_a_load_reads_is_no_candidate():
     assert tree.candidates.copied_windows.pop() is None
 
 
-def test_a_split_shares_the_copy_out():
+def test_split_divides_the_copy():
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
     node.host.pins, node.host.is_filling, node.host.num_hits = [1, 0], True, 3
@@ -210,27 +214,29 @@ def test_a_split_shares_the_copy_out():
     ]
 
 
-# --- coming back
+# --- restore
 
 
 @pytest.mark.parametrize(
     ("frontier", "nodes"),
     [
-        pytest.param(0, [Stretch(0, 8, ""), Stretch(8, 16, "full swa")], id="frontier before the node"),
-        pytest.param(8, [Stretch(0, 8, ""), Stretch(8, 16, "full swa")], id="frontier at the node"),
+        pytest.param(0, [NodeSpan(0, 8, ""), NodeSpan(8, 16, "full swa")], id="frontier before the node"),
+        pytest.param(8, [NodeSpan(0, 8, ""), NodeSpan(8, 16, "full swa")], id="frontier at the node"),
         pytest.param(
-            12, [Stretch(0, 8, ""), Stretch(8, 12, "full"), Stretch(12, 16, "full swa")], id="frontier inside the node"
+            12,
+            [NodeSpan(0, 8, ""), NodeSpan(8, 12, "full"), NodeSpan(12, 16, "full swa")],
+            id="frontier inside the node",
         ),
-        pytest.param(16, [Stretch(0, 8, ""), Stretch(8, 16, "full")], id="frontier at the end of the node"),
-        pytest.param(20, [Stretch(0, 8, ""), Stretch(8, 16, "full")], id="frontier behind the node"),
+        pytest.param(16, [NodeSpan(0, 8, ""), NodeSpan(8, 16, "full")], id="frontier at the end of the node"),
+        pytest.param(20, [NodeSpan(0, 8, ""), NodeSpan(8, 16, "full")], id="frontier behind the node"),
     ],
 )
-def test_what_is_on_the_host_alone_takes_the_incoming_pages_in(frontier, nodes):
+def test_node_on_the_host_only_adopts_incoming_pages(frontier, nodes):
     tree = demoted_tree(2, 4)
 
     insertion = insert(tree, NEW_PAGES[:4], protected_len=8, frontier=frontier)
 
-    assert (insertion.adopted, insertion.duplicates, insertion.dead_duplicates, stretches(tree)) == (
+    assert (insertion.adopted, insertion.duplicates, insertion.dead_duplicates, node_spans(tree)) == (
         [13, 14],
         [],
         [],
@@ -238,7 +244,7 @@ def test_what_is_on_the_host_alone_takes_the_incoming_pages_in(frontier, nodes):
     )
 
 
-def test_what_comes_back_has_the_handles_of_the_incoming_pages():
+def test_restored_node_has_the_handles_of_the_incoming_pages():
     tree = demoted_tree(2, 4)
 
     insertion = insert(tree, NEW_PAGES[:4], frontier=12)
@@ -246,15 +252,15 @@ def test_what_comes_back_has_the_handles_of_the_incoming_pages():
     assert (insertion.handles, [node.handles for node in nodes_of(tree)]) == ([11, 12, 13, 14], [[11, 12], [13], [14]])
 
 
-def test_what_comes_back_keeps_its_copy():
+def test_restored_node_keeps_its_copy():
     tree = demoted_tree(4)
 
     insert(tree, NEW_PAGES[:4], frontier=12)
 
-    assert copies(tree) == [Stretch(0, 8, "full swa"), Stretch(8, 12, "full swa"), Stretch(12, 16, "full swa")]
+    assert copies(tree) == [NodeSpan(0, 8, "full swa"), NodeSpan(8, 12, "full swa"), NodeSpan(12, 16, "full swa")]
 
 
-def test_what_comes_back_is_counted():
+def test_pages_of_a_restored_node_are_evictable():
     tree = demoted_tree(4)
 
     insert(tree, NEW_PAGES[:4], frontier=12)
@@ -262,7 +268,7 @@ def test_what_comes_back_is_counted():
     assert (tree.evictable, tree.protected) == ([4, 1], [0, 0])
 
 
-def test_what_comes_back_under_a_lock_is_protected_at_once():
+def test_pages_of_a_restored_locked_node_are_protected():
     tree = demoted_tree(2)
     LockDesk(tree).lock(next(iter(nodes_of(tree))))
 
@@ -271,28 +277,28 @@ def test_what_comes_back_under_a_lock_is_protected_at_once():
     assert (tree.evictable, tree.protected) == ([0, 0], [2, 2])
 
 
-def test_a_shorter_key_brings_back_no_more_than_it_has():
+def test_shorter_key_restores_only_its_part_of_a_node():
     tree = demoted_tree(2)
 
     insert(tree, NEW_PAGES[:1])
 
-    assert (stretches(tree), copies(tree)) == (
-        [Stretch(0, 4, "full swa"), Stretch(4, 8, "")],
-        [Stretch(0, 4, "full swa"), Stretch(4, 8, "full swa")],
+    assert (node_spans(tree), copies(tree)) == (
+        [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "")],
+        [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa")],
     )
 
 
-def test_without_a_window_all_comes_back():
+def test_without_a_window_the_whole_node_is_restored():
     tree = demoted_tree(2, components=FULL_ONLY)
 
     insertion = insert(tree, NEW_PAGES[:2])
 
-    assert (insertion.adopted, stretches(tree)) == ([11, 12], [Stretch(0, 8, "full")])
+    assert (insertion.adopted, node_spans(tree)) == ([11, 12], [NodeSpan(0, 8, "full")])
 
 
-def test_in_a_window_alone_it_recovers():
+def test_with_swa_pages_only_the_node_recovers():
     tree = demoted_tree(2, components=SWA_ONLY)
 
     insertion = insert(tree, NEW_PAGES[:2])
 
-    assert (insertion.adopted, insertion.displaced, stretches(tree)) == ([11, 12], [0, 0], [Stretch(0, 8, "swa")])
+    assert (insertion.adopted, insertion.displaced, node_spans(tree)) == ([11, 12], [0, 0], [NodeSpan(0, 8, "swa")])

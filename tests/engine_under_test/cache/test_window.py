@@ -1,4 +1,4 @@
-"""The window formula at the numbers that once went wrong."""
+"""The formulas of the window, at the numbers of known bugs."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from engine_under_test.cache.window import kept_len, tail_len, window_frontier
 @pytest.mark.parametrize(
     ("window", "page_size", "position", "frontier"),
     [
-        pytest.param(128, 64, 1023, 832, id="a window of a token less than two pages"),
-        pytest.param(33, 64, 127, 0, id="page above window: the second page is not begun"),
-        pytest.param(33, 64, 159, 64, id="page above window: in the third page"),
-        pytest.param(33, 64, 160, 64, id="page above window: the last publishable page stays"),
-        pytest.param(33, 64, 192, 128, id="page above window: a page on"),
+        pytest.param(128, 64, 1023, 832, id="window of two pages"),
+        pytest.param(33, 64, 127, 0, id="page larger than window: in the second page"),
+        pytest.param(33, 64, 159, 64, id="page larger than window: in the third page"),
+        pytest.param(33, 64, 160, 64, id="page larger than window: the last publishable page stays"),
+        pytest.param(33, 64, 192, 128, id="page larger than window: one page later"),
         pytest.param(6, 4, 0, 0, id="nothing computed"),
-        pytest.param(6, 4, 8, 0, id="just a window"),
+        pytest.param(6, 4, 8, 0, id="exactly a window"),
         pytest.param(6, 4, 11, 0, id="inside a page"),
         pytest.param(6, 4, 12, 4, id="a page is dead"),
         pytest.param(2, 1, 5, 4, id="pages of a token, window of two"),
@@ -27,7 +27,7 @@ def test_the_frontier_leaves_a_window_in_whole_pages(window, page_size, position
 @pytest.mark.parametrize("page_size", [1, 2, 4, 16])
 @pytest.mark.parametrize("window", [2, 4, 5, 8, 17])
 @pytest.mark.parametrize("position", [0, 1, 7, 16, 33, 160])
-def test_what_a_position_reads_and_a_page_before_what_is_published_stay(page_size, window, position):
+def test_frontier_keeps_the_window_and_the_last_published_page(page_size, window, position):
     frontier = window_frontier(position, window=window, page_size=page_size)
     first_read = max(0, position - (window - 1))
     last_published_page = max(0, position // page_size * page_size - page_size)
@@ -41,7 +41,7 @@ def test_what_a_position_reads_and_a_page_before_what_is_published_stay(page_siz
         pytest.param(128, 64, 128, id="not a multiple of the page"),
         pytest.param(129, 64, 128, id="a multiple of the page"),
         pytest.param(33, 64, 64, id="less than a page"),
-        pytest.param(2, 1, 1, id="the least"),
+        pytest.param(2, 1, 1, id="smallest window"),
     ],
 )
 def test_window_and_tail_are_counted_in_whole_pages(window, page_size, length):

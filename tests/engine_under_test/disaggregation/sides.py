@@ -24,7 +24,7 @@ from tests.engine_under_test.builders import (
     MOST_STEPS,
     SWA_ONLY,
     UNSHARED,
-    Heard,
+    EventLog,
     Received,
     Serving,
 )
@@ -78,7 +78,7 @@ class Sides:
         self.clock = FakeClock()
         self.faults = FaultPlan(FAULTS)
         self.taps = dict(zip(SIDES, map(Tap, InProcessLink.pair()), strict=True))
-        self.heard = {side: Heard() for side in SIDES}
+        self.logs = {side: EventLog() for side in SIDES}
         self.received: dict[str, dict[int, Received]] = {side: {} for side in SIDES}
         self._num_transfers = 0
         configs = {"prefill": config, "decode": decode_config or config}
@@ -89,7 +89,7 @@ class Sides:
 
     def _ports(self, side: str) -> Ports:
         forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
-        return Ports(forward, self.clock, self.heard[side], FakeBacking(self.faults), link=self.taps[side])
+        return Ports(forward, self.clock, self.logs[side], FakeBacking(self.faults), link=self.taps[side])
 
     @property
     def has_work(self) -> bool:
@@ -108,7 +108,7 @@ class Sides:
         self.received[to][transfer_id] = Received()
 
     def step(self, *sides: str) -> None:
-        """A step of each of them, in order."""
+        """One step of each named side, in order."""
         for side in sides:
             for output in self.engines[side].step():
                 received = self.received[side][output.request_id]
@@ -128,7 +128,7 @@ class Sides:
             if not self.has_work:
                 return
             self.steps(1, ms_per_step=ms_per_step)
-        raise AssertionError(f"still at work after {MOST_STEPS} steps: {self.received}")
+        raise AssertionError(f"a side still has work after {MOST_STEPS} steps: {self.received}")
 
     def cut(self) -> None:
         """Drop every message from now on."""
@@ -147,12 +147,15 @@ class Sides:
         serving = Serving(self.config)
         return [serving.serve(prompt, max_new_tokens=max_new_tokens).tokens for prompt in prompts]
 
-    def emptied(self) -> bool:
-        return all(map(is_emptied, self.engines.values()))
+    def flush_frees_all(self) -> bool:
+        return all(map(flush_frees_all, self.engines.values()))
 
 
-def is_emptied(engine: Engine) -> bool:
-    """Is every page and every row free after a flush, with no unit behind a fence?"""
+def flush_frees_all(engine: Engine) -> bool:
+    """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
     engine.flush()
-    books = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
-    return all(book.num_free == book.capacity for book in books) and not engine.scheduler.custody.departures.waiting
+    ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
+    return (
+        all(ledger.num_free == ledger.capacity for ledger in ledgers)
+        and not engine.scheduler.custody.departures.waiting
+    )

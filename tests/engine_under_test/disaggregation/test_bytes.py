@@ -27,7 +27,7 @@ CONFIG = EngineConfig(page_size=PAGE, full_pages=24, max_context_len=1024, chunk
 PROMPT = [3 + number % 120 for number in range(700)]
 
 
-class Counting:
+class RecordingEnd:
     """One end of a link that records the messages sent."""
 
     def __init__(self, steady: InProcessLink) -> None:
@@ -56,21 +56,21 @@ def decoder_of(window: int) -> Decoder:
     return random_decoder(tiny_spec("gemma3", sliding_window=window), 1, torch.float64)
 
 
-def counted(window: int, **changes) -> tuple[Pair, Counting]:
+def recorded_pair(window: int, **changes) -> tuple[Pair, RecordingEnd]:
     """A pair, and the prefill end of its link."""
     decoder = decoder_of(window)
     config = fitted(replace(CONFIG, **changes), decoder.spec, source="tiny")
-    counting, other = (Counting(end) for end in InProcessLink.pair())
-    ports = (Ports(ModelForward(decoder), link=counting), Ports(ModelForward(decoder), link=other))
-    return create_pair(config, ports=ports), counting
+    prefill_end, other = (RecordingEnd(end) for end in InProcessLink.pair())
+    ports = (Ports(ModelForward(decoder), link=prefill_end), Ports(ModelForward(decoder), link=other))
+    return create_pair(config, ports=ports), prefill_end
 
 
-def served(window: int, *prompts: Sequence[int], **changes) -> Counting:
+def served(window: int, *prompts: Sequence[int], **changes) -> RecordingEnd:
     """The prefill end of the link after serving the prompts one after the other."""
-    pair, counting = counted(window, **changes)
+    pair, prefill_end = recorded_pair(window, **changes)
     for prompt in prompts:
         pair.generate([prompt], SamplingParams(2))
-    return counting
+    return prefill_end
 
 
 @pytest.mark.parametrize("chunk_len", [128, 256, None], ids=["page by page", "two pages", "all at once"])
@@ -87,16 +87,16 @@ def served(window: int, *prompts: Sequence[int], **changes) -> Counting:
 def test_sent_bytes_are_at_most_5_percent_above_the_needed_pages(window, length, full_pages, swa_pages, chunk_len):
     least = full_pages * FULL_PAGE + swa_pages * SWA_PAGE
 
-    counting = served(window, PROMPT[:length], chunk_len=chunk_len)
+    prefill_end = served(window, PROMPT[:length], chunk_len=chunk_len)
 
-    assert least <= counting.num_bytes(transfer_id=1) <= MAX_OVERHEAD * least
+    assert least <= prefill_end.num_bytes(transfer_id=1) <= MAX_OVERHEAD * least
 
 
 def test_each_needed_page_is_sent_once():
-    counting = served(200, PROMPT)
+    prefill_end = served(200, PROMPT)
     sent = [
         (message.pool, index)
-        for message in counting.page_data
+        for message in prefill_end.page_data
         for index in range(message.first, message.first + message.num_pages)
     ]
 
@@ -105,10 +105,10 @@ def test_each_needed_page_is_sent_once():
 
 def test_cached_prefix_is_not_sent_again():
     """The decode side has five pages of the prompt, with the window of the last one."""
-    counting = served(200, PROMPT, [*PROMPT[:650], *PROMPT[:50]])
+    prefill_end = served(200, PROMPT, [*PROMPT[:650], *PROMPT[:50]])
     least = FULL_PAGE + SWA_PAGE
 
-    assert least <= counting.num_bytes(transfer_id=2) <= MAX_OVERHEAD * least
+    assert least <= prefill_end.num_bytes(transfer_id=2) <= MAX_OVERHEAD * least
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_only_the_new_pages_of_a_conversation_are_sent(config, first):
     prefix_lens = [message.prefix_len for message in sides.taps["decode"].sent if isinstance(message, Invitation)]
     assert (prefix_lens, min(message.first for message in sides.taps["prefill"].pages(2))) == ([0, 40], first)
     assert [received.cached_tokens for received in sides.received["decode"].values()] == [0, 40]
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, longer), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG, longer), True)

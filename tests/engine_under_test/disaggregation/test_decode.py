@@ -8,7 +8,7 @@ import torch
 
 from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
 from engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, let_go
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, release_held
 from tests.engine_under_test.disaggregation.sides import ALL_POOLS, LONG, OTHER, SHORT, SIDES, Sides
 from tests.engine_under_test.disaggregation.test_prefill import ABORTED_THERE, Stage
 
@@ -21,7 +21,7 @@ TIMED_OUT = {
 
 def reserved(sides: Sides) -> list[int]:
     """The requests for which pages were reserved, in order."""
-    return [event.request_id for event in sides.heard["decode"].of(Reserved)]
+    return [event.request_id for event in sides.logs["decode"].of(Reserved)]
 
 
 def served(sides: Sides, prompt: Sequence[int]) -> list[int]:
@@ -51,7 +51,7 @@ def test_only_the_tail_of_windowed_pages_is_reserved(config, pages):
 
     sides.step("decode")
 
-    assert sides.heard["decode"].of(Reserved) == [Reserved(1, 0, 37, tuple(pages.items()))]
+    assert sides.logs["decode"].of(Reserved) == [Reserved(1, 0, 37, tuple(pages.items()))]
     taken = {pool.name: pool.num_pages - free_pages(sides.decode.memory)[pool.name] for pool in config.pools}
     assert taken == pages
 
@@ -88,10 +88,10 @@ def test_small_request_does_not_overtake_one_that_waits_for_pages():
     sides.steps(60, ms_per_step=TIMEOUT_MS // 50)
     before = reserved(sides)
 
-    let_go(sides.decode.memory, "full", pages)
+    release_held(sides.decode.memory, "full", pages)
     sides.run()
 
-    assert (before, reserved(sides), sides.emptied()) == ([], [1, 2], True)
+    assert (before, reserved(sides), sides.flush_frees_all()) == ([], [1, 2], True)
 
 
 @pytest.mark.parametrize(("full_pages", "accepted"), [(17, [1]), (18, [1, 2])])
@@ -118,7 +118,7 @@ def test_refused_reservation_is_retried(skip):
     sides.run()
 
     assert (refused, reserved(sides)) == ([1], [1, 2])
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, longer), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG, longer), True)
 
 
 def test_window_of_a_cached_prefix_is_not_locked_when_a_later_one_is_read():
@@ -152,7 +152,7 @@ def test_request_with_missing_pages_does_not_run():
 
     sides.steps(6)
 
-    assert (sides.heard["decode"].of(TakenOver), sides.heard["decode"].of(Launched)) == ([], [])
+    assert (sides.logs["decode"].of(TakenOver), sides.logs["decode"].of(Launched)) == ([], [])
     assert sides.taps["prefill"].kinds().count(TransferEnd) == 1
 
 
@@ -166,7 +166,7 @@ def test_retransmitted_pages_do_not_overwrite_earlier_ones(num_steps):
 
     sides.run()
 
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG), True)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_retracted_request_is_restored_with_the_same_output(config):
 
     sides.run()
 
-    retracted, swapped_out = sides.heard["decode"].of(Retracted), sides.heard["decode"].of(SetAside)
+    retracted, swapped_out = sides.logs["decode"].of(Retracted), sides.logs["decode"].of(SetAside)
     assert [event.request_id for event in swapped_out] == [event.request_id for event in retracted] != []
     assert sum(received.num_retractions for received in sides.received["decode"].values()) == len(retracted)
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(*prompts, max_new_tokens=12), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(*prompts, max_new_tokens=12), True)
 
 
 @ALL_POOLS
@@ -229,10 +229,10 @@ def test_swapped_out_request_is_restored_without_recomputation(config, num_steps
     sides.decode.resume()
     sides.run()
 
-    starts = [start for launched in sides.heard["decode"].of(Launched) for _, start, _ in launched.entries]
+    starts = [start for launched in sides.logs["decode"].of(Launched) for _, start, _ in launched.entries]
     assert pages_free == {pool.name: pool.num_pages for pool in config.pools}
     assert starts == list(range(37, 48))
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG, max_new_tokens=12), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG, max_new_tokens=12), True)
 
 
 def test_swapped_out_request_is_restored_before_new_requests():
@@ -267,7 +267,7 @@ def test_request_that_never_fits_is_rejected_on_both_sides(changes, max_new_toke
 
     assert sides.reasons()["decode"] == f"rejected: {reason}"
     assert str(sides.reasons()["prefill"]).startswith("ended by the decode side: ")
-    assert (sides.heard["prefill"].of(Launched), sides.emptied()) == ([], True)
+    assert (sides.logs["prefill"].of(Launched), sides.flush_frees_all()) == ([], True)
 
 
 def test_request_that_outgrows_the_pool_alone_ends_out_of_memory():
@@ -277,7 +277,7 @@ def test_request_that_outgrows_the_pool_alone_ends_out_of_memory():
     sides.run()
 
     assert str(sides.reasons()["decode"]).startswith("out of memory: ")
-    assert (sides.reasons()["prefill"], sides.emptied()) == ("length", True)
+    assert (sides.reasons()["prefill"], sides.flush_frees_all()) == ("length", True)
     assert sides.outputs() == [sides.expected(LONG, max_new_tokens=12)[0][:4]]
 
 
@@ -297,7 +297,7 @@ def test_request_ends_on_both_sides_when_the_peer_times_out():
     sides.steps(1)
 
     assert (before, sides.reasons()) == (dict.fromkeys(SIDES), TIMED_OUT)
-    assert (sides.has_work, sides.emptied()) == (False, True)
+    assert (sides.has_work, sides.flush_frees_all()) == (False, True)
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
@@ -313,7 +313,7 @@ def test_peer_timeout_during_a_transfer_frees_every_page(num_steps):
     sides.run(ms_per_step=1000)
 
     assert sides.reasons() == {"prefill": "length", "decode": TIMED_OUT["decode"]}
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 def test_slow_peer_that_still_sends_does_not_time_out():
@@ -323,7 +323,7 @@ def test_slow_peer_that_still_sends_does_not_time_out():
 
     sides.run(ms_per_step=TIMEOUT_MS // 3 + 1)
 
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG), True)
 
 
 # --- aborts, in each state of a request
@@ -366,8 +366,8 @@ def test_request_aborted_during_its_transfer_ends_on_both_sides(stage: Stage, si
     sides.engines[side].abort(1)
     sides.run()
 
-    assert (sides.reasons(), sides.outputs(), sides.emptied()) == ({**ABORTED_THERE, side: "abort"}, [[]], True)
-    assert [event.request_id for event in sides.heard["decode"].of(LetGo)] == [1]
+    assert (sides.reasons(), sides.outputs(), sides.flush_frees_all()) == ({**ABORTED_THERE, side: "abort"}, [[]], True)
+    assert [event.request_id for event in sides.logs["decode"].of(LetGo)] == [1]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -379,9 +379,9 @@ def test_request_aborted_while_it_waits_for_pages_ends_on_both_sides(side):
 
     sides.engines[side].abort(1)
     sides.run()
-    let_go(sides.decode.memory, "full", pages)
+    release_held(sides.decode.memory, "full", pages)
 
-    assert (sides.reasons(), reserved(sides), sides.emptied()) == ({**ABORTED_THERE, side: "abort"}, [], True)
+    assert (sides.reasons(), reserved(sides), sides.flush_frees_all()) == ({**ABORTED_THERE, side: "abort"}, [], True)
 
 
 @pytest.mark.parametrize(("side", "reason"), [("prefill", "length"), ("decode", "abort")])
@@ -393,4 +393,4 @@ def test_abort_after_the_transfer_ends_only_the_decode_side(stage: Stage, side, 
     sides.engines[side].abort(1)
     sides.run()
 
-    assert (sides.reasons(), sides.emptied()) == ({"prefill": "length", "decode": reason}, True)
+    assert (sides.reasons(), sides.flush_frees_all()) == ({"prefill": "length", "decode": reason}, True)

@@ -30,7 +30,7 @@ def test_transfer_with_two_different_requests_ends_before_any_pass(prompt, max_n
     sides.run(ms_per_step=1)
 
     assert all(reason and "the sides differ: " in reason for reason in sides.reasons().values())
-    assert (len(sides.taps["prefill"].pages()), sides.emptied()) == (0, True)
+    assert (len(sides.taps["prefill"].pages()), sides.flush_frees_all()) == (0, True)
 
 
 @pytest.mark.parametrize(("small", "other"), [SIDES, SIDES[::-1]])
@@ -77,7 +77,7 @@ def test_second_invitation_with_another_prefix_ends_the_request(num_steps):
     sides.run()
 
     reason = "the decode side was restarted, with 16 tokens of the prompt"
-    assert (sides.reasons()["decode"], sides.emptied()) == (f"ended by the prefill side: {reason}", True)
+    assert (sides.reasons()["decode"], sides.flush_frees_all()) == (f"ended by the prefill side: {reason}", True)
 
 
 def test_unfinished_request_ends_when_the_decode_side_has_the_whole_prompt():
@@ -103,4 +103,4 @@ def test_lost_close_is_retransmitted_with_its_reason():
     sides.clock.advance(HYBRID.link_retry_ms)
     sides.step("prefill", "decode", "prefill")
 
-    assert sides.heard["prefill"].of(LetGo) == [LetGo(1, "abort")]
+    assert sides.logs["prefill"].of(LetGo) == [LetGo(1, "abort")]

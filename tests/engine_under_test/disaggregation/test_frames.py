@@ -107,10 +107,10 @@ def test_pages_of_each_dtype_survive_encoding_bit_for_bit(dtype):
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0, 4, 3)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_empty_tensor_survives_encoding(dtype, shape):
-    came = decode(encode(PAGE_DATA._replace(pages=torch.empty(shape, dtype=dtype))))
+    decoded = decode(encode(PAGE_DATA._replace(pages=torch.empty(shape, dtype=dtype))))
 
-    assert isinstance(came, PageData)
-    assert (came.pages.dtype, tuple(came.pages.shape)) == (dtype, shape)
+    assert isinstance(decoded, PageData)
+    assert (decoded.pages.dtype, tuple(decoded.pages.shape)) == (dtype, shape)
 
 
 def test_non_contiguous_pages_survive_encoding():
@@ -121,9 +121,9 @@ def test_non_contiguous_pages_survive_encoding():
 
 def test_decoded_pages_own_their_memory():
     frame = encode(PAGE_DATA)
-    came = decode(frame)
-    assert isinstance(came, PageData)
-    came.pages.zero_()
+    decoded = decode(frame)
+    assert isinstance(decoded, PageData)
+    decoded.pages.zero_()
 
     assert in_comparable_parts(decode(frame)) == in_comparable_parts(PAGE_DATA)
 

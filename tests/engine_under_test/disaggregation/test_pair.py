@@ -39,7 +39,7 @@ from tests.engine_under_test.disaggregation.sides import (
     SHORT,
     SIDES,
     Sides,
-    is_emptied,
+    flush_frees_all,
 )
 
 
@@ -100,7 +100,7 @@ def test_pair_outputs_equal_those_of_one_engine(changes):
     assert [(pair_output.token_ids, pair_output.finish_reason) for pair_output in generations] == [
         (output.token_ids, "length") for output in one
     ]
-    assert (pair.has_work, is_emptied(pair.prefill), is_emptied(pair.decode)) == (False, True, True)
+    assert (pair.has_work, flush_frees_all(pair.prefill), flush_frees_all(pair.decode)) == (False, True, True)
 
 
 @ALL_POOLS
@@ -111,7 +111,7 @@ def test_pair_outputs_equal_those_of_one_engine_with_any_pools(config):
 
     sides.run()
 
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(*PROMPTS, max_new_tokens=8), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(*PROMPTS, max_new_tokens=8), True)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -125,7 +125,7 @@ def test_prompt_longer_than_the_swa_pool_is_served(side):
     sides.run()
 
     assert (sides.outputs(), sides.reasons()["decode"]) == (sides.expected(prompt, max_new_tokens=12), "length")
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 @pytest.mark.parametrize("max_new_tokens", [0, 1, 2])
@@ -136,7 +136,7 @@ def test_request_with_few_new_tokens_ends_with_length_on_both_sides(max_new_toke
     sides.run()
 
     assert sides.outputs() == sides.expected(LONG, max_new_tokens=max_new_tokens)
-    assert (sides.reasons(), sides.emptied()) == ({"prefill": "length", "decode": "length"}, True)
+    assert (sides.reasons(), sides.flush_frees_all()) == ({"prefill": "length", "decode": "length"}, True)
 
 
 @pytest.mark.parametrize("index", [0, 2])
@@ -149,7 +149,11 @@ def test_stop_token_ends_the_request_on_either_side(index):
 
     sides.run()
 
-    assert (sides.outputs(), sides.reasons()["decode"], sides.emptied()) == ([tokens[: index + 1]], "stop", True)
+    assert (sides.outputs(), sides.reasons()["decode"], sides.flush_frees_all()) == (
+        [tokens[: index + 1]],
+        "stop",
+        True,
+    )
 
 
 def test_aborted_request_ends_on_both_sides_and_others_go_on():
@@ -164,7 +168,7 @@ def test_aborted_request_ends_on_both_sides_and_others_go_on():
 
     ends = {output.request_id: output.finish_reason for output in outputs if output.finish_reason is not None}
     assert ends == {transfer_ids[0]: "abort", transfer_ids[1]: "length"}
-    assert (pair.has_work, is_emptied(pair.prefill), is_emptied(pair.decode)) == (False, True, True)
+    assert (pair.has_work, flush_frees_all(pair.prefill), flush_frees_all(pair.decode)) == (False, True, True)
 
 
 def test_requests_of_different_namespaces_share_nothing():
@@ -200,8 +204,8 @@ def test_link_fault_does_not_change_the_outputs(fault, skip):
 
     assert (pair.has_work, plan.fired[fault] > 0) == (False, True)
     assert list(tokens.values()) == Sides().expected(*PROMPTS, max_new_tokens=6)
-    assert is_emptied(pair.prefill)
-    assert is_emptied(pair.decode)
+    assert flush_frees_all(pair.prefill)
+    assert flush_frees_all(pair.decode)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +230,7 @@ def test_lost_message_of_any_kind_is_retransmitted(config, kind, side):
     sides.run(ms_per_step=50)
 
     assert (sides.taps[side].dropping, sides.outputs()) == ([], sides.expected(*PROMPTS[:3], max_new_tokens=6))
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 # --- faults behind the ports
@@ -241,7 +245,7 @@ def test_forward_or_pool_fault_does_not_change_the_outputs(fault, skip):
 
     sides.run()
 
-    assert (sides.faults.fired[fault], sides.outputs(), sides.emptied()) == (2, sides.expected(LONG), True)
+    assert (sides.faults.fired[fault], sides.outputs(), sides.flush_frees_all()) == (2, sides.expected(LONG), True)
 
 
 def test_prompt_that_fails_too_often_ends_on_both_sides():
@@ -253,7 +257,7 @@ def test_prompt_that_fails_too_often_ends_on_both_sides():
 
     reason = str(sides.reasons()["prefill"])
     assert reason.startswith("forward failed: 3 times")
-    assert (reason in str(sides.reasons()["decode"]), sides.emptied()) == (True, True)
+    assert (reason in str(sides.reasons()["decode"]), sides.flush_frees_all()) == (True, True)
 
 
 # --- refused calls

@@ -200,4 +200,4 @@ def test_request_on_sides_that_differ_ends_with_a_reason_that_names_both(changes
         assert "the sides differ" in reason
         assert here in reason
         assert there in reason
-    assert sides.emptied()
+    assert sides.flush_frees_all()

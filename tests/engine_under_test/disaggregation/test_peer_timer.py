@@ -58,7 +58,7 @@ def test_time_of_a_forward_pass_does_not_expire_the_peer(monkeypatch):
 
     sides.step("decode", "prefill", "prefill", "decode", "prefill")
 
-    assert sides.heard["prefill"].of(LetGo) == [LetGo(1, "handed over")]
+    assert sides.logs["prefill"].of(LetGo) == [LetGo(1, "handed over")]
 
 
 @pytest.mark.parametrize("config", [HYBRID, SWA_ONLY], ids=["hybrid", "swa only"])
@@ -105,7 +105,7 @@ def test_missing_pages_that_were_acknowledged_time_out():
         sides.steps(1, ms_per_step=RETRY_MS)
 
     assert sides.reasons()["decode"] == f"no missing page from the prefill side for {HYBRID.link_timeout_ms} ms"
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 def test_restarted_prefill_engine_has_the_whole_timeout():
@@ -195,7 +195,7 @@ def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted(monkeypatc
 
     assert max(one.num_pages for one in sent) == 3
     assert [(one.first, one.num_pages) for one in retransmitted] == [(one.first, one.num_pages) for one in sent[1:]]
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG), True)
 
 
 # --- busy sides
@@ -228,4 +228,4 @@ def test_queued_request_times_out_after_twice_the_timeout():
     sides.run()
 
     assert ended_after == {"prefill": 9, "decode": 19}  # in fifths of half a timeout
-    assert sides.emptied()
+    assert sides.flush_frees_all()

@@ -9,7 +9,7 @@ import pytest
 from engine_under_test.events import HandedOver, Invited, Launched, LetGo, Sent
 from engine_under_test.messages import Close, Invitation, KeepAlive, PageAck, PageData, TransferEnd, TransferRequest
 from engine_under_test.sampling import SamplingParams
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, free_pages, hold, let_go
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, free_pages, hold, release_held
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 
 RETRY_MS = HYBRID.link_retry_ms
@@ -50,7 +50,7 @@ def test_request_without_an_invitation_is_not_computed():
     for _ in range(5):
         sides.step("prefill")
 
-    assert (sides.heard["prefill"].of(Launched), rows_held(sides), sides.prefill.has_work) == ([], 0, True)
+    assert (sides.logs["prefill"].of(Launched), rows_held(sides), sides.prefill.has_work) == ([], 0, True)
 
 
 def test_invited_request_is_computed():
@@ -59,8 +59,8 @@ def test_invited_request_is_computed():
 
     sides.step("prefill")
 
-    assert sides.heard["prefill"].of(Invited) == [Invited(1, 0)]
-    assert [launched.entries for launched in sides.heard["prefill"].of(Launched)] == [((1, 0, 16),)]
+    assert sides.logs["prefill"].of(Invited) == [Invited(1, 0)]
+    assert [launched.entries for launched in sides.logs["prefill"].of(Launched)] == [((1, 0, 16),)]
 
 
 def test_duplicate_invitation_is_acknowledged_and_ignored():
@@ -72,7 +72,7 @@ def test_duplicate_invitation_is_acknowledged_and_ignored():
     sides.taps["decode"].send(invitation)
     sides.step("prefill")
 
-    assert (sides.taps["prefill"].sent.count(KeepAlive(1)), sides.heard["prefill"].of(Invited)) == (2, [Invited(1, 0)])
+    assert (sides.taps["prefill"].sent.count(KeepAlive(1)), sides.logs["prefill"].of(Invited)) == (2, [Invited(1, 0)])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_page_data_equals_the_content_of_the_pages():
     held(sides)
     memory = sides.prefill.memory
 
-    sent = sides.heard["prefill"].of(Sent)
+    sent = sides.logs["prefill"].of(Sent)
 
     assert [(one.pool, one.first, len(one.pages)) for one in sent] == page_ranges(sides)
     for one, message in zip(sent, sides.taps["prefill"].pages(), strict=True):
@@ -154,7 +154,7 @@ def test_recomputed_pages_are_sent_again():
 
     sides.run()
 
-    assert (page_ranges(sides).count(("full", 0, 4)), sides.outputs(), sides.emptied()) == (
+    assert (page_ranges(sides).count(("full", 0, 4)), sides.outputs(), sides.flush_frees_all()) == (
         2,
         sides.expected(LONG),
         True,
@@ -174,8 +174,8 @@ def test_record_is_held_until_the_decode_side_closes_the_transfer():
     sides.step("prefill")
 
     assert (at_first, before, rows_held(sides)) == (1, 1, 0)
-    assert sides.heard["prefill"].of(HandedOver) == [HandedOver(1, 37)]
-    assert sides.heard["prefill"].of(LetGo) == [LetGo(1, "handed over")]
+    assert sides.logs["prefill"].of(HandedOver) == [HandedOver(1, 37)]
+    assert sides.logs["prefill"].of(LetGo) == [LetGo(1, "handed over")]
 
 
 def test_held_pages_are_not_evicted():
@@ -196,7 +196,7 @@ def test_waiting_request_is_admitted_when_a_held_record_is_released():
 
     sides.run()
 
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(*prompts), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(*prompts), True)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_lost_message_is_retransmitted_after_the_interval(kind, side):
     sides.clock.advance(1)
     sides.run()
 
-    assert (waits, sides.outputs(), sides.emptied()) == (True, sides.expected(LONG), True)
+    assert (waits, sides.outputs(), sides.flush_frees_all()) == (True, sides.expected(LONG), True)
 
 
 def test_only_unacknowledged_pages_are_retransmitted():
@@ -249,7 +249,7 @@ def test_request_that_never_fits_is_rejected_on_both_sides():
 
     reason = "rejected: the prompt needs 10 full pages of 9"
     assert sides.reasons() == {"prefill": reason, "decode": f"ended by the prefill side: {reason}"}
-    assert (sides.heard["decode"].of(Launched), sides.emptied()) == ([], True)
+    assert (sides.logs["decode"].of(Launched), sides.flush_frees_all()) == ([], True)
 
 
 def test_prompt_without_one_free_page_ends_out_of_memory_on_both_sides():
@@ -258,12 +258,12 @@ def test_prompt_without_one_free_page_ends_out_of_memory_on_both_sides():
     sides.submit(LONG)
 
     sides.run()
-    let_go(sides.prefill.memory, "full", pages)
+    release_held(sides.prefill.memory, "full", pages)
 
     reason = str(sides.reasons()["prefill"])
     assert reason.startswith("out of memory: ")
     assert sides.reasons()["decode"] == f"ended by the prefill side: {reason}"
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -274,11 +274,11 @@ def test_request_without_an_invitation_times_out_on_both_sides(side):
     sides.submit(LONG)
 
     sides.run(ms_per_step=100)
-    let_go(sides.decode.memory, "full", pages)
+    release_held(sides.decode.memory, "full", pages)
 
     ended_there = {one: reason.replace("abort", "timeout") for one, reason in ABORTED_THERE.items()}
     assert sides.reasons() == {**ended_there, side: "timeout"}
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 # --- aborts, in each state of a request
@@ -319,7 +319,7 @@ def test_prompt_aborted_on_one_side_ends_on_both(stage: Stage, side):
     sides.run()
 
     assert sides.reasons() == {**ABORTED_THERE, side: "abort"}
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 def test_abort_on_the_decode_side_releases_the_held_record():
@@ -329,9 +329,9 @@ def test_abort_on_the_decode_side_releases_the_held_record():
     sides.decode.abort(1)
     sides.step("prefill")
 
-    assert (sides.heard["prefill"].of(LetGo), sides.prefill.has_work) == ([LetGo(1, "abort")], False)
+    assert (sides.logs["prefill"].of(LetGo), sides.prefill.has_work) == ([LetGo(1, "abort")], False)
     sides.run()
-    assert (sides.reasons(), sides.emptied()) == ({"prefill": "length", "decode": "abort"}, True)
+    assert (sides.reasons(), sides.flush_frees_all()) == ({"prefill": "length", "decode": "abort"}, True)
 
 
 def test_abort_on_the_prefill_side_does_not_end_a_held_transfer():
@@ -342,7 +342,11 @@ def test_abort_on_the_prefill_side_does_not_end_a_held_transfer():
     sides.prefill.abort(1)
     sides.run()
 
-    assert (sides.outputs(), sides.reasons()["decode"], sides.emptied()) == (sides.expected(LONG), "length", True)
+    assert (sides.outputs(), sides.reasons()["decode"], sides.flush_frees_all()) == (
+        sides.expected(LONG),
+        "length",
+        True,
+    )
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -356,7 +360,7 @@ def test_abort_does_not_affect_other_requests(side):
     sides.engines[side].abort(1)
     sides.run()
 
-    assert (sides.outputs()[1:], sides.emptied()) == (sides.expected(SHORT, OTHER), True)
+    assert (sides.outputs()[1:], sides.flush_frees_all()) == (sides.expected(SHORT, OTHER), True)
 
 
 def test_lost_close_is_retransmitted_for_an_invitation():
@@ -369,7 +373,7 @@ def test_lost_close_is_retransmitted_for_an_invitation():
 
     assert (sides.reasons()["prefill"], sides.taps["prefill"].dropping) == ("abort", [])
     assert str(sides.reasons()["decode"]).startswith("ended by the prefill side: ")
-    assert sides.emptied()
+    assert sides.flush_frees_all()
 
 
 def test_request_that_is_submitted_late_to_the_prefill_side_is_served():
@@ -381,5 +385,5 @@ def test_request_that_is_submitted_late_to_the_prefill_side_is_served():
 
     sides.run(ms_per_step=50)
 
-    assert (sides.outputs(), sides.emptied()) == (sides.expected(LONG), True)
+    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG), True)
     assert TransferRequest in sides.taps["prefill"].kinds()

@@ -1,6 +1,6 @@
-"""A cache with a host tier behind it, and a host store that ends a transfer when a test says so.
+"""A cache with a host tier, and a host store whose transfers end when the test ends them.
 
-The slots of a page hold the tokens whose KV they would hold, so that a test sees whether a copy is one.
+Each slot holds its token instead of KV, so a test can check the content of a copy.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from engine_under_test.request import Request
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.storage import Storage
-from tests.engine_under_test.builders import HYBRID, CacheBench, Stretch, nodes_of
+from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, nodes_of
 
 HOSTED = replace(HYBRID, host_full_pages=32, host_swa_pages=24, load_back_threshold=1)
 WRITE_BACK = replace(HOSTED, host_policy="write_back")
@@ -28,16 +28,16 @@ HOSTED_FULL_ONLY = replace(HOSTED, swa_pages=0, sliding_window=None, host_swa_pa
 HOSTED_SWA_ONLY = replace(HOSTED, full_pages=0, host_full_pages=0)
 
 
-class StoreByHand:
-    """Copies a transfer when `end` is called for it, in any order.
+class ManualStore:
+    """A host store that copies a transfer when `end` is called for it, in any order.
 
-    To wait ends all, if it `is_patient`; to be asked does, if it `is_prompt`.
+    With `ends_on_wait` a wait ends all transfers; with `ends_on_poll` a poll does.
     """
 
     def __init__(self) -> None:
         self.begun: dict[int, Sequence[PageCopy]] = {}
-        self.is_patient = False
-        self.is_prompt = False
+        self.ends_on_wait = False
+        self.ends_on_poll = False
         self.num_waits = 0
         self._copier = HostCopier()
         self._ended: list[Acknowledgement] = []
@@ -56,30 +56,30 @@ class StoreByHand:
             self._ended.append(Acknowledgement(transfer, "the copy failed"))
 
     def acknowledge(self, transfer: int) -> None:
-        """Say that a transfer has ended that was never begun."""
+        """Acknowledge a transfer, even one that was never begun."""
         self._ended.append(Acknowledgement(transfer))
 
     def acknowledged(self) -> list[Acknowledgement]:
-        if self.is_prompt:
+        if self.ends_on_poll:
             self.end(*self.begun)
         ended, self._ended = self._ended, []
         return ended
 
     def wait(self) -> None:
         self.num_waits += 1
-        if self.is_patient:
+        if self.ends_on_wait:
             self.end(*self.begun)
 
 
 class FailingStore:
-    """Every transfer comes to nothing; one that is asked for more than `most` times breaks the test."""
+    """A host store whose transfers all fail; the test fails after `most` transfers."""
 
     def __init__(self, most: int) -> None:
         self._left = most
         self._begun: list[int] = []
 
     def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        assert self._left, f"transfer {transfer} is one too many"
+        assert self._left, f"transfer {transfer} is above the limit"
         self._left -= 1
         self._begun.append(transfer)
 
@@ -88,28 +88,28 @@ class FailingStore:
         return [Acknowledgement(transfer, "the copy failed") for transfer in begun]
 
     def wait(self) -> None:
-        """All have failed already."""
+        """All transfers have failed already."""
 
 
 class HostBench:
-    """A cache bench whose requests also use a host tier."""
+    """A cache bench with a host tier."""
 
     def __init__(self, config: EngineConfig = HOSTED, store: HostStore | None = None) -> None:
         self.device = CacheBench(config)
-        self.hand = StoreByHand()
-        self.memory, self.cache, self.heard = self.device.memory, self.device.cache, self.device.heard
+        self.store = ManualStore()
+        self.memory, self.cache, self.log = self.device.memory, self.device.cache, self.device.log
         assert self.memory.host is not None, "no pools on the host"
         self.on_host = self.memory.host
-        ports = Ports(observer=self.heard, host=store or self.hand)
+        ports = Ports(observer=self.log, host=store or self.store)
         self.tier = HostTier.for_config(config, self.memory, self.cache, ports)
-        self.device.custody = Custody(config, Storage(self.memory, self.cache, self.tier), self.heard, OtherSide())
+        self.device.custody = Custody(config, Storage(self.memory, self.cache, self.tier), self.log, OtherSide())
 
     @property
     def tree(self) -> RadixTree:
         return self.cache.tree
 
-    def cached(self, tokens: Sequence[int], *, slid: bool = False) -> None:
-        """Let a request compute, publish and leave; if it `slid`, its window was evicted before it published."""
+    def insert(self, tokens: Sequence[int], *, slid: bool = False) -> None:
+        """Insert a prefix: a request computes, publishes and leaves.  With `slid`, its window slides first."""
         request = self.device.start(tokens)
         self.device.compute(request, len(tokens))
         self._fill(request)
@@ -118,32 +118,32 @@ class HostBench:
         self.device.publish(request)
         self.device.leave(request)
 
-    def copied(self, tokens: Sequence[int], *, slid: bool = False) -> None:
-        """Cache tokens, and let the host have a copy of them."""
-        self.cached(tokens, slid=slid)
+    def insert_with_copy(self, tokens: Sequence[int], *, slid: bool = False) -> None:
+        """Insert a prefix, and copy it to the host."""
+        self.insert(tokens, slid=slid)
         self.tier.back_up()
         self.settle()
 
-    def demoted(self, tokens: Sequence[int]) -> None:
-        """Let the host alone have a copy."""
-        self.copied(tokens)
+    def insert_on_host(self, tokens: Sequence[int]) -> None:
+        """Insert a prefix, copy it to the host, and flush the device."""
+        self.insert_with_copy(tokens)
         self.cache.flush()
 
     def settle(self) -> None:
-        """End what is under way, in its order, and take it in."""
-        self.hand.end(*self.hand.begun)
+        """End all transfers in flight, in order, and process them."""
+        self.store.end(*self.store.begun)
         self.tier.poll()
 
     def match(self, tokens: Sequence[int]) -> Match:
         return self.cache.match(list(tokens), 0)
 
     def load(self, tokens: Sequence[int]) -> int:
-        """Begin to load what a request with these tokens could start from."""
+        """Begin the load for a request with these tokens; returns the id of the transfer."""
         match = self.match(tokens)
         return self.tier.load(match, self.tier.pages_to_load(match))
 
     def content(self, tokens: Sequence[int]) -> dict[str, list[int]]:
-        """By pool, what the pages hold that a reader of the match of these tokens reads."""
+        """By pool, the content of the pages that a reader of the match of these tokens reads."""
         match = self.match(tokens)
         content = {}
         for pool, length in zip(self.memory.pools, self.tree.covered_lens(match.length), strict=True):
@@ -156,11 +156,11 @@ class HostBench:
         return list(nodes_of(self.tree))
 
     def host_free(self) -> dict[str, int]:
-        """By pool of the host, how many pages are free."""
+        """The number of free pages, by pool of the host."""
         return {ledger.name: ledger.num_free for ledger in self.on_host.ledgers}
 
     def _fill(self, request: Request) -> None:
-        """Write what a request has computed into its own pages, as far as they are full."""
+        """Write the computed tokens of a request into its private pages, whole pages only."""
         record, page_size = self.device.custody.record(request), self.memory.page_size
         first, end = record.protected_len // page_size, record.committed_len // page_size
         tokens = torch.tensor(request.tokens[first * page_size : end * page_size], dtype=torch.int64).view(
@@ -171,11 +171,11 @@ class HostBench:
             self.memory.store.kv(pool.name)[pages] = tokens
 
 
-def copies(tree: RadixTree) -> list[Stretch]:
-    """The nodes of a tree, parents before children, each with the pools of which the host has a copy."""
+def copies(tree: RadixTree) -> list[NodeSpan]:
+    """The nodes of a tree, parents before children, with the pools in which the host has a copy."""
     names = [component.name for component in tree.components]
     return [
-        Stretch(
+        NodeSpan(
             node.start, node.end, " ".join(name for name, pages in zip(names, node.host.pages, strict=True) if pages)
         )
         for node in nodes_of(tree)

@@ -1,4 +1,4 @@
-"""Engines that have a host tier, and requests that wait for what only the host has."""
+"""Engines with a host tier, and requests that wait for KV from the host."""
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
@@ -10,16 +10,16 @@ from fakes.host import UnsteadyHostStore
 from fakes.unsteady import UnsteadyForward
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import Serving
-from tests.engine_under_test.host.bench import HOSTED, StoreByHand
+from tests.engine_under_test.host.bench import HOSTED, ManualStore
 
 
 def serving_with_host(config: EngineConfig = HOSTED, store: HostStore | None = None) -> Serving:
-    """A serving engine with a host store of the test, or with one that permits faults."""
+    """A serving engine with the given host store, or with one that permits faults."""
     serving = Serving(config)
     ports = Ports(
         UnsteadyForward(FakeForward(ReferenceModel()), serving.faults),
         serving.clock,
-        serving.heard,
+        serving.log,
         FakeBacking(serving.faults),
         store or UnsteadyHostStore(HostCopier(), serving.faults),
     )
@@ -27,8 +27,8 @@ def serving_with_host(config: EngineConfig = HOSTED, store: HostStore | None = N
     return serving
 
 
-def with_copies(*prompts: list[int], config=HOSTED, store: StoreByHand | None = None) -> Serving:
-    """An engine that has served prompts, of which the host alone has something."""
+def with_copies(*prompts: list[int], config=HOSTED, store: ManualStore | None = None) -> Serving:
+    """An engine that has served prompts, and has evicted their pages from the device."""
     serving = serving_with_host(config, store)
     for prompt in prompts:
         serving.serve(prompt, max_new_tokens=1)
@@ -38,30 +38,30 @@ def with_copies(*prompts: list[int], config=HOSTED, store: StoreByHand | None = 
     return serving
 
 
-def by_hand(*prompts: list[int], config=HOSTED) -> tuple[Serving, StoreByHand]:
-    """The same with a store by hand, which has nothing under way."""
-    store = StoreByHand()
-    store.is_prompt = True
+def with_manual_store(*prompts: list[int], config=HOSTED) -> tuple[Serving, ManualStore]:
+    """The same with a manual store, which has no transfer in flight."""
+    store = ManualStore()
+    store.ends_on_poll = True
     serving = with_copies(*prompts, config=config, store=store)
-    store.is_prompt = False
+    store.ends_on_poll = False
     return serving, store
 
 
-def finish(serving: Serving, store: StoreByHand) -> None:
-    """Let all that is copied end from now on, and step until nothing is left to do."""
-    store.is_prompt = True
+def finish(serving: Serving, store: ManualStore) -> None:
+    """End every transfer at the next poll, and step until the engine has no work."""
+    store.ends_on_poll = True
     serving.run()
 
 
-def loading(serving: Serving, prompt: list[int], *, max_new_tokens: int = 4) -> int:
-    """A request that waits for a load."""
+def start_loading(serving: Serving, prompt: list[int], *, max_new_tokens: int = 4) -> int:
+    """Submit a request that has to wait for a load; returns its id."""
     request = serving.submit(prompt, max_new_tokens=max_new_tokens)
     serving.step()
     return request
 
 
 def ids(serving: Serving) -> dict[str, list[int]]:
-    """Who is where."""
+    """The ids of the waiting, the loading and the running requests."""
     scheduler = serving.engine.scheduler
     return {
         "waiting": [request.id for request in scheduler.waiting],
@@ -71,7 +71,7 @@ def ids(serving: Serving) -> dict[str, list[int]]:
 
 
 def host_free(serving: Serving) -> dict[str, int]:
-    """By pool of the host, how many pages are free."""
+    """The number of free pages, by pool of the host."""
     host = serving.engine.memory.host
     assert host is not None, "no pools on the host"
     return {ledger.name: ledger.num_free for ledger in host.ledgers}

@@ -1,10 +1,10 @@
-"""Backups: what the host gets a copy of, when the tree has it, and what makes room for it."""
+"""Backups: the nodes that are copied, the moment when the tree gets the copy, and failures."""
 
 import pytest
 
 from engine_under_test.events import Freed, TransferBegan, TransferEnded
 from engine_under_test.host.transfers import transfer_owner
-from tests.engine_under_test.builders import Stretch, locks, stretches
+from tests.engine_under_test.builders import NodeSpan, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
     HOSTED_FULL_ONLY,
@@ -14,15 +14,15 @@ from tests.engine_under_test.host.bench import (
 )
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
-NOTHING_YET = [Stretch(0, 12, ""), Stretch(12, 20, "")]
-ALL = [Stretch(0, 12, "full swa"), Stretch(12, 20, "full swa")]
+NO_COPIES = [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")]
+ALL = [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")]
 FIRST_BACKUP = transfer_owner(1, to_host=True)
 
 
-def under_way(tokens=LONG, config=HOSTED) -> HostBench:
-    """A cache whose first backup has begun."""
+def backup_in_flight(tokens=LONG, config=HOSTED) -> HostBench:
+    """A cache whose first backup is in flight."""
     bench = HostBench(config)
-    bench.cached(tokens)
+    bench.insert(tokens)
     bench.tier.back_up()
     return bench
 
@@ -35,18 +35,18 @@ def under_way(tokens=LONG, config=HOSTED) -> HostBench:
         pytest.param(HOSTED_SWA_ONLY, "swa", id="swa only"),
     ],
 )
-def test_the_host_gets_a_copy_of_what_is_published(config, pools):
+def test_published_node_is_copied_to_the_host(config, pools):
     bench = HostBench(config)
 
-    bench.copied(LONG[:8])
+    bench.insert_with_copy(LONG[:8])
 
-    assert copies(bench.tree) == [Stretch(0, 8, pools)]
+    assert copies(bench.tree) == [NodeSpan(0, 8, pools)]
 
 
-def test_a_copy_says_what_the_device_says():
+def test_copy_equals_the_device_pages():
     bench = HostBench()
 
-    bench.copied(LONG[:8])
+    bench.insert_with_copy(LONG[:8])
 
     [node] = bench.nodes()
     held = [
@@ -56,42 +56,42 @@ def test_a_copy_says_what_the_device_says():
     assert held == [LONG[:8], LONG[:8]]
 
 
-def test_a_copy_is_there_when_it_is_acknowledged_and_not_before():
-    bench = under_way()
+def test_tree_gets_the_copy_when_it_is_acknowledged():
+    bench = backup_in_flight()
     before = copies(bench.tree)
 
     bench.settle()
 
-    assert (before, copies(bench.tree)) == (NOTHING_YET, ALL)
+    assert (before, copies(bench.tree)) == (NO_COPIES, ALL)
 
 
-def test_a_node_is_copied_with_those_before_it_that_have_no_copy():
-    bench = under_way()
+def test_node_is_copied_with_its_ancestors_that_have_no_copy():
+    bench = backup_in_flight()
 
-    [began] = bench.heard.of(TransferBegan)
+    [began] = bench.log.of(TransferBegan)
     assert (began.to_host, [(pool, len(here), len(there)) for pool, here, there in began.pages]) == (
         True,
         [("full", 5, 5), ("swa", 5, 5)],
     )
 
 
-def test_in_a_window_alone_a_node_is_copied_by_itself():
-    bench = under_way(config=HOSTED_SWA_ONLY)
+def test_with_swa_pages_only_each_node_is_copied_alone():
+    bench = backup_in_flight(config=HOSTED_SWA_ONLY)
 
-    began = bench.heard.of(TransferBegan)
+    began = bench.log.of(TransferBegan)
     assert [(pool, len(here)) for one in began for pool, here, _ in one.pages] == [("swa", 2), ("swa", 3)]
 
 
-def test_until_it_is_acknowledged_nothing_of_it_can_be_evicted():
-    bench = under_way()
+def test_pages_of_a_backup_in_flight_are_not_evicted():
+    bench = backup_in_flight()
 
     bench.cache.flush()
 
-    assert (bench.device.evictable, stretches(bench.tree)) == ({"full": 0, "swa": 0}, ALL)
+    assert (bench.device.evictable, node_spans(bench.tree)) == ({"full": 0, "swa": 0}, ALL)
 
 
-def test_when_it_is_acknowledged_nothing_is_locked_any_more():
-    bench = under_way()
+def test_acknowledged_backup_unlocks_its_nodes():
+    bench = backup_in_flight()
 
     bench.settle()
 
@@ -101,34 +101,34 @@ def test_when_it_is_acknowledged_nothing_is_locked_any_more():
     )
 
 
-def test_a_backup_that_fails_leaves_the_host_as_it_was():
-    bench = under_way()
-    bench.hand.fail(1)
+def test_failed_backup_leaves_no_copy():
+    bench = backup_in_flight()
+    bench.store.fail(1)
 
     bench.tier.poll()
 
-    assert (copies(bench.tree), bench.host_free(), bench.heard.of(TransferEnded)) == (
-        NOTHING_YET,
+    assert (copies(bench.tree), bench.host_free(), bench.log.of(TransferEnded)) == (
+        NO_COPIES,
         {"host full": 32, "host swa": 24},
         [TransferEnded(1, "the copy failed")],
     )
 
 
-def test_what_was_not_copied_is_freed_with_the_reason():
-    bench = under_way(LONG[:4])
-    bench.hand.fail(1)
+def test_pages_of_a_failed_backup_are_freed_with_that_cause():
+    bench = backup_in_flight(LONG[:4])
+    bench.store.fail(1)
 
     bench.tier.poll()
 
-    assert [freed for freed in bench.heard.of(Freed) if freed.owner == FIRST_BACKUP] == [
+    assert [freed for freed in bench.log.of(Freed) if freed.owner == FIRST_BACKUP] == [
         Freed("host full", (32,), FIRST_BACKUP, "backup failed", 0),
         Freed("host swa", (24,), FIRST_BACKUP, "backup failed", 0),
     ]
 
 
-def test_what_could_not_be_copied_is_copied_when_it_is_found_again():
-    bench = under_way()
-    bench.hand.fail(1)
+def test_node_of_a_failed_backup_is_copied_after_its_next_match():
+    bench = backup_in_flight()
+    bench.store.fail(1)
     bench.tier.poll()
 
     bench.tier.found(bench.match([*LONG, 1]).node)
@@ -138,68 +138,68 @@ def test_what_could_not_be_copied_is_copied_when_it_is_found_again():
     assert copies(bench.tree) == ALL
 
 
-def test_what_goes_on_from_a_backup_under_way_waits_for_it():
-    bench = under_way(LONG[:8])
-    bench.cached(LONG)
+def test_child_of_a_backup_in_flight_waits_for_it():
+    bench = backup_in_flight(LONG[:8])
+    bench.insert(LONG)
     bench.tier.back_up()
-    waiting = list(bench.hand.begun)
+    waiting = list(bench.store.begun)
 
     bench.settle()
     bench.tier.back_up()
 
-    assert (waiting, list(bench.hand.begun)) == ([1], [2])
+    assert (waiting, list(bench.store.begun)) == ([1], [2])
 
 
-def test_what_is_under_way_is_not_begun_again():
-    bench = under_way()
+def test_backup_in_flight_is_not_started_again():
+    bench = backup_in_flight()
 
     bench.tier.published(bench.match([*LONG, 1]).node)
     bench.tier.back_up()
 
-    assert list(bench.hand.begun) == [1]
+    assert list(bench.store.begun) == [1]
 
 
-def test_what_has_a_copy_is_not_copied_again():
+def test_node_with_a_copy_is_not_copied_again():
     bench = HostBench()
-    bench.copied(LONG)
+    bench.insert_with_copy(LONG)
 
-    bench.copied(LONG)
+    bench.insert_with_copy(LONG)
 
-    assert len(bench.heard.of(TransferBegan)) == 1
+    assert len(bench.log.of(TransferBegan)) == 1
 
 
-def test_what_has_left_the_tree_meanwhile_is_not_copied():
+def test_evicted_node_is_not_copied():
     bench = HostBench()
-    bench.cached(LONG)
+    bench.insert(LONG)
     bench.cache.flush()
 
     bench.tier.back_up()
 
-    assert (bench.hand.begun, stretches(bench.tree)) == ({}, [])
+    assert (bench.store.begun, node_spans(bench.tree)) == ({}, [])
 
 
-def test_of_a_tombstone_the_copy_is_a_tombstone():
+def test_copy_of_a_tombstone_has_no_windowed_pages():
     bench = HostBench()
 
-    bench.copied(LONG, slid=True)
+    bench.insert_with_copy(LONG, slid=True)
 
-    assert copies(bench.tree) == [Stretch(0, 12, "full"), Stretch(12, 20, "full swa")]
+    assert copies(bench.tree) == [NodeSpan(0, 12, "full"), NodeSpan(12, 20, "full swa")]
 
 
-def test_where_the_window_came_back_the_host_gets_the_window_alone():
+def test_only_the_window_of_a_recovered_tombstone_is_copied():
     bench = HostBench()
-    bench.copied(LONG, slid=True)
+    bench.insert_with_copy(LONG, slid=True)
 
-    bench.copied(LONG[:8])
+    bench.insert_with_copy(LONG[:8])
 
-    began = bench.heard.of(TransferBegan)[-1]
-    assert ([pool for pool, _, _ in began.pages], copies(bench.tree)[0]) == (["swa"], Stretch(0, 8, "full swa"))
+    began = bench.log.of(TransferBegan)[-1]
+    assert ([pool for pool, _, _ in began.pages], copies(bench.tree)[0]) == (["swa"], NodeSpan(0, 8, "full swa"))
 
 
-def test_a_node_that_is_split_under_way_gets_its_copy_in_two():
-    bench = under_way(LONG[:8])
-    bench.cached([*LONG[:4], *OTHER[:4]])
+def test_node_split_during_its_backup_gets_its_copy_in_two_parts():
+    bench = backup_in_flight(LONG[:8])
+    bench.insert([*LONG[:4], *OTHER[:4]])
 
     bench.settle()
 
-    assert copies(bench.tree) == [Stretch(0, 4, "full swa"), Stretch(4, 8, "full swa"), Stretch(4, 8, "")]
+    assert copies(bench.tree) == [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa"), NodeSpan(4, 8, "")]

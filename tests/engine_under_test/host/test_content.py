@@ -1,4 +1,4 @@
-"""Whatever goes where in whatever order: a match reads its own tokens, and in the end every page is free."""
+"""After any sequence of actions a match reads its own tokens, and every page can be freed."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,12 +34,12 @@ CONFIGS = {
 }
 
 
-class Doing:
-    """A cache and its host, and who reads there; what cannot happen to them just now does not."""
+class Traffic:
+    """A cache with a host tier, and its readers; an action that is impossible in the current state does nothing."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.bench = HostBench(config)
-        self.bench.hand.is_patient = config.host_policy == "write_back"
+        self.bench.store.ends_on_wait = config.host_policy == "write_back"
         self.readers: list[Request] = []
 
     @property
@@ -49,10 +49,10 @@ class Doing:
     def compute(self, branch: int, length: int, *, slid: bool = False) -> None:
         self.bench.tier.make_room(dict.fromkeys(self.all_pages, 5))
         if all(count >= 5 for count in self.bench.device.free.values()):
-            self.bench.cached(BRANCHES[branch][:length], slid=slid)
+            self.bench.insert(BRANCHES[branch][:length], slid=slid)
 
-    def emptied(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The pages that are free on either side when all has ended and nothing is cached any more."""
+    def free_at_the_end(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Drain and flush; the free pages by pool, on the device and on the host."""
         for request in self.readers:
             self.bench.device.leave(request)
         self.bench.settle()
@@ -61,87 +61,87 @@ class Doing:
         return self.bench.device.free, self.bench.host_free()
 
 
-def compute(doing: Doing, branch: int, length: int) -> None:
-    doing.compute(branch, length)
+def compute(traffic: Traffic, branch: int, length: int) -> None:
+    traffic.compute(branch, length)
 
 
-def compute_and_slide(doing: Doing, branch: int, length: int) -> None:
-    doing.compute(branch, length, slid=True)
+def compute_and_slide(traffic: Traffic, branch: int, length: int) -> None:
+    traffic.compute(branch, length, slid=True)
 
 
-def find(doing: Doing, branch: int, length: int) -> None:
-    doing.bench.tier.found(doing.bench.match(BRANCHES[branch][:length]).node)
+def find(traffic: Traffic, branch: int, length: int) -> None:
+    traffic.bench.tier.found(traffic.bench.match(BRANCHES[branch][:length]).node)
 
 
-def read(doing: Doing, branch: int, length: int) -> None:
-    if len(doing.readers) < 2:
-        doing.readers.append(doing.bench.device.start(BRANCHES[branch][:length]))
+def read(traffic: Traffic, branch: int, length: int) -> None:
+    if len(traffic.readers) < 2:
+        traffic.readers.append(traffic.bench.device.start(BRANCHES[branch][:length]))
 
 
-def read_no_more(doing: Doing, number: int, _: int) -> None:
-    if number < len(doing.readers):
-        doing.bench.device.leave(doing.readers.pop(number))
+def stop_reading(traffic: Traffic, number: int, _: int) -> None:
+    if number < len(traffic.readers):
+        traffic.bench.device.leave(traffic.readers.pop(number))
 
 
-def load(doing: Doing, branch: int, length: int) -> None:
-    match = doing.bench.match(BRANCHES[branch][:length])
-    need = doing.bench.tier.pages_to_load(match)
-    if need and not doing.bench.tier.load_under_way(match):
+def load(traffic: Traffic, branch: int, length: int) -> None:
+    match = traffic.bench.match(BRANCHES[branch][:length])
+    need = traffic.bench.tier.pages_to_load(match)
+    if need and not traffic.bench.tier.load_under_way(match):
         with suppress(PoolExhausted):
-            doing.bench.tier.load(match, need)
+            traffic.bench.tier.load(match, need)
 
 
-def make_room(doing: Doing, _: int, count: int) -> None:
-    doing.bench.tier.make_room({pool: min(count, most) for pool, most in doing.all_pages.items()})
+def make_room(traffic: Traffic, _: int, count: int) -> None:
+    traffic.bench.tier.make_room({pool: min(count, most) for pool, most in traffic.all_pages.items()})
 
 
-def evict_windows(doing: Doing, _: int, count: int) -> None:
-    doing.bench.cache.evict({"swa": count} if doing.bench.memory.window else {})
+def evict_windows(traffic: Traffic, _: int, count: int) -> None:
+    traffic.bench.cache.evict({"swa": count} if traffic.bench.memory.window else {})
 
 
-def copy(doing: Doing, branch: int, length: int) -> None:
-    doing.compute(branch, length)
-    find(doing, branch, length)
-    doing.bench.tier.back_up()
+def copy(traffic: Traffic, branch: int, length: int) -> None:
+    traffic.compute(branch, length)
+    find(traffic, branch, length)
+    traffic.bench.tier.back_up()
 
 
-def demote(doing: Doing, branch: int, length: int) -> None:
-    copy(doing, branch, length)
-    doing.bench.settle()
-    doing.bench.tier.make_room(doing.all_pages)
+def demote(traffic: Traffic, branch: int, length: int) -> None:
+    copy(traffic, branch, length)
+    traffic.bench.settle()
+    traffic.bench.tier.make_room(traffic.all_pages)
 
 
-def back_up(doing: Doing, _: int, __: int) -> None:
-    doing.bench.tier.back_up()
+def back_up(traffic: Traffic, _: int, __: int) -> None:
+    traffic.bench.tier.back_up()
 
 
-def end(doing: Doing, number: int, _: int) -> None:
-    doing.bench.hand.end(*list(doing.bench.hand.begun)[number : number + 1])
+def end(traffic: Traffic, number: int, _: int) -> None:
+    traffic.bench.store.end(*list(traffic.bench.store.begun)[number : number + 1])
 
 
-def end_all(doing: Doing, _: int, __: int) -> None:
-    doing.bench.settle()
+def end_all(traffic: Traffic, _: int, __: int) -> None:
+    traffic.bench.settle()
 
 
-def fail(doing: Doing, number: int, _: int) -> None:
-    doing.bench.hand.fail(*list(doing.bench.hand.begun)[number : number + 1])
+def fail(traffic: Traffic, number: int, _: int) -> None:
+    traffic.bench.store.fail(*list(traffic.bench.store.begun)[number : number + 1])
 
 
-def poll(doing: Doing, _: int, __: int) -> None:
-    doing.bench.tier.poll()
+def poll(traffic: Traffic, _: int, __: int) -> None:
+    traffic.bench.tier.poll()
 
 
-def drop_copies(doing: Doing, number: int, _: int) -> None:
+def drop_copies(traffic: Traffic, number: int, _: int) -> None:
     if number == 3:
-        doing.bench.tier.flush()
+        traffic.bench.tier.flush()
 
 
-DEEDS: Sequence[Callable[[Doing, int, int], None]] = [
+ACTIONS: Sequence[Callable[[Traffic, int, int], None]] = [
     compute,
     compute_and_slide,
     find,
     read,
-    read_no_more,
+    stop_reading,
     load,
     make_room,
     evict_windows,
@@ -158,13 +158,13 @@ DEEDS: Sequence[Callable[[Doing, int, int], None]] = [
 ]
 LENGTHS = (5, 9, 13, 17, 20)
 PROGRAMS = st.lists(
-    st.tuples(st.sampled_from(DEEDS), st.integers(0, 3), st.sampled_from(LENGTHS)), min_size=12, max_size=40
+    st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.sampled_from(LENGTHS)), min_size=12, max_size=40
 )
 BY_CONFIG = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 def misread(bench: HostBench) -> list[tuple[int, dict[str, list[int]]]]:
-    """By branch, what a reader of it finds in place of its own tokens."""
+    """Each branch whose match reads other tokens than its own, with the content that it reads."""
     wrong = []
     for branch, tokens in enumerate(BRANCHES):
         length, content = bench.match([*tokens, 1]).length, bench.content([*tokens, 1])
@@ -178,12 +178,12 @@ def misread(bench: HostBench) -> list[tuple[int, dict[str, list[int]]]]:
 @settings(derandomize=True, database=None, deadline=None, max_examples=60)
 @given(program=PROGRAMS)
 def test_a_match_reads_its_own_tokens(config, program):
-    doing = Doing(config)
+    traffic = Traffic(config)
 
     wrong = []
-    for deed, first, second in program:
-        deed(doing, first, second)
-        wrong += misread(doing.bench)
+    for action, first, second in program:
+        action(traffic, first, second)
+        wrong += misread(traffic.bench)
 
     assert wrong == []
 
@@ -191,10 +191,10 @@ def test_a_match_reads_its_own_tokens(config, program):
 @BY_CONFIG
 @settings(derandomize=True, database=None, deadline=None, max_examples=60)
 @given(program=PROGRAMS)
-def test_in_the_end_every_page_is_free_on_either_side(config, program):
-    doing = Doing(config)
-    for deed, first, second in program:
-        deed(doing, first, second)
+def test_every_page_on_device_and_host_is_free_at_the_end(config, program):
+    traffic = Traffic(config)
+    for action, first, second in program:
+        action(traffic, first, second)
 
     on_host = {pool.name: pool.num_pages for pool in config.host_pools}
-    assert doing.emptied() == (all_pages(config), on_host)
+    assert traffic.free_at_the_end() == (all_pages(config), on_host)

@@ -1,4 +1,4 @@
-"""The host store of a machine without a GPU: copies at once, and says so once."""
+"""The host store of a machine without a GPU copies at once, and acknowledges once."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from engine_under_test.ports import Acknowledgement, PageCopy
 
 
 def storage(page_dim: int) -> torch.Tensor:
-    """Of five pages; no two numbers in it are the same."""
+    """Five pages; all values are different."""
     shape = [2, 3]
     shape.insert(page_dim, 5)
     return torch.arange(30).view(shape)
@@ -34,7 +34,7 @@ def test_all_pools_of_a_transfer_are_copied():
     assert [torch.equal(target[1], source[1]) for target in targets] == [True, True]
 
 
-def test_what_was_copied_is_acknowledged_once():
+def test_completed_copy_is_acknowledged_once():
     copier = HostCopier()
     copier.begin(7, [PageCopy(storage(0), [1], storage(0), [1], 0)])
     copier.begin(9, [])
@@ -44,7 +44,7 @@ def test_what_was_copied_is_acknowledged_once():
     assert answers == [[Acknowledgement(7), Acknowledgement(9)], []]
 
 
-def test_nothing_is_to_be_waited_for():
+def test_wait_loses_no_acknowledgement():
     copier = HostCopier()
     copier.begin(7, [PageCopy(storage(0), [1], storage(0), [1], 0)])
 

@@ -1,4 +1,4 @@
-"""Loads: what comes back from the host, who may have it when, and what becomes of it if somebody else was faster."""
+"""Loads: the pages that are restored, the moment when they match, and nodes that were recomputed meanwhile."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Freed, TransferBegan, TransferEnded
 from engine_under_test.host.loads import UnderWay
 from engine_under_test.host.transfers import transfer_owner
-from tests.engine_under_test.builders import Stretch, hold, locks, stretches
+from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
     HOSTED_FULL_ONLY,
     HOSTED_SWA_ONLY,
     HostBench,
-    StoreByHand,
+    ManualStore,
     copies,
 )
 
@@ -24,35 +24,35 @@ ALL_CONFIGS = pytest.mark.parametrize(
 )
 
 
-def demoted(config=HOSTED, tokens=LONG[:8]) -> HostBench:
-    """A cache of which the host alone has something."""
+def on_host_only(config=HOSTED, tokens=LONG[:8]) -> HostBench:
+    """A cache whose tokens are on the host only."""
     bench = HostBench(config)
-    bench.demoted(tokens)
+    bench.insert_on_host(tokens)
     return bench
 
 
 def without_window() -> HostBench:
-    """A cache in which [0, 12) has its window on the host alone."""
+    """A cache with the windowed pages of [0, 12) on the host only."""
     bench = HostBench()
-    bench.copied(LONG)
+    bench.insert_with_copy(LONG)
     bench.cache.evict({"swa": 1})
     return bench
 
 
 def causes(bench: HostBench, transfer: int) -> list[tuple[str, str]]:
-    """What a load has freed again, by pool, and why."""
+    """The pool and the cause of each free by a load."""
     owner = transfer_owner(transfer, to_host=False)
-    return [(freed.pool, freed.cause) for freed in bench.heard.of(Freed) if freed.owner == owner]
+    return [(freed.pool, freed.cause) for freed in bench.log.of(Freed) if freed.owner == owner]
 
 
 def pages(bench: HostBench) -> dict[str, int]:
-    """How many pages the last transfer moves, by pool."""
-    return {pool: len(here) for pool, here, _ in bench.heard.of(TransferBegan)[-1].pages}
+    """The number of pages that the last transfer moves, by pool."""
+    return {pool: len(here) for pool, here, _ in bench.log.of(TransferBegan)[-1].pages}
 
 
 @ALL_CONFIGS
-def test_what_comes_back_is_what_went(config):
-    bench = demoted(config)
+def test_loaded_pages_have_the_original_content(config):
+    bench = on_host_only(config)
     bench.load([*LONG[:8], 1])
 
     bench.settle()
@@ -61,14 +61,14 @@ def test_what_comes_back_is_what_went(config):
 
 
 @ALL_CONFIGS
-def test_what_has_come_back_is_cached_on_both(config):
-    bench = demoted(config)
-    everywhere = [Stretch(0, 8, " ".join(pool.name for pool in config.pools))]
+def test_loaded_node_is_live_and_keeps_its_copy(config):
+    bench = on_host_only(config)
+    everywhere = [NodeSpan(0, 8, " ".join(pool.name for pool in config.pools))]
     bench.load([*LONG[:8], 1])
 
     bench.settle()
 
-    assert (stretches(bench.tree), copies(bench.tree), bench.device.evictable) == (
+    assert (node_spans(bench.tree), copies(bench.tree), bench.device.evictable) == (
         everywhere,
         everywhere,
         {pool.name: 2 for pool in config.pools},
@@ -76,8 +76,8 @@ def test_what_has_come_back_is_cached_on_both(config):
 
 
 @ALL_CONFIGS
-def test_it_comes_back_when_it_is_acknowledged_and_not_before(config):
-    bench = demoted(config)
+def test_loaded_prefix_matches_after_the_acknowledgement(config):
+    bench = on_host_only(config)
     bench.load([*LONG[:8], 1])
     before = bench.match([*LONG[:8], 1]).length
 
@@ -86,15 +86,15 @@ def test_it_comes_back_when_it_is_acknowledged_and_not_before(config):
     assert (before, bench.match([*LONG[:8], 1]).length) == (0, 8)
 
 
-def test_of_a_window_just_the_pages_that_are_read_come_back():
-    bench = demoted(tokens=LONG)
+def test_only_windowed_pages_that_are_read_are_loaded():
+    bench = on_host_only(tokens=LONG)
 
     bench.load([*LONG[:16], 1])
 
     assert pages(bench) == {"full": 4, "swa": 2}
 
 
-def test_a_window_comes_back_alone_where_the_rest_is_there():
+def test_only_the_window_is_loaded_when_full_pages_are_live():
     bench = without_window()
     bench.load([*LONG[:8], 1])
 
@@ -103,7 +103,7 @@ def test_a_window_comes_back_alone_where_the_rest_is_there():
     assert (pages(bench), bench.content([*LONG[:8], 1])) == ({"swa": 2}, {"full": LONG[:8], "swa": LONG[:8]})
 
 
-def test_only_the_missing_pages_of_a_window_come_back():
+def test_only_missing_windowed_pages_are_loaded():
     bench = without_window()
 
     bench.load([*LONG[:16], 1])
@@ -111,8 +111,8 @@ def test_only_the_missing_pages_of_a_window_come_back():
     assert pages(bench) == {"swa": 1}
 
 
-def test_what_is_on_the_device_is_not_loaded_again():
-    bench = demoted(tokens=LONG)
+def test_pages_on_the_device_are_not_loaded():
+    bench = on_host_only(tokens=LONG)
     bench.load([*LONG[:8], 1])
     bench.settle()
 
@@ -121,8 +121,8 @@ def test_what_is_on_the_device_is_not_loaded_again():
     assert pages(bench) == {"full": 3, "swa": 2}
 
 
-def test_what_is_loaded_is_neither_free_nor_evictable_before_it_is_there():
-    bench = demoted()
+def test_pages_of_a_load_in_flight_are_neither_free_nor_evictable():
+    bench = on_host_only()
     bench.load([*LONG[:8], 1])
 
     bench.cache.flush()
@@ -130,73 +130,73 @@ def test_what_is_loaded_is_neither_free_nor_evictable_before_it_is_there():
     assert (bench.device.free, bench.device.evictable) == ({"full": 14, "swa": 10}, {"full": 0, "swa": 0})
 
 
-def test_what_is_loaded_from_stays_on_the_host():
-    bench = demoted()
+def test_copy_that_a_load_reads_is_not_dropped():
+    bench = on_host_only()
     bench.load([*LONG[:8], 1])
 
     bench.tier.flush()
 
-    assert (copies(bench.tree), bench.host_free()) == ([Stretch(0, 8, "full swa")], {"host full": 30, "host swa": 22})
+    assert (copies(bench.tree), bench.host_free()) == ([NodeSpan(0, 8, "full swa")], {"host full": 30, "host swa": 22})
 
 
 @pytest.mark.parametrize(
     ("ends", "left"),
     [
-        pytest.param(StoreByHand.end, [Stretch(0, 8, "full swa")], id="loaded"),
-        pytest.param(StoreByHand.fail, [], id="failed"),
+        pytest.param(ManualStore.end, [NodeSpan(0, 8, "full swa")], id="loaded"),
+        pytest.param(ManualStore.fail, [], id="failed"),
     ],
 )
-def test_afterwards_it_may_go_from_the_host(ends, left):
-    bench = demoted()
-    ends(bench.hand, bench.load([*LONG[:8], 1]))
+def test_copy_can_be_dropped_after_the_load(ends, left):
+    bench = on_host_only()
+    ends(bench.store, bench.load([*LONG[:8], 1]))
     bench.tier.poll()
 
     bench.tier.flush()
 
-    assert (stretches(bench.tree), bench.host_free()) == (left, {"host full": 32, "host swa": 24})
+    assert (node_spans(bench.tree), bench.host_free()) == (left, {"host full": 32, "host swa": 24})
 
 
-def test_a_window_that_is_loaded_from_the_host_stays_there():
+def test_copied_window_that_a_load_reads_is_not_dropped():
     bench = HostBench(replace(HOSTED, host_swa_pages=6))
-    bench.copied(LONG)
+    bench.insert_with_copy(LONG)
     bench.cache.evict({"swa": 1})
     bench.load([*LONG[:8], 1])
 
-    bench.copied(OTHER)
+    bench.insert_with_copy(OTHER)
 
     assert [copy.live for copy in copies(bench.tree)] == ["full swa", "full", "full", "full swa", ""]
 
 
-def test_a_load_that_fails_gives_its_pages_back():
-    bench = demoted()
+def test_failed_load_frees_its_pages():
+    bench = on_host_only()
     transfer = bench.load([*LONG[:8], 1])
-    bench.hand.fail(transfer)
+    bench.store.fail(transfer)
 
     bench.tier.poll()
 
-    assert (bench.device.free, stretches(bench.tree), copies(bench.tree)) == (
+    assert (bench.device.free, node_spans(bench.tree), copies(bench.tree)) == (
         {"full": 16, "swa": 12},
-        [Stretch(0, 8, "")],
-        [Stretch(0, 8, "full swa")],
+        [NodeSpan(0, 8, "")],
+        [NodeSpan(0, 8, "full swa")],
     )
 
 
-def test_a_load_that_failed_says_so():
-    bench = demoted()
+def test_failed_load_is_reported():
+    bench = on_host_only()
     transfer = bench.load([*LONG[:8], 1])
-    bench.hand.fail(transfer)
+    bench.store.fail(transfer)
 
     bench.tier.poll()
 
-    assert (causes(bench, transfer), bench.heard.of(TransferEnded)[-1]) == (
+    assert (causes(bench, transfer), bench.log.of(TransferEnded)[-1]) == (
         [("full", "load failed"), ("swa", "load failed")],
         TransferEnded(transfer, "the copy failed"),
     )
 
 
-def test_after_a_load_that_failed_another_may_succeed():
-    bench = demoted()
-    bench.hand.fail(bench.load([*LONG[:8], 1]))
+def test_load_after_a_failed_load_succeeds():
+    bench = on_host_only()
+    bench.store.fail(bench.load([*LONG[:8], 1]))
     bench.tier.poll()
     bench.load([*LONG[:8], 1])
 
@@ -206,8 +206,8 @@ def test_after_a_load_that_failed_another_may_succeed():
 
 
 @pytest.mark.parametrize("pool", ["full", "swa"])
-def test_where_a_pool_is_short_nothing_is_changed(pool):
-    bench = demoted()
+def test_load_without_enough_pages_changes_nothing(pool):
+    bench = on_host_only()
     hold(bench.memory, pool, leaving=1)
     free = bench.device.free
 
@@ -222,28 +222,28 @@ def test_where_a_pool_is_short_nothing_is_changed(pool):
     )
 
 
-def test_a_copy_that_could_not_be_loaded_may_go():
-    bench = demoted()
+def test_copy_of_a_refused_load_can_be_dropped():
+    bench = on_host_only()
     hold(bench.memory, "full", leaving=1)
     with pytest.raises(PoolExhausted):
         bench.load([*LONG[:8], 1])
 
     bench.tier.flush()
 
-    assert stretches(bench.tree) == []
+    assert node_spans(bench.tree) == []
 
 
-def test_others_are_evicted_for_a_load():
-    bench = demoted(replace(HOSTED, full_pages=8, swa_pages=8), LONG)
-    bench.cached(OTHER)
+def test_other_pages_are_evicted_for_a_load():
+    bench = on_host_only(replace(HOSTED, full_pages=8, swa_pages=8), LONG)
+    bench.insert(OTHER)
 
     bench.load([*LONG, 1])
 
     assert (bench.device.free, bench.match([*OTHER, 1]).length) == ({"full": 0, "swa": 3}, 12)
 
 
-def test_what_a_load_goes_on_from_is_not_evicted_for_it():
-    bench = demoted(replace(HOSTED, full_pages=5), LONG)
+def test_prefix_of_a_load_is_not_evicted_for_it():
+    bench = on_host_only(replace(HOSTED, full_pages=5), LONG)
     bench.load([*LONG[:8], 1])
     bench.settle()
     bench.load([*LONG, 1])
@@ -253,10 +253,10 @@ def test_what_a_load_goes_on_from_is_not_evicted_for_it():
     assert bench.content([*LONG, 1]) == {"full": LONG, "swa": LONG[12:]}
 
 
-def test_what_was_computed_meanwhile_is_not_replaced():
-    bench = demoted()
+def test_node_recomputed_during_a_load_keeps_its_pages():
+    bench = on_host_only()
     transfer = bench.load([*LONG[:8], 1])
-    bench.cached(LONG[:8])
+    bench.insert(LONG[:8])
 
     bench.settle()
 
@@ -267,11 +267,11 @@ def test_what_was_computed_meanwhile_is_not_replaced():
     )
 
 
-def test_what_was_computed_meanwhile_gets_the_window_that_it_has_lost():
-    """Who published [0, 20) had given up its window before 12."""
-    bench = demoted()
+def test_node_recomputed_without_its_window_gets_the_loaded_window():
+    """The request that published [0, 20) had freed its windowed pages below 12."""
+    bench = on_host_only()
     transfer = bench.load([*LONG[:8], 1])
-    bench.cached(LONG, slid=True)
+    bench.insert(LONG, slid=True)
 
     bench.settle()
 
@@ -281,26 +281,26 @@ def test_what_was_computed_meanwhile_gets_the_window_that_it_has_lost():
     )
 
 
-def test_a_node_that_is_split_meanwhile_comes_back_in_two():
-    bench = demoted()
+def test_node_split_during_its_load_is_restored_in_two_parts():
+    bench = on_host_only()
     bench.load([*LONG[:8], 1])
-    bench.cached([*LONG[:4], *OTHER[:4]])
+    bench.insert([*LONG[:4], *OTHER[:4]])
 
     bench.settle()
 
-    assert (stretches(bench.tree)[:2], bench.content([*LONG[:8], 1])) == (
-        [Stretch(0, 4, "full swa"), Stretch(4, 8, "full swa")],
+    assert (node_spans(bench.tree)[:2], bench.content([*LONG[:8], 1])) == (
+        [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa")],
         {"full": LONG[:8], "swa": LONG[:8]},
     )
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["in their order", "the last first"])
 def test_loads_end_in_any_order(order):
-    bench = demoted()
-    bench.demoted(OTHER[:8])
+    bench = on_host_only()
+    bench.insert_on_host(OTHER[:8])
     started = {1: bench.load([*LONG[:8], 1]), 2: bench.load([*OTHER[:8], 1])}
     for number in order:
-        bench.hand.end(started[number])
+        bench.store.end(started[number])
         bench.tier.poll()
 
     assert (bench.content([*LONG[:8], 1])["full"], bench.content([*OTHER[:8], 1])["full"]) == (LONG[:8], OTHER[:8])
@@ -313,12 +313,12 @@ def test_loads_end_in_any_order(order):
         pytest.param([*LONG, 1], False, id="more"),
         pytest.param([*LONG[:4], 1], True, id="less"),
         pytest.param([*OTHER[:8], 1], None, id="another branch"),
-        pytest.param([1, 2, 3, 4, 5], None, id="nothing that is cached"),
+        pytest.param([1, 2, 3, 4, 5], None, id="no cached token"),
     ],
 )
-def test_who_needs_some_of_what_is_under_way_waits_for_it(tokens, brings_all):
-    bench = demoted(tokens=LONG)
-    bench.demoted(OTHER[:8])
+def test_load_in_flight_is_found_by_a_match_that_needs_its_pages(tokens, brings_all):
+    bench = on_host_only(tokens=LONG)
+    bench.insert_on_host(OTHER[:8])
     transfer = bench.load([*LONG[:8], 1])
 
     found = bench.tier.load_under_way(bench.match(tokens))
@@ -326,10 +326,10 @@ def test_who_needs_some_of_what_is_under_way_waits_for_it(tokens, brings_all):
     assert found == (None if brings_all is None else UnderWay(transfer, brings_all))
 
 
-def test_nobody_waits_for_what_goes_to_the_host():
+def test_backup_in_flight_is_not_found_as_a_load():
     bench = without_window()
-    bench.cached(LONG[:16] + OTHER[:4])
+    bench.insert(LONG[:16] + OTHER[:4])
     bench.tier.back_up()
 
-    assert bench.hand.begun
+    assert bench.store.begun
     assert bench.tier.load_under_way(bench.match([*LONG[:8], 1])) is None

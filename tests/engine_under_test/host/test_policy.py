@@ -1,4 +1,4 @@
-"""The policies: when the host gets a copy, and which load is worth its while."""
+"""The policies: the number of hits before a copy, and the least length of a load."""
 
 from dataclasses import replace
 
@@ -12,11 +12,11 @@ from tests.engine_under_test.host.bench import HOSTED
     ("name", "policy", "writes_back"),
     [
         pytest.param("write_through", Policy(1, 7), False, id="at once"),
-        pytest.param("write_through_selective", Policy(2, 7), False, id="when it was found"),
-        pytest.param("write_back", Policy(None, 7), True, id="when it is evicted"),
+        pytest.param("write_through_selective", Policy(2, 7), False, id="at its first match"),
+        pytest.param("write_back", Policy(None, 7), True, id="at its eviction"),
     ],
 )
-def test_a_policy_says_after_how_many_hits_a_copy_is_made(name, policy, writes_back):
+def test_policy_sets_the_number_of_hits_before_a_copy(name, policy, writes_back):
     config = replace(HOSTED, host_policy=name, load_back_threshold=7)
 
     assert (Policy.for_config(config), Policy.for_config(config).writes_back) == (policy, writes_back)

@@ -1,4 +1,4 @@
-"""Transfers: what they move of which node, what is told of them, and whose turn an acknowledgement is."""
+"""Transfers: their parts by node, their events, and the check of acknowledgements."""
 
 import pytest
 
@@ -11,15 +11,15 @@ from tests.engine_under_test.host.bench import HOSTED_SWA_ONLY, HostBench
 LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 
 
-def under_way(bench: HostBench):
-    """The only transfer that has not ended."""
+def in_flight(bench: HostBench):
+    """The only transfer in flight."""
     [transfer] = bench.tier.under_way
     return transfer
 
 
 def backup(tokens=LONG) -> HostBench:
     bench = HostBench()
-    bench.cached(tokens)
+    bench.insert(tokens)
     bench.tier.back_up()
     return bench
 
@@ -27,33 +27,33 @@ def backup(tokens=LONG) -> HostBench:
 @pytest.mark.parametrize(
     ("to_host", "owner"), [(True, Owner("backup", 3)), (False, Owner("load", 3))], ids=["backup", "load"]
 )
-def test_pages_under_way_are_the_transfers_own(to_host, owner):
+def test_owner_of_a_transfer_has_its_kind_and_id(to_host, owner):
     assert transfer_owner(3, to_host=to_host) == owner
 
 
-def test_a_transfer_knows_whose_its_pages_are():
-    assert under_way(backup()).owner == Owner("backup", 1)
+def test_backup_owns_its_pages():
+    assert in_flight(backup()).owner == Owner("backup", 1)
 
 
-def test_pages_of_a_node_are_counted_from_the_root():
+def test_page_indices_count_from_the_root():
     bench = HostBench()
-    bench.cached(LONG)
+    bench.insert(LONG)
 
     assert [page_indices(node, 4) for node in bench.nodes()] == [range(3), range(3, 5)]
 
 
-def test_a_part_names_its_pages_on_either_side():
+def test_part_lists_its_pages_on_device_and_host():
     bench = HostBench()
-    bench.cached(LONG[:8])
+    bench.insert(LONG[:8])
     part = Part(bench.nodes()[0], 0, [Move(3, 7), Move(4, 8)])
 
     assert (part.on_device, part.on_host) == ([3, 4], [7, 8])
 
 
-def test_parts_come_from_the_root_on_and_pool_by_pool():
+def test_parts_are_ordered_from_the_root_and_by_pool():
     bench = backup()
 
-    parts = list(under_way(bench).parts(4))
+    parts = list(in_flight(bench).parts(4))
 
     upper, leaf = bench.nodes()
     assert [(part.node, part.component, part.on_device) for part in parts] == [
@@ -64,11 +64,11 @@ def test_parts_come_from_the_root_on_and_pool_by_pool():
     ]
 
 
-def test_a_split_shares_a_part_out():
+def test_split_divides_a_part():
     bench = backup(LONG[:8])
     upper = bench.tree.split(bench.nodes()[0], 4)
 
-    parts = list(under_way(bench).parts(4))
+    parts = list(in_flight(bench).parts(4))
 
     lower = bench.nodes()[1]
     assert [(part.node, part.component, part.on_host) for part in parts] == [
@@ -79,22 +79,22 @@ def test_a_split_shares_a_part_out():
     ]
 
 
-def test_what_a_transfer_does_not_move_is_no_part_of_it():
+def test_parts_are_only_the_moved_pages():
     bench = HostBench()
-    bench.demoted(LONG)
+    bench.insert_on_host(LONG)
 
     bench.load([*LONG, 1])
 
-    assert [(part.node.start, part.component) for part in under_way(bench).parts(4)] == [(0, 0), (12, 0), (12, 1)]
+    assert [(part.node.start, part.component) for part in in_flight(bench).parts(4)] == [(0, 0), (12, 0), (12, 1)]
 
 
 @pytest.mark.parametrize("to_host", [True, False], ids=["backup", "load"])
-def test_the_beginning_is_told_with_the_pages_of_either_side(to_host):
+def test_begin_is_reported_with_the_pages_on_both_sides(to_host):
     bench = HostBench(HOSTED_SWA_ONLY)
-    bench.demoted(LONG[:8])
+    bench.insert_on_host(LONG[:8])
     bench.load([*LONG[:8], 1])
 
-    began = {event.to_host: event for event in bench.heard.of(TransferBegan)}
+    began = {event.to_host: event for event in bench.log.of(TransferBegan)}
 
     on_device = {True: (12, 11), False: (11, 12)}
     assert began[to_host] == TransferBegan(
@@ -102,36 +102,36 @@ def test_the_beginning_is_told_with_the_pages_of_either_side(to_host):
     )
 
 
-def test_the_store_is_asked_to_copy_from_one_side_to_the_other():
+def test_store_gets_source_and_target_of_each_copy():
     bench = HostBench(HOSTED_SWA_ONLY)
-    bench.cached(LONG[:8])
+    bench.insert(LONG[:8])
     bench.tier.back_up()
     device, host = bench.memory.store.kv("swa"), bench.on_host.store.kv("host swa")
-    [there] = bench.hand.begun[1]
+    [there] = bench.store.begun[1]
     bench.settle()
     bench.cache.flush()
     bench.load([*LONG[:8], 1])
-    [back] = bench.hand.begun[2]
+    [back] = bench.store.begun[2]
 
     assert (there.source is device, there.target is host, there.target_pages) == (True, True, [24, 23])
     assert (back.source is host, back.target is device, back.source_pages) == (True, True, [24, 23])
 
 
-def test_the_end_is_told_with_what_came_of_it():
+def test_end_is_reported_with_its_failure():
     bench = backup(LONG[:8])
-    bench.cached(OTHER[:8])
+    bench.insert(OTHER[:8])
     bench.tier.back_up()
-    bench.hand.fail(2)
-    bench.hand.end(1)
+    bench.store.fail(2)
+    bench.store.end(1)
 
     bench.tier.poll()
 
-    assert bench.heard.of(TransferEnded) == [TransferEnded(2, "the copy failed"), TransferEnded(1, None)]
+    assert bench.log.of(TransferEnded) == [TransferEnded(2, "the copy failed"), TransferEnded(1, None)]
 
 
-def test_an_acknowledgement_of_what_is_not_under_way_is_refused():
+def test_acknowledgement_of_an_unknown_transfer_raises():
     bench = backup()
-    bench.hand.acknowledge(5)
+    bench.store.acknowledge(5)
 
     with pytest.raises(AccountingError) as caught:
         bench.tier.poll()
@@ -139,26 +139,26 @@ def test_an_acknowledgement_of_what_is_not_under_way_is_refused():
     assert str(caught.value) == "transfer 5: acknowledged, but it is not in flight"
 
 
-def test_nobody_is_asked_while_nothing_is_under_way():
+def test_store_is_not_polled_without_a_transfer_in_flight():
     bench = HostBench()
-    bench.hand.acknowledge(5)
+    bench.store.acknowledge(5)
 
     bench.tier.poll()
 
-    assert bench.hand.acknowledged() != []
+    assert bench.store.acknowledged() != []
 
 
-def test_without_anything_under_way_nobody_waits():
+def test_wait_without_a_transfer_in_flight_does_not_call_the_store():
     bench = HostBench()
 
     bench.tier.wait()
 
-    assert bench.hand.num_waits == 0
+    assert bench.store.num_waits == 0
 
 
-def test_what_is_under_way_is_waited_for():
+def test_wait_with_a_transfer_in_flight_calls_the_store():
     bench = backup()
 
     bench.tier.wait()
 
-    assert bench.hand.num_waits == 1
+    assert bench.store.num_waits == 1

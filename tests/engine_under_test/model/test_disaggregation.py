@@ -21,7 +21,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from tests.engine_under_test.builders import MOST_STEPS, Heard
+from tests.engine_under_test.builders import MOST_STEPS, EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 
 CLOSE = 1e-10
@@ -72,10 +72,10 @@ class Framed:
         return self._steady.is_clear
 
 
-def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, heard: Heard | None = None) -> Pair:
+def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, log: EventLog | None = None) -> Pair:
     """A pair with an observer on the decode side, over a link that encodes each message."""
     here, there = map(Framed, InProcessLink.pair())
-    ports = (Ports(link=here), Ports(link=there, observer=heard))
+    ports = (Ports(link=here), Ports(link=there, observer=log))
     return create_pair(config, checkpoint=checkpoint, dtype="float64", ports=ports)
 
 
@@ -97,8 +97,10 @@ def expect_same(answers: Sequence[Generation], wanted: Sequence[Generation]) -> 
 def expect_empty(pair: Pair) -> None:
     for engine in (pair.prefill, pair.decode):
         engine.flush()
-        books = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
-        assert [(book.name, book.num_free) for book in books] == [(book.name, book.capacity) for book in books]
+        ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
+        assert [(ledger.name, ledger.num_free) for ledger in ledgers] == [
+            (ledger.name, ledger.capacity) for ledger in ledgers
+        ]
 
 
 def bits_of(engine: Engine, record: KVRecord, pool: str, *, start: int, end: int) -> torch.Tensor:
@@ -112,10 +114,10 @@ def bits_of(engine: Engine, record: KVRecord, pool: str, *, start: int, end: int
     return slots[start - first * page_size : end - first * page_size].contiguous().view(torch.int64)
 
 
-def until_taken_over(pair: Pair, heard: Heard) -> None:
+def until_taken_over(pair: Pair, log: EventLog) -> None:
     """Step until the decode side has the whole prompt, while the prefill side still holds it."""
     for _ in range(MOST_STEPS):
-        if heard.of(TakenOver):
+        if log.of(TakenOver):
             return
         pair.step()
     raise AssertionError(f"no transfer was complete in {MOST_STEPS} steps")
@@ -124,13 +126,13 @@ def until_taken_over(pair: Pair, heard: Heard) -> None:
 @pytest.mark.parametrize("length", [3, 24, 33], ids=["less than a window", "whole pages", "part of a page"])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 def test_kv_is_equal_bit_for_bit_on_both_sides(checkpoint, page_size, length):
-    heard = Heard()
-    pair = pair_of(checkpoint, replace(CONFIG, page_size=page_size), heard=heard)
+    log = EventLog()
+    pair = pair_of(checkpoint, replace(CONFIG, page_size=page_size), log=log)
     pair.generate([SHARED[::-1]], GREEDY)
-    heard.events.clear()
+    log.events.clear()
 
     pair.submit((SHARED + PROMPTS[3])[:length], GREEDY)
-    until_taken_over(pair, heard)
+    until_taken_over(pair, log)
 
     [held], [taken] = pair.prefill.scheduler.custody.other_side.records, pair.decode.scheduler.custody.records
     for pool in pair.decode.memory.pools:
@@ -152,8 +154,8 @@ def test_pair_outputs_equal_those_of_one_engine(checkpoint, sampling):
 
 
 def test_swapped_out_requests_give_the_same_outputs(checkpoint):
-    heard = Heard()
-    pair = pair_of(checkpoint, heard=heard)
+    log = EventLog()
+    pair = pair_of(checkpoint, log=log)
     answers = {pair.submit(prompt, GREEDY): Generation() for prompt in PROMPTS}
     pauses = {9: pair.decode.pause, 11: pair.decode.resume}
 
@@ -162,6 +164,6 @@ def test_swapped_out_requests_give_the_same_outputs(checkpoint):
             answers[output.request_id].add(output)
         pauses.get(step, lambda: None)()
 
-    assert len(heard.of(SetAside)) > 1
+    assert len(log.of(SetAside)) > 1
     expect_same(list(answers.values()), expected(checkpoint, GREEDY))
     expect_empty(pair)

@@ -18,7 +18,7 @@ from engine_under_test.sampling import SamplingParams
 from fakes.catalog import FAULTS
 from fakes.host import UnsteadyHostStore
 from harness.core.faults import FaultPlan
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
 
 CLOSE = 1e-10
@@ -50,7 +50,7 @@ def engine_of(decoder: Decoder, config: EngineConfig, ports: Ports | None = None
 
 
 def engine_with_host(
-    decoder: Decoder, policy: str = "write_through", *, heard: Heard | None = None, store: HostStore | None = None
+    decoder: Decoder, policy: str = "write_through", *, log: EventLog | None = None, store: HostStore | None = None
 ) -> Engine:
     """An engine with twice as many pages on the host as on the device."""
     device = fitted(WITHOUT_HOST, decoder.spec, source="tiny")
@@ -61,7 +61,7 @@ def engine_with_host(
         host_policy=policy,
         load_back_threshold=1,
     )
-    return engine_of(decoder, config, Ports(observer=heard, host=store))
+    return engine_of(decoder, config, Ports(observer=log, host=store))
 
 
 def serve(engine: Engine) -> list[Generation]:
@@ -135,8 +135,8 @@ def test_offloaded_kv_is_not_on_the_device(decoder):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_outputs_after_a_restore_are_the_same(decoder, policy):
-    heard = Heard()
-    engine = engine_with_host(decoder, policy, heard=heard)
+    log = EventLog()
+    engine = engine_with_host(decoder, policy, log=log)
     expected = serve(engine_of(decoder, WITHOUT_HOST))
     serve(engine)
     serve(engine)
@@ -144,7 +144,7 @@ def test_outputs_after_a_restore_are_the_same(decoder, policy):
 
     answers = serve(engine)
 
-    assert len(heard.of(LoadPlanned)) == len(PROMPTS)
+    assert len(log.of(LoadPlanned)) == len(PROMPTS)
     assert answers[0].cached_tokens == 36
     expect_same(answers, expected)
 

@@ -18,7 +18,7 @@ from engine_under_test.model.tiny import TINY
 from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
-from tests.engine_under_test.builders import Heard, hold, let_go
+from tests.engine_under_test.builders import EventLog, hold, release_held
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
 WINDOWS, PAGES, CHUNKS = (8, 13), (1, 4, 16), (3, 7, 64)
@@ -28,7 +28,7 @@ CLOSE = 1e-4
 SHARED = some_tokens(26, seed=1).tolist()
 MOST_STEPS = 500
 PROMPTS = [SHARED + some_tokens(8 + 3 * number, seed=10 + number).tolist() for number in range(4)]
-STRANGER = some_tokens(40, seed=20).tolist()
+UNRELATED = some_tokens(40, seed=20).tolist()
 
 
 class Expected(NamedTuple):
@@ -60,7 +60,7 @@ def oracle(request, tmp_path_factory) -> Oracle:
     family, window = request.param
     directory = tmp_path_factory.mktemp(family)
     model = write_checkpoint(directory, family, **({} if window is None else {"sliding_window": window}))
-    return Oracle(str(directory), window, [expected_of(model, prompt) for prompt in (*PROMPTS, STRANGER)])
+    return Oracle(str(directory), window, [expected_of(model, prompt) for prompt in (*PROMPTS, UNRELATED)])
 
 
 def expected_of(model: Any, prompt: list[int]) -> Expected:
@@ -75,8 +75,8 @@ class Run:
     """An engine with a checkpoint, and its requests with the number of their prompt."""
 
     def __init__(self, oracle: Oracle, config: EngineConfig) -> None:
-        self.heard = Heard()
-        self.engine = create_engine(config, checkpoint=oracle.directory, ports=Ports(observer=self.heard))
+        self.log = EventLog()
+        self.engine = create_engine(config, checkpoint=oracle.directory, ports=Ports(observer=self.log))
         self.served: list[tuple[int, Generation]] = []
         self._prompts = [expected.prompt for expected in oracle.expected]
         self._alive: dict[int, Generation] = {}
@@ -111,7 +111,7 @@ class Run:
             return is_reached()
 
         self.until(is_reached_without_pages)
-        let_go(memory, pool, pages)
+        release_held(memory, pool, pages)
 
     def retract(self) -> None:
         """By a lack of pages; with sliding layers only no request ever lacks pages, so the engine is paused."""
@@ -124,12 +124,12 @@ class Run:
             self.engine.resume()
 
     def count(self, kind: type[Event]) -> int:
-        return len(self.heard.of(kind))
+        return len(self.log.of(kind))
 
     @property
     def mixed_passes(self) -> int:
         """The number of passes with a chunk of one request and a decode of another."""
-        lengths = [{min(2, end - start) for _, start, end in launched.entries} for launched in self.heard.of(Launched)]
+        lengths = [{min(2, end - start) for _, start, end in launched.entries} for launched in self.log.of(Launched)]
         return lengths.count({1, 2})
 
 

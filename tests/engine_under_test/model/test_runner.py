@@ -21,7 +21,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 
 BARE = EngineConfig(page_size=4, full_pages=40, max_running_requests=3, max_context_len=128)
@@ -197,13 +197,13 @@ def test_nan_in_the_unwritten_slots_of_a_page_does_not_reach_the_output():
 
 @pytest.mark.parametrize("chunk_len", [8, 32])
 def test_default_windowed_pool_allows_full_chunks(checkpoint, chunk_len):
-    heard = Heard()
+    log = EventLog()
     config = replace(BARE, max_running_requests=1, chunk_len=chunk_len)
-    engine = create_engine(config, checkpoint=checkpoint, ports=Ports(observer=heard))
+    engine = create_engine(config, checkpoint=checkpoint, ports=Ports(observer=log))
 
     engine.generate([some_tokens(64).tolist()], SamplingParams(1))
 
-    assert [end - start for launched in heard.of(Launched) for _, start, end in launched.entries] == [chunk_len] * (
+    assert [end - start for launched in log.of(Launched) for _, start, end in launched.entries] == [chunk_len] * (
         64 // chunk_len
     )
 
@@ -213,10 +213,10 @@ def test_outputs_of_other_requests_during_generate_come_with_the_next_step(check
     other = engine.submit(PROMPT, SamplingParams(3))
 
     engine.generate([PROMPT[:6]], SamplingParams(6))
-    heard = [output for output in engine.step() if output.request_id == other]
+    outputs = [output for output in engine.step() if output.request_id == other]
 
-    assert [len(output.token_ids) for output in heard] == [1, 1, 1]
-    assert heard[-1].finish_reason == "length"
+    assert [len(output.token_ids) for output in outputs] == [1, 1, 1]
+    assert outputs[-1].finish_reason == "length"
     assert not engine.has_work
 
 

@@ -1,4 +1,4 @@
-"""A ledger hands out whole takes or none, in its order of reuse, and keeps fenced units back."""
+"""A ledger takes all units or none, reuses units in the configured order, and withholds fenced units."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Freed, Given, Refused, Taken
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.units import TREE, request_owner
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 
 R1 = request_owner(1)
 
@@ -15,7 +15,7 @@ def test_a_new_ledger_has_every_unit_but_the_padding_free():
     assert Ledger("full", 3, reuse="lifo").free_units == (1, 2, 3)
 
 
-def test_what_is_taken_is_free_no_more():
+def test_taken_units_are_not_free():
     ledger = Ledger("full", 4, reuse="fifo")
 
     units = ledger.take(3, owner=R1)
@@ -32,43 +32,43 @@ def test_a_take_of_more_than_is_free_takes_nothing():
     assert (str(caught.value), ledger.free_units) == ("full: want 3, 2 free", (1, 2))
 
 
-class Stingy:
-    """Memory for so many units at once; remembers what it was asked."""
+class LimitedBacking:
+    """Memory for at most `most` units a take; records the calls."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.asked: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
 
     def allows(self, pool: str, count: int) -> bool:
-        self.asked.append((pool, count))
+        self.calls.append((pool, count))
         return count <= self.most
 
 
 def test_a_take_without_memory_behind_it_takes_nothing():
-    heard = Heard()
-    ledger = Ledger("full", 4, reuse="lifo", observer=heard, backing=Stingy(2))
+    log = EventLog()
+    ledger = Ledger("full", 4, reuse="lifo", observer=log, backing=LimitedBacking(2))
 
     with pytest.raises(PoolExhausted) as caught:
         ledger.take(3, owner=R1)
 
-    assert (str(caught.value), ledger.num_free, heard.events) == (
+    assert (str(caught.value), ledger.num_free, log.events) == (
         "full: want 3, 4 free, no memory behind them",
         4,
         [Refused("full", R1, 3, 4)],
     )
 
 
-def test_the_memory_is_asked_once_for_a_take_and_never_for_nothing():
-    backing = Stingy(2)
+def test_backing_is_asked_once_per_take_and_not_for_zero_units():
+    backing = LimitedBacking(2)
     ledger = Ledger("full", 4, reuse="lifo", backing=backing)
 
     ledger.take(0, owner=R1)
     ledger.take(2, owner=R1)
 
-    assert backing.asked == [("full", 2)]
+    assert backing.calls == [("full", 2)]
 
 
-def test_an_exhausted_pool_says_which_it_is_and_what_was_wanted():
+def test_pool_exhausted_error_has_pool_and_counts():
     with pytest.raises(PoolExhausted) as caught:
         Ledger("swa", 1, reuse="lifo").take(2, owner=R1)
 
@@ -78,11 +78,11 @@ def test_an_exhausted_pool_says_which_it_is_and_what_was_wanted():
 @pytest.mark.parametrize(
     ("reuse", "units"),
     [
-        pytest.param("lifo", [2, 3], id="lifo: what was freed last comes first"),
-        pytest.param("fifo", [4, 3], id="fifo: what was freed last comes last"),
+        pytest.param("lifo", [2, 3], id="lifo: the unit freed last is first"),
+        pytest.param("fifo", [4, 3], id="fifo: the unit freed last is last"),
     ],
 )
-def test_freed_units_come_again_in_the_configured_order(reuse, units):
+def test_freed_units_are_reused_in_the_configured_order(reuse, units):
     ledger = Ledger("full", 4, reuse=reuse)
     ledger.take(4, owner=R1)
     ledger.free([4, 3, 2], owner=R1, cause="finished")
@@ -107,7 +107,7 @@ def test_a_unit_freed_behind_a_fence_waits_for_its_launch():
         pytest.param(4, 2, {}, id="a later launch completes the earlier ones"),
     ],
 )
-def test_a_completed_launch_lowers_its_fence(launch, num_free, fenced):
+def test_completed_launch_frees_its_fenced_units(launch, num_free, fenced):
     ledger = Ledger("full", 2, reuse="fifo")
     first, second = ledger.take(2, owner=R1)
     ledger.free([first], owner=R1, cause="finished", after=3)
@@ -128,15 +128,15 @@ def test_a_unit_freed_behind_a_completed_launch_is_free_at_once():
     assert (ledger.num_free, ledger.fenced_units) == (1, {})
 
 
-def test_an_observer_hears_of_every_unit_that_changes_hands():
-    heard = Heard()
-    ledger = Ledger("full", 2, reuse="fifo", observer=heard)
+def test_observer_receives_every_change_of_owner():
+    log = EventLog()
+    ledger = Ledger("full", 2, reuse="fifo", observer=log)
 
     units = ledger.take(2, owner=R1)
     ledger.give(units, from_owner=R1, to_owner=TREE)
     ledger.free(units, owner=TREE, cause="evicted")
 
-    assert heard.events == [
+    assert log.events == [
         Taken("full", (1, 2), R1),
         Given("full", (1, 2), R1, TREE),
         Freed("full", (1, 2), TREE, "evicted", 0),
@@ -144,20 +144,20 @@ def test_an_observer_hears_of_every_unit_that_changes_hands():
 
 
 def test_a_refused_take_is_reported():
-    heard = Heard()
-    ledger = Ledger("rows", 2, reuse="fifo", observer=heard)
+    log = EventLog()
+    ledger = Ledger("rows", 2, reuse="fifo", observer=log)
 
     with pytest.raises(PoolExhausted):
         ledger.take(3, owner=R1)
 
-    assert heard.events == [Refused("rows", R1, 3, 2)]
+    assert log.events == [Refused("rows", R1, 3, 2)]
 
 
-def test_what_moves_nothing_is_not_reported():
-    heard = Heard()
-    ledger = Ledger("full", 2, reuse="fifo", observer=heard)
+def test_empty_take_give_and_free_are_not_reported():
+    log = EventLog()
+    ledger = Ledger("full", 2, reuse="fifo", observer=log)
 
     ledger.free(ledger.take(0, owner=R1), owner=R1, cause="finished")
     ledger.give([], from_owner=R1, to_owner=TREE)
 
-    assert heard.events == []
+    assert log.events == []

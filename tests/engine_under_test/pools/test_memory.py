@@ -1,4 +1,4 @@
-"""The memory of an engine: pools of the configured sizes, a padding page in each, a row table that is wide enough."""
+"""The memory of an engine: pools of the configured sizes with a padding page, and a sufficiently wide request table."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_an_empty_memory_has_all_pages_and_rows_free(config):
     assert (free_pages(memory), memory.table.rows.num_free) == (all_pages(config), config.max_running_requests)
 
 
-def test_the_storage_has_a_padding_page_more_than_the_books():
+def test_storage_has_one_padding_page_more_than_the_ledger():
     memory = KVMemory.for_config(HYBRID, None)
 
     assert {name: tuple(memory.store.kv(name).shape) for name in ("full", "swa")} == {"full": (17, 4), "swa": (13, 4)}
@@ -26,7 +26,7 @@ def test_a_row_holds_the_longest_context():
     assert KVMemory.for_config(HYBRID, None).table.width == 16
 
 
-def test_a_completed_launch_lowers_the_fences_of_pages_and_rows():
+def test_completed_launch_frees_fenced_pages_and_rows():
     memory = KVMemory.for_config(HYBRID, None)
     memory.ledgers.free(memory.ledgers.take(16 - 4, owner=R1), owner=R1, cause="finished", after=2)
     memory.table.rows.free(memory.table.rows.take(4, owner=R1), owner=R1, cause="finished", after=2)

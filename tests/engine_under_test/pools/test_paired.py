@@ -1,4 +1,4 @@
-"""Pages of several pools are taken together and freed by three checked frees."""
+"""Pages of several pools are taken together, and freed by three methods that check their peers."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from engine_under_test.events import Paired, Refused
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.paired import PairedLedgers
 from engine_under_test.units import TREE, request_owner
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 
 R1 = request_owner(1)
 WINDOWED = frozenset({"swa"})
 
 
 def pools(observer=None, **pages: int) -> PairedLedgers:
-    """Pools of so many pages, the anchor first; each hands out its lowest page first."""
+    """Pools of the given sizes, the anchor first; the lowest free page is taken first."""
     ledgers = [Ledger(name, count, reuse="fifo", observer=observer) for name, count in pages.items()]
     return PairedLedgers(ledgers, WINDOWED & pages.keys(), observer=observer)
 
@@ -54,8 +54,8 @@ def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, message):
     assert (str(caught.value), num_free(ledgers)) == (message, pages)
 
 
-class Refusing:
-    """No memory behind one pool."""
+class RefusingBacking:
+    """No memory for the pages of one pool."""
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
@@ -66,17 +66,17 @@ class Refusing:
 
 @pytest.mark.parametrize("short", ["full", "swa"])
 def test_a_take_without_memory_behind_one_pool_takes_nothing_in_any(short):
-    heard, backing = Heard(), Refusing(short)
-    books = [Ledger(name, 4, reuse="lifo", observer=heard, backing=backing) for name in ("full", "swa")]
-    ledgers = PairedLedgers(books, WINDOWED, observer=heard)
+    log, backing = EventLog(), RefusingBacking(short)
+    each = [Ledger(name, 4, reuse="lifo", observer=log, backing=backing) for name in ("full", "swa")]
+    ledgers = PairedLedgers(each, WINDOWED, observer=log)
 
     with pytest.raises(PoolExhausted):
         ledgers.take(2, owner=R1)
 
-    assert (num_free(ledgers), heard.events) == ({"full": 4, "swa": 4}, [Refused(short, R1, 2, 4)])
+    assert (num_free(ledgers), log.events) == ({"full": 4, "swa": 4}, [Refused(short, R1, 2, 4)])
 
 
-def test_what_is_left_of_a_handle_is_freed_in_every_pool_that_has_no_window():
+def test_free_rest_frees_every_pool_without_a_window():
     ledgers = pools(full=4, state=4, swa=4)
     handles = ledgers.take(2, owner=R1)
     ledgers.free_windowed(handles, owner=R1, cause="slid")
@@ -86,14 +86,14 @@ def test_what_is_left_of_a_handle_is_freed_in_every_pool_that_has_no_window():
     assert num_free(ledgers) == {"full": 4, "state": 4, "swa": 4}
 
 
-def test_a_refused_take_is_all_that_is_reported():
-    heard = Heard()
-    ledgers = pools(heard, full=4, swa=1)
+def test_refused_take_reports_only_the_refusal():
+    log = EventLog()
+    ledgers = pools(log, full=4, swa=1)
 
     with pytest.raises(PoolExhausted):
         ledgers.take(2, owner=R1)
 
-    assert heard.events == [Refused("swa", R1, 2, 1)]
+    assert log.events == [Refused("swa", R1, 2, 1)]
 
 
 @pytest.mark.parametrize("reuse", ["lifo", "fifo"])
@@ -115,7 +115,7 @@ def test_a_refused_take_leaves_no_peers_behind():
     assert ledgers.pages_of("swa", [1, 2]) == [0, 0]
 
 
-def test_free_gives_back_the_pages_of_all_pools_and_their_pairing():
+def test_free_frees_the_pages_of_all_pools_and_unpairs_them():
     ledgers = pools(full=4, swa=4)
     handles = ledgers.take(3, owner=R1)
 
@@ -124,7 +124,7 @@ def test_free_gives_back_the_pages_of_all_pools_and_their_pairing():
     assert (num_free(ledgers), ledgers.pages_of("swa", handles)) == ({"full": 4, "swa": 4}, [0, 0, 0])
 
 
-def test_free_windowed_gives_back_the_windowed_pages_alone():
+def test_free_windowed_frees_only_the_windowed_pages():
     ledgers = pools(full=4, swa=4)
     handles = ledgers.take(3, owner=R1)
 
@@ -133,7 +133,7 @@ def test_free_windowed_gives_back_the_windowed_pages_alone():
     assert (left, num_free(ledgers)) == (handles[:2], {"full": 1, "swa": 3})
 
 
-def test_free_rest_gives_back_what_the_window_has_left():
+def test_free_rest_frees_the_pages_that_free_windowed_left():
     ledgers = pools(full=4, swa=4)
     handles = ledgers.take(3, owner=R1)
     left = ledgers.free_windowed(handles[:2], owner=R1, cause="slid")
@@ -144,7 +144,7 @@ def test_free_rest_gives_back_what_the_window_has_left():
 
 
 @pytest.mark.parametrize("free", ["free", "free_windowed"])
-def test_a_page_without_its_peer_cannot_be_freed_as_a_whole(free):
+def test_free_of_a_page_without_its_peer_raises(free):
     ledgers = pools(full=4, swa=4)
     handles = ledgers.take(2, owner=R1)
     ledgers.free_windowed(handles[1:], owner=R1, cause="slid")
@@ -155,7 +155,7 @@ def test_a_page_without_its_peer_cannot_be_freed_as_a_whole(free):
     assert str(caught.value) == "full page 2: freed with its swa page (finished) by request r1, yet it has none"
 
 
-def test_a_page_with_its_peer_cannot_be_freed_alone():
+def test_free_rest_of_a_page_with_its_peer_raises():
     ledgers = pools(full=4, swa=4)
     ledgers.followers[0].take(1, owner=TREE)
     handles = ledgers.take(1, owner=R1)
@@ -167,7 +167,7 @@ def test_a_page_with_its_peer_cannot_be_freed_alone():
 
 
 @pytest.mark.parametrize("pages", [pytest.param({"full": 4}, id="full only"), pytest.param({"swa": 4}, id="swa only")])
-def test_the_padding_page_is_never_freed(pages):
+def test_free_of_the_padding_page_raises(pages):
     ledgers = pools(**pages)
 
     with pytest.raises(AccountingError) as caught:
@@ -176,14 +176,14 @@ def test_the_padding_page_is_never_freed(pages):
     assert str(caught.value) == f"{ledgers.anchor.name} page 0: the padding page was freed (finished)"
 
 
-def test_the_padding_page_is_never_freed_as_the_rest_of_a_page():
+def test_free_rest_of_the_padding_page_raises():
     with pytest.raises(AccountingError) as caught:
         pools(full=4).free_rest([0], owner=R1, cause="finished")
 
     assert str(caught.value) == "full page 0: the padding page was freed (finished)"
 
 
-def test_peers_are_taken_over_by_pages_that_stay():
+def test_take_over_moves_the_peers_to_the_kept_pages():
     ledgers = pools(full=4, swa=4)
     kept, incoming = ledgers.take(2, owner=TREE), ledgers.take(2, owner=R1)
     ledgers.free_windowed(kept, owner=TREE, cause="evicted")
@@ -194,8 +194,8 @@ def test_peers_are_taken_over_by_pages_that_stay():
     assert (ledgers.pages_of("swa", kept), ledgers.pages_of("swa", incoming)) == (peers, [0, 0])
 
 
-def test_peers_are_not_taken_over_by_a_page_that_has_its_own():
-    """Its own would be nobody's from then on."""
+def test_take_over_by_a_page_with_a_peer_raises():
+    """Its old peer would have no owner."""
     ledgers = pools(full=4, swa=4)
     kept, incoming = ledgers.take(1, owner=TREE), ledgers.take(1, owner=R1)
 
@@ -216,15 +216,15 @@ def test_a_page_whose_peer_was_taken_over_is_freed_alone():
     assert num_free(ledgers) == {"full": 3, "swa": 3}
 
 
-def test_an_observer_hears_when_a_pairing_begins_and_ends():
-    heard = Heard()
-    ledgers = pools(heard, full=4, swa=4)
+def test_begin_and_end_of_a_pairing_are_reported():
+    log = EventLog()
+    ledgers = pools(log, full=4, swa=4)
     ledgers.free_windowed(ledgers.take(2, owner=R1), owner=R1, cause="slid")
 
-    assert heard.of(Paired) == [Paired("full", "swa", (1, 2), (1, 2)), Paired("full", "swa", (1, 2), (0, 0))]
+    assert log.of(Paired) == [Paired("full", "swa", (1, 2), (1, 2)), Paired("full", "swa", (1, 2), (0, 0))]
 
 
-def test_with_full_pages_only_nothing_is_windowed():
+def test_free_windowed_without_a_windowed_pool_frees_nothing():
     ledgers = pools(full=4)
     handles = ledgers.take(2, owner=R1)
 
@@ -233,7 +233,7 @@ def test_with_full_pages_only_nothing_is_windowed():
     assert (left, num_free(ledgers)) == (handles, {"full": 2})
 
 
-def test_with_swa_pages_only_a_slid_handle_stands_for_nothing():
+def test_free_windowed_of_a_windowed_anchor_leaves_no_handle():
     ledgers = pools(swa=4)
     handles = ledgers.take(2, owner=R1)
 
@@ -242,7 +242,7 @@ def test_with_swa_pages_only_a_slid_handle_stands_for_nothing():
     assert (left, num_free(ledgers)) == ([0, 0], {"swa": 4})
 
 
-def test_with_swa_pages_only_nothing_is_left_to_free_behind_the_window():
+def test_free_rest_of_a_windowed_anchor_frees_nothing():
     ledgers = pools(swa=4)
     left = ledgers.free_windowed(ledgers.take(2, owner=R1), owner=R1, cause="slid")
 
@@ -251,7 +251,7 @@ def test_with_swa_pages_only_nothing_is_left_to_free_behind_the_window():
     assert num_free(ledgers) == {"swa": 4}
 
 
-def test_with_swa_pages_only_a_live_page_is_not_freed_as_dead():
+def test_free_rest_of_a_live_windowed_anchor_raises():
     ledgers = pools(swa=4)
     handles = ledgers.take(2, owner=R1)
 
@@ -261,18 +261,18 @@ def test_with_swa_pages_only_a_live_page_is_not_freed_as_dead():
     assert str(caught.value) == "swa pages [1, 2]: freed as dead (finished) by request r1"
 
 
-def test_a_give_hands_over_only_what_is_held():
-    heard = Heard()
-    ledgers = pools(heard, full=4, swa=4)
+def test_give_skips_freed_windowed_pages():
+    log = EventLog()
+    ledgers = pools(log, full=4, swa=4)
     handles = ledgers.take(2, owner=R1)
     ledgers.free_windowed(handles[:1], owner=R1, cause="slid")
 
     ledgers.give(handles, from_owner=R1, to_owner=TREE)
 
-    assert [tuple(event[:2]) for event in heard.events[-2:]] == [("full", (1, 2)), ("swa", (2,))]
+    assert [tuple(event[:2]) for event in log.events[-2:]] == [("full", (1, 2)), ("swa", (2,))]
 
 
-def test_a_fence_holds_back_the_pages_of_all_pools():
+def test_fence_delays_the_reuse_of_pages_in_all_pools():
     ledgers = pools(full=2, swa=2)
     ledgers.free(ledgers.take(2, owner=R1), owner=R1, cause="finished", after=5)
     before = num_free(ledgers)

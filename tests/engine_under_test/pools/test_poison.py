@@ -1,4 +1,4 @@
-"""A freed page is overwritten as soon as nobody may read it, and no page before that."""
+"""A freed page is overwritten after the last pass that may read it, and not before."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from engine_under_test.ports import SlotLayout
 from engine_under_test.units import Owner
 
 CONFIG = EngineConfig(page_size=4, full_pages=4, max_context_len=64, poison_freed_pages=True)
-ME = Owner("me")
+OWNER = Owner("test")
 
 
 def per_layer(_pool) -> SlotLayout:
@@ -24,28 +24,28 @@ def memory(layout=tags) -> KVMemory:
 
 def test_a_freed_page_is_poisoned_in_every_layer():
     poisoned = memory(per_layer)
-    [page, *_] = poisoned.ledgers.take(2, owner=ME)
+    [page, *_] = poisoned.ledgers.take(2, owner=OWNER)
 
-    poisoned.ledgers.free([page], owner=ME, cause="done")
+    poisoned.ledgers.free([page], owner=OWNER, cause="done")
 
     is_nan = poisoned.store.kv("full").isnan()
     assert is_nan[:, :, page].all()
     assert is_nan.sum() == is_nan[:, :, page].numel()
 
 
-def test_storage_without_nan_gets_a_number_that_nothing_has():
+def test_integer_storage_is_poisoned_with_minus_one():
     poisoned = memory()
-    pages = poisoned.ledgers.take(2, owner=ME)
+    pages = poisoned.ledgers.take(2, owner=OWNER)
 
-    poisoned.ledgers.free(pages[:1], owner=ME, cause="done")
+    poisoned.ledgers.free(pages[:1], owner=OWNER, cause="done")
 
     assert [poisoned.store.kv("full")[page].tolist() for page in pages] == [[-1] * 4, [7] * 4]
 
 
-def test_behind_a_fence_a_page_keeps_its_content_until_the_pass_has_completed():
+def test_fenced_page_is_poisoned_after_its_pass():
     poisoned = memory()
-    [page] = poisoned.ledgers.take(1, owner=ME)
-    poisoned.ledgers.free([page], owner=ME, cause="done", after=2)
+    [page] = poisoned.ledgers.take(1, owner=OWNER)
+    poisoned.ledgers.free([page], owner=OWNER, cause="done", after=2)
     before = poisoned.store.kv("full")[page].tolist()
 
     poisoned.complete(1)
@@ -57,10 +57,10 @@ def test_behind_a_fence_a_page_keeps_its_content_until_the_pass_has_completed():
 
 
 @pytest.mark.parametrize("poisons", [True, False])
-def test_without_poison_a_freed_page_keeps_its_content(poisons):
+def test_freed_page_is_poisoned_only_if_configured(poisons):
     plain = KVMemory.for_config(EngineConfig(poison_freed_pages=poisons), None)
-    [page] = plain.ledgers.take(1, owner=ME)
+    [page] = plain.ledgers.take(1, owner=OWNER)
 
-    plain.ledgers.free([page], owner=ME, cause="done")
+    plain.ledgers.free([page], owner=OWNER, cause="done")
 
     assert (plain.store.kv("full")[page] == (-1 if poisons else 0)).all()

@@ -1,4 +1,4 @@
-"""A row holds page handles by position; nobody writes beyond its width."""
+"""A row holds page handles by position, up to its width."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def table() -> RequestTable:
     return RequestTable(Ledger("rows", 2, reuse="lifo"), width=4)
 
 
-def test_a_row_gives_back_what_was_written():
+def test_row_returns_the_written_handles():
     rows = table()
     rows.write(1, 0, [7, 8])
     rows.write(1, 2, [9])
@@ -18,7 +18,7 @@ def test_a_row_gives_back_what_was_written():
     assert list(rows.read(1, 1, 3)) == [8, 9]
 
 
-def test_a_row_is_not_written_by_its_neighbour():
+def test_write_does_not_change_another_row():
     rows = table()
     rows.write(1, 0, [7, 8, 9, 10])
 
@@ -27,7 +27,7 @@ def test_a_row_is_not_written_by_its_neighbour():
     assert list(rows.read(1, 0, 4)) == [7, 8, 9, 10]
 
 
-def test_a_write_beyond_the_width_is_refused():
+def test_write_beyond_the_width_raises():
     with pytest.raises(AssertionError) as caught:
         table().write(1, 3, [7, 8])
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Admitted, Parked, RanOut, Retracted
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, UNSHARED, Serving, hold, let_go
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, UNSHARED, Serving, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 OUT_OF_PAGES = "out of memory: no free page for the rest of the prompt"
@@ -69,16 +69,16 @@ def test_waiting_requests_are_admitted_in_the_configured_order(waiting_order, fi
 
     serving.step()
 
-    assert serving.heard.of(Admitted)[-1].request_id == first
+    assert serving.log.of(Admitted)[-1].request_id == first
 
 
-def test_an_admission_names_its_firm_pages_and_its_whole_demand():
+def test_admission_event_has_firm_pages_and_total_demand():
     serving = Serving(replace(HYBRID, new_token_ratio=0.5))
     serving.submit(LONG, max_new_tokens=8)
 
     serving.step()
 
-    assert serving.heard.of(Admitted) == [
+    assert serving.log.of(Admitted) == [
         Admitted(1, 0, 16, (("full", 4), ("swa", 4)), (("full", 11), ("swa", 5))),
     ]
 
@@ -94,12 +94,12 @@ def test_a_request_waits_while_its_estimate_does_not_fit():
     assert serving.passes[1] == ((1, 8, 9),)
 
 
-ALL_COUNTED_ON = replace(HYBRID, new_token_ratio=1.0, new_token_ratio_floor=1.0)
+FULL_ESTIMATE = replace(HYBRID, new_token_ratio=1.0, new_token_ratio_floor=1.0)
 
 
 def test_requests_that_arrive_together_are_charged_for_each_others_growth():
     """With the full output in the estimate, no request is ever retracted."""
-    serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
+    serving = Serving(replace(FULL_ESTIMATE, swa_pages=0, sliding_window=None))
     for first in (100, 200, 300):
         serving.submit(list(range(first, first + 4)), max_new_tokens=28)
 
@@ -111,7 +111,7 @@ def test_requests_that_arrive_together_are_charged_for_each_others_growth():
 @pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
 def test_full_output_estimate_prevents_retraction_for_windowed_pages(steps_between):
     """A request that holds less than its window still grows to it, also while it runs."""
-    serving = Serving(replace(ALL_COUNTED_ON, full_pages=256, max_running_requests=8))
+    serving = Serving(replace(FULL_ESTIMATE, full_pages=256, max_running_requests=8))
     for first in range(8):
         serving.submit([first], max_new_tokens=40)
         serving.step(steps_between)
@@ -124,7 +124,7 @@ def test_full_output_estimate_prevents_retraction_for_windowed_pages(steps_betwe
 @pytest.mark.parametrize("steps_between", [0, 1], ids=["together", "one step apart"])
 def test_two_requests_that_fill_the_pool_exactly_run_side_by_side(steps_between):
     """The next token of a running request is part of its estimate and counts once."""
-    serving = Serving(replace(ALL_COUNTED_ON, swa_pages=0, sliding_window=None))
+    serving = Serving(replace(FULL_ESTIMATE, swa_pages=0, sliding_window=None))
     serving.submit(list(range(4)), max_new_tokens=28)
     serving.step(steps_between)
     serving.submit(list(range(50, 54)), max_new_tokens=28)
@@ -134,7 +134,7 @@ def test_two_requests_that_fill_the_pool_exactly_run_side_by_side(steps_between)
     assert {request for entries in serving.passes for request, _, _ in entries} == {1, 2}
 
 
-def test_a_request_waits_while_its_own_lock_would_eat_the_pages_that_it_needs():
+def test_request_waits_while_its_own_lock_protects_the_pages_it_needs():
     serving = Serving(FULL_ONLY)
     serving.serve(OTHER, max_new_tokens=1)
     serving.submit(SHORT, max_new_tokens=3)
@@ -144,10 +144,10 @@ def test_a_request_waits_while_its_own_lock_would_eat_the_pages_that_it_needs():
 
     serving.step()
 
-    assert (serving.heard.of(RanOut), serving.passes[-1]) == ([], ((2, 5, 6),))
+    assert (serving.log.of(RanOut), serving.passes[-1]) == ([], ((2, 5, 6),))
 
 
-def test_alone_a_request_is_admitted_whatever_its_estimate():
+def test_request_alone_is_admitted_despite_its_estimate():
     serving = Serving(replace(FULL_ONLY, full_pages=8, new_token_ratio=1.0))
     serving.submit(OTHER[:8], max_new_tokens=50)
 
@@ -163,9 +163,7 @@ def test_first_chunk_of_a_request_alone_shrinks_to_the_free_pages():
 
     serving.step()
 
-    assert [(*event[:3], dict(event.firm)) for event in serving.heard.of(Admitted)] == [
-        (1, 0, 8, {"full": 2, "swa": 2})
-    ]
+    assert [(*event[:3], dict(event.firm)) for event in serving.log.of(Admitted)] == [(1, 0, 8, {"full": 2, "swa": 2})]
 
 
 def test_chunk_uses_a_begun_page_when_no_page_is_free():
@@ -179,14 +177,14 @@ def test_chunk_uses_a_begun_page_when_no_page_is_free():
     assert serving.passes == [((1, 0, 3),), ((1, 3, 4),)]
 
 
-def test_alone_a_request_waits_while_there_is_not_a_page():
+def test_request_alone_waits_while_no_page_is_free():
     serving = Serving()
     held = hold(serving.engine.memory, "swa", leaving=0)
     request = serving.submit(SHORT)
     serving.step(3)
     waiting = serving.passes
 
-    let_go(serving.engine.memory, "swa", held)
+    release_held(serving.engine.memory, "swa", held)
     serving.run()
 
     assert (waiting, serving.tokens(request)) == ([], serving.expected(SHORT, max_new_tokens=4))
@@ -208,7 +206,7 @@ def test_chunk_is_parked_while_no_page_is_free_and_other_requests_run():
 
     serving.step()
 
-    assert (serving.heard.of(Parked), serving.passes[-1]) == ([Parked(2, 16)], ((1, 5, 6),))
+    assert (serving.log.of(Parked), serving.passes[-1]) == ([Parked(2, 16)], ((1, 5, 6),))
 
 
 def test_parked_chunk_reserves_nothing_against_running_requests():
@@ -217,7 +215,7 @@ def test_parked_chunk_reserves_nothing_against_running_requests():
 
     serving.step(3)
 
-    assert (serving.passes[-1], serving.heard.of(Retracted)) == (((1, 7, 8),), [])
+    assert (serving.passes[-1], serving.log.of(Retracted)) == (((1, 7, 8),), [])
 
 
 def test_parked_chunk_resumes_when_pages_are_free():
@@ -225,13 +223,13 @@ def test_parked_chunk_resumes_when_pages_are_free():
     held = hold(serving.engine.memory, "full", leaving=0)
     serving.step(2)
 
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
     serving.run()
 
     assert serving.tokens(2) == serving.expected(LONG, max_new_tokens=4)
 
 
-def test_a_chunk_shrinks_to_the_pages_there_are():
+def test_chunk_shrinks_to_the_free_pages():
     serving = begun()
     hold(serving.engine.memory, "full", leaving=1)
 
@@ -251,7 +249,7 @@ def test_a_chunk_leaves_a_windowed_page_in_reserve():
 
 
 def alone_with(pool: str, *, leaving: int) -> Serving:
-    """A single request that has begun its prompt in the least swa pool, under pressure from a neighbour."""
+    """A single request that has begun its prompt in the smallest swa pool; another owner holds free pages of `pool`."""
     serving = Serving(replace(HYBRID, swa_pages=4))
     serving.submit(LONG)
     serving.step()
@@ -259,7 +257,7 @@ def alone_with(pool: str, *, leaving: int) -> Serving:
     return serving
 
 
-def test_alone_a_chunk_takes_the_windowed_page_in_reserve_too():
+def test_chunk_alone_uses_the_reserved_windowed_page():
     serving = alone_with("swa", leaving=0)
 
     serving.step()
@@ -275,7 +273,7 @@ def test_chunked_request_alone_is_computed_page_by_page():
     assert serving.tokens(1) == serving.expected(LONG, max_new_tokens=4)
 
 
-def test_alone_a_chunk_reclaims_its_dead_window_before_it_gives_up():
+def test_chunk_alone_frees_its_dead_window_before_it_is_aborted():
     serving = Serving(replace(UNSHARED, window_eviction_interval=64))
     request = serving.submit(LONG)
     serving.step()
@@ -298,12 +296,12 @@ def test_chunked_request_alone_evicts_cached_pages_before_it_is_aborted():
     assert (serving.passes[-1], serving.reason(request)) == (((request, 16, 32),), None)
 
 
-def test_alone_a_chunk_that_finds_no_page_at_all_ends_with_the_reason():
+def test_chunk_alone_without_any_page_ends_with_the_reason():
     serving = alone_with("full", leaving=0)
 
     serving.step()
 
-    assert (serving.reason(1), serving.heard.of(Parked)) == (OUT_OF_PAGES, [Parked(1, 12)])
+    assert (serving.reason(1), serving.log.of(Parked)) == (OUT_OF_PAGES, [Parked(1, 12)])
 
 
 def test_request_behind_an_aborted_chunk_is_served_in_the_same_step():
@@ -326,7 +324,7 @@ def test_unfinished_chunk_yields_to_running_requests():
     held = hold(serving.engine.memory, "full", leaving=0)
     retracted = serving.until(Retracted)
 
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
     serving.run()
 
     assert (retracted.request_id, serving.tokens(2)) == (2, serving.expected(LONG, max_new_tokens=4))

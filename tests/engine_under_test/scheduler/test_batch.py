@@ -10,7 +10,7 @@ from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench
 KEY = list(range(100, 124))
 
 
-def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
+def pass_over(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
     """A pass over [start, end) of KEY, with the pages of [0, end) in the order 1, 2, 3…"""
     bench = CacheBench(config)
     request = bench.start(KEY)
@@ -23,13 +23,13 @@ def a_pass(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
 @pytest.mark.parametrize(
     ("end", "max_new_tokens", "num_samples"),
     [
-        pytest.param(20, 1, 0, id="more of the input is to come"),
+        pytest.param(20, 1, 0, id="the input is not complete"),
         pytest.param(24, 1, 1, id="the end of the input"),
         pytest.param(24, 0, 0, id="no output is wanted"),
     ],
 )
 def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, num_samples):
-    batch = a_pass(16, end, max_new_tokens=max_new_tokens)
+    batch = pass_over(16, end, max_new_tokens=max_new_tokens)
 
     sampling = SamplingParams(max_new_tokens)
     assert batch.entries == [ForwardEntry(1, 0, KEY[16:end], 16, end, num_samples, sampling=sampling)]
@@ -45,20 +45,20 @@ def test_an_entry_samples_at_the_end_of_its_input(end, max_new_tokens, num_sampl
         pytest.param(20, 24, PageSpan(12, 0, 3), id="far from the start"),
     ],
 )
-def test_a_windowed_pool_gets_the_pages_from_the_first_that_the_window_sees(start, end, span):
-    [_, swa] = a_pass(start, end).pools
+def test_windowed_pool_gets_the_pages_from_the_start_of_the_window(start, end, span):
+    [_, swa] = pass_over(start, end).pools
 
     assert (swa.name, swa.window, swa.spans, len(swa.pages)) == ("swa", 6, [span], span.num_pages)
 
 
 def test_a_full_pool_gets_every_page():
-    [full, _] = a_pass(20, 24).pools
+    [full, _] = pass_over(20, 24).pools
 
     assert (full.name, full.window, full.spans, len(full.pages)) == ("full", None, [PageSpan(0, 0, 6)], 6)
 
 
 def test_each_pool_gets_its_own_pages():
-    full, swa = a_pass(0, 8).pools
+    full, swa = pass_over(0, 8).pools
 
     assert (full.pages.tolist(), swa.pages.tolist()) == ([16, 15], [12, 11])
 

@@ -1,4 +1,4 @@
-"""KV records: they grow, slide and are released, and never lose a page."""
+"""KV records grow, slide and are released, and lose no page."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_growth_inside_a_page_takes_nothing():
 
 def test_growth_evicts_unlocked_pages():
     bench = CacheBench()
-    bench.cached(KEY[:20])
+    bench.insert(KEY[:20])
     request = bench.start(KEY[20:])
     hold(bench.memory, "swa", leaving=1)
 
@@ -68,7 +68,7 @@ def test_growth_beyond_the_pools_takes_nothing():
 )
 def test_eviction_returns_the_missing_pages(need, short):
     bench = CacheBench()
-    bench.cached(KEY[:20])
+    bench.insert(KEY[:20])
 
     assert bench.custody.evict(need) == short
 
@@ -80,12 +80,12 @@ def test_a_slide_frees_the_private_pages_below_the_frontier():
 
     bench.slide(request)
 
-    assert (bench.free, bench.heard.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12)])
+    assert (bench.free, bench.log.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12)])
 
 
 def test_slide_over_shared_pages_unlocks_them():
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     request = bench.start(KEY)
     bench.compute(request, 28)
 
@@ -120,7 +120,7 @@ def test_a_second_slide_without_progress_frees_nothing():
 
     bench.slide(request)
 
-    assert (bench.free, len(bench.heard.of(Slid))) == ({"full": 10, "swa": 9}, 1)
+    assert (bench.free, len(bench.log.of(Slid))) == ({"full": 10, "swa": 9}, 1)
 
 
 def test_without_a_window_nothing_slides():
@@ -130,7 +130,7 @@ def test_without_a_window_nothing_slides():
 
     bench.slide(request)
 
-    assert (bench.free, bench.heard.of(Slid)) == ({"full": 10}, [])
+    assert (bench.free, bench.log.of(Slid)) == ({"full": 10}, [])
 
 
 @pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)
@@ -169,14 +169,14 @@ def test_records_belong_to_requests_that_hold_kv():
 
 def test_a_release_behind_a_pass_in_flight_waits_for_it():
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     request = bench.start(KEY)
     bench.compute(request, 21)
     bench.custody.record(request).last_launch = 3
 
     bench.leave(request)
 
-    fenced = [(book.name, list(book.fenced_units)) for book in bench.memory.ledgers.ledgers]
+    fenced = [(ledger.name, list(ledger.fenced_units)) for ledger in bench.memory.ledgers.ledgers]
     assert (fenced, bench.evictable, [one.launch for one in bench.custody.departures.waiting]) == (
         [("full", [3]), ("swa", [3])],
         {"full": 0, "swa": 2},
@@ -187,14 +187,14 @@ def test_a_release_behind_a_pass_in_flight_waits_for_it():
 @pytest.mark.parametrize(
     ("launch", "departing", "evictable"),
     [
-        pytest.param(2, [3], {"full": 0, "swa": 2}, id="an earlier one"),
-        pytest.param(3, [], {"full": 4, "swa": 4}, id="that one"),
-        pytest.param(4, [], {"full": 4, "swa": 4}, id="a later one"),
+        pytest.param(2, [3], {"full": 0, "swa": 2}, id="an earlier launch"),
+        pytest.param(3, [], {"full": 4, "swa": 4}, id="the same launch"),
+        pytest.param(4, [], {"full": 4, "swa": 4}, id="a later launch"),
     ],
 )
 def test_departing_lock_is_released_after_its_pass(launch, departing, evictable):
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     request = bench.start(KEY)
     bench.custody.record(request).last_launch = 3
     bench.leave(request)
@@ -207,7 +207,7 @@ def test_departing_lock_is_released_after_its_pass(launch, departing, evictable)
 
 def test_units_of_a_record_are_its_row_private_pages_and_pages_only_it_protects():
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     request = bench.start(KEY)
     bench.compute(request, 21)
 
@@ -225,7 +225,7 @@ def test_units_of_a_record_are_its_row_private_pages_and_pages_only_it_protects(
 )
 def test_units_of_a_record_exclude_pages_protected_elsewhere(others, reads):
     bench = CacheBench()
-    bench.cached(KEY[:16])
+    bench.insert(KEY[:16])
     request = bench.start(KEY)
     bench.compute(request, 21)
     for tokens in others:

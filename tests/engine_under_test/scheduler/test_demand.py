@@ -1,4 +1,4 @@
-"""The demand of a request in each pool, at the numbers of known bugs, and the book of a step."""
+"""The demand of a request in each pool, at the numbers of known bugs, and the reservations of a step."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_a_begun_page_is_not_taken_again(start, end, pages):
         pytest.param(Extent(0, 16, 100, 10), 20, id="a chunk of just a window"),
     ],
 )
-def test_a_windowed_pool_must_hold_a_chunk_beyond_the_window_the_window_and_a_page(extent, length):
+def test_windowed_demand_is_the_window_a_page_and_the_chunk_beyond_the_window(extent, length):
     assert windowed_demand_len(extent, 17, 4) == length
 
 
@@ -55,8 +55,10 @@ def test_a_windowed_pool_must_hold_a_chunk_beyond_the_window_the_window_and_a_pa
     ("extent", "ratio", "firm", "total"),
     [
         pytest.param(Extent(0, 32, 100, 10), 0.0, 8, {"full": 25, "swa": 9}, id="the rest of the prompt counts"),
-        pytest.param(Extent(0, 32, 100, 10), 1.0, 8, {"full": 28, "swa": 9}, id="so does all of the output"),
-        pytest.param(Extent(0, 32, 100, 10), 0.35, 8, {"full": 26, "swa": 9}, id="or the share that is expected"),
+        pytest.param(Extent(0, 32, 100, 10), 1.0, 8, {"full": 28, "swa": 9}, id="the whole output counts"),
+        pytest.param(
+            Extent(0, 32, 100, 10), 0.35, 8, {"full": 26, "swa": 9}, id="the expected share of the output counts"
+        ),
         pytest.param(Extent(18, 20, 20, 0), 1.0, 0, {"full": 0, "swa": 2}, id="inside a begun page"),
         pytest.param(Extent(0, 64, 64, 0), 1.0, 16, {"full": 16, "swa": 17}, id="a whole prompt"),
     ],
@@ -71,11 +73,11 @@ def test_firm_pages_are_exact_and_the_estimate_comes_on_top(extent, ratio, firm,
     ("lookahead", "total"),
     [
         pytest.param(0, {"full": 26, "swa": 9}, id="none"),
-        pytest.param(1, {"full": 26, "swa": 10}, id="in a begun page of the one, in a page of its own of the other"),
+        pytest.param(1, {"full": 26, "swa": 10}, id="in a begun full page, and in a new swa page"),
         pytest.param(9, {"full": 28, "swa": 12}, id="three pages"),
     ],
 )
-def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
+def test_lookahead_is_estimated_in_full_for_any_ratio(lookahead, total):
     demand = demand_of(Extent(0, 32, 100, 10, lookahead), (FULL, SWA), page_size=4, ratio=0.35)
 
     assert demand.total == total
@@ -88,7 +90,7 @@ def test_the_lookahead_is_estimated_whole_whatever_the_ratio(lookahead, total):
         pytest.param(Held(9, 9, 0), 9, 0, 0, {"full": 2, "swa": 2}, id="a begun page"),
         pytest.param(Held(9, 9, 0), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
         pytest.param(Held(40, 40, 24), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows to its length and a page"),
-        pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window of which nothing is its own yet"),
+        pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window without private pages"),
         pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="capacity for the lookahead"),
         pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="capacity for the lookahead, most of it there"),
         pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
@@ -103,8 +105,8 @@ def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, loo
 @pytest.mark.parametrize("lookahead", [0, 1, 4, 9])
 @pytest.mark.parametrize("capacity", [12, 16])
 @pytest.mark.parametrize("start", [0, 4, 40])
-def test_the_longest_chunk_is_the_longest_that_a_pool_could_ever_hold(start, capacity, lookahead):
-    """Beside the window that its match has locked."""
+def test_longest_chunk_is_the_longest_that_the_pool_can_hold(start, capacity, lookahead):
+    """The pool also holds the window that the match has locked."""
     extent = Extent(start, 100, 100, 10, lookahead)
     longest = align_down(longest_chunk(extent, capacity, 17, 4), 4)
 
@@ -141,7 +143,7 @@ def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, mos
         pytest.param(1, 36, 0, 100, id="nothing in reserve"),
     ],
 )
-def test_a_chunk_leaves_its_reserve(available, slack, reserve, capacity):
+def test_chunk_capacity_excludes_the_reserve(available, slack, reserve, capacity):
     assert chunk_capacity(available, slack=slack, page_size=64, reserve=reserve) == capacity
 
 
@@ -151,7 +153,7 @@ def book_over(bench: CacheBench) -> Book:
 
 def test_available_pages_are_free_or_evictable():
     bench = CacheBench()
-    bench.cached(list(range(20)))
+    bench.insert(list(range(20)))
     bench.compute(bench.start([1, 2, 3]), 3)
 
     book = book_over(bench)
@@ -170,7 +172,7 @@ def test_reservation_reduces_the_available_pages():
 
 def test_lock_reduces_the_available_pages():
     bench = CacheBench()
-    bench.cached(list(range(20)))
+    bench.insert(list(range(20)))
     book = book_over(bench)
 
     bench.start(list(range(21)))

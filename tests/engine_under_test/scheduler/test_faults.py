@@ -16,7 +16,7 @@ ALL_CONFIGS = pytest.mark.parametrize(
 )
 
 
-def two_at_work(config, *, steps: int) -> Serving:
+def two_requests(config, *, steps: int) -> Serving:
     serving = Serving(config)
     for prompt in (OTHER[:9], LONG):
         serving.submit(prompt, max_new_tokens=6)
@@ -42,7 +42,7 @@ def test_late_pass_stays_in_flight_and_is_collected_again():
 
     serving.step(3)
 
-    assert (serving.heard.of(Late), serving.heard.of(Completed), serving.reason(1)) == (
+    assert (serving.log.of(Late), serving.log.of(Completed), serving.reason(1)) == (
         [Late(1), Late(1)],
         [Completed(1)],
         "length",
@@ -50,8 +50,8 @@ def test_late_pass_stays_in_flight_and_is_collected_again():
 
 
 @OVERLAP
-def test_no_more_passes_are_in_flight_than_the_pipeline_is_deep_while_one_is_late(overlap):
-    serving = two_at_work(replace(HYBRID, overlap=overlap), steps=0)
+def test_late_pass_does_not_exceed_the_pipeline_depth(overlap):
+    serving = two_requests(replace(HYBRID, overlap=overlap), steps=0)
     serving.faults.arm("forward.late", count=9)
 
     serving.step(5)
@@ -63,12 +63,16 @@ def test_no_more_passes_are_in_flight_than_the_pipeline_is_deep_while_one_is_lat
 @ALL_CONFIGS
 @pytest.mark.parametrize("steps", [0, 2, 5])
 def test_a_late_pass_loses_nothing(config, overlap, steps):
-    serving = two_at_work(replace(config, overlap=overlap), steps=steps)
+    serving = two_requests(replace(config, overlap=overlap), steps=steps)
     serving.faults.arm("forward.late", count=3)
 
     serving.run()
 
-    assert (outputs(serving), serving.heard.of(Discarded), serving.emptied()) == (expected_of_two(serving), [], True)
+    assert (outputs(serving), serving.log.of(Discarded), serving.flush_frees_all()) == (
+        expected_of_two(serving),
+        [],
+        True,
+    )
 
 
 def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
@@ -82,7 +86,7 @@ def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
 
     serving.step()
 
-    assert (waiting, serving.reason(request), serving.emptied()) == (
+    assert (waiting, serving.reason(request), serving.flush_frees_all()) == (
         {"full": {1: 2}, "swa": {1: 2}, "rows": {1: 1}},
         "abort",
         True,
@@ -96,23 +100,27 @@ def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
 @ALL_CONFIGS
 @pytest.mark.parametrize("skip", [0, 1, 2, 3, 5], ids="launch {}".format)
 def test_the_requests_of_a_failed_pass_are_computed_again(config, overlap, skip):
-    serving = two_at_work(replace(config, overlap=overlap), steps=0)
+    serving = two_requests(replace(config, overlap=overlap), steps=0)
     serving.faults.arm("forward.fails", skip=skip)
 
     serving.run()
 
-    assert (outputs(serving), len(serving.heard.of(Failed)), serving.emptied()) == (expected_of_two(serving), 1, True)
+    assert (outputs(serving), len(serving.log.of(Failed)), serving.flush_frees_all()) == (
+        expected_of_two(serving),
+        1,
+        True,
+    )
 
 
-def test_a_failed_pass_completes_and_says_why():
+def test_failed_pass_completes_and_reports_the_reason():
     serving = Serving()
     serving.faults.arm("forward.fails")
     serving.submit(SHORT)
 
     serving.step()
 
-    told = [event for event in serving.heard.events if isinstance(event, Failed | Completed)]
-    assert told == [Failed(1, "launch 1: the device gave up"), Completed(1)]
+    reported = [event for event in serving.log.events if isinstance(event, Failed | Completed)]
+    assert reported == [Failed(1, "launch 1: the device gave up"), Completed(1)]
 
 
 @OVERLAP
@@ -122,7 +130,7 @@ def test_a_request_whose_passes_fail_too_often_ends_with_the_reason(overlap):
 
     received = serving.serve(SHORT)
 
-    assert (str(received.reason).partition(" launch")[0], received.tokens, serving.emptied()) == (
+    assert (str(received.reason).partition(" launch")[0], received.tokens, serving.flush_frees_all()) == (
         "forward failed: 3 times:",
         [],
         True,
@@ -136,7 +144,7 @@ def test_a_pass_is_tried_again_as_often_as_configured(retries):
 
     serving.serve(SHORT)
 
-    assert len(serving.heard.of(Failed)) == retries + 1
+    assert len(serving.log.of(Failed)) == retries + 1
 
 
 def test_client_keeps_tokens_from_before_a_failure():
@@ -152,12 +160,12 @@ def test_client_keeps_tokens_from_before_a_failure():
 
 
 def test_a_pass_behind_a_failed_one_is_discarded_for_its_requests():
-    serving = two_at_work(replace(OVERLAPPED, chunk_len=None, swa_pages=16), steps=1)
+    serving = two_requests(replace(OVERLAPPED, chunk_len=None, swa_pages=16), steps=1)
     serving.faults.arm("forward.fails")
 
     serving.step(3)
 
-    assert (serving.passes[:3], serving.heard.of(Discarded)) == (
+    assert (serving.passes[:3], serving.log.of(Discarded)) == (
         [((1, 0, 9), (2, 0, 40)), ((1, 9, 10), (2, 40, 41)), ((1, 0, 9), (2, 0, 40))],
         [Discarded(2, 1), Discarded(2, 2)],
     )
@@ -208,7 +216,7 @@ def test_failure_of_a_pass_from_before_a_pause_does_not_count():
 
     serving.run()
 
-    assert (len(serving.heard.of(Failed)), serving.tokens(1)) == (1, serving.expected(OTHER[:9], max_new_tokens=4))
+    assert (len(serving.log.of(Failed)), serving.tokens(1)) == (1, serving.expected(OTHER[:9], max_new_tokens=4))
 
 
 # --- there is no memory behind the pages
@@ -225,7 +233,7 @@ def test_a_refused_take_takes_nothing_in_any_pool(skip, pool):
     serving.step()
 
     [free] = [ledger.num_free for ledger in serving.engine.memory.ledgers.ledgers if ledger.name == pool]
-    assert (serving.heard.of(Refused), serving.heard.of(RanOut), serving.emptied()) == (
+    assert (serving.log.of(Refused), serving.log.of(RanOut), serving.flush_frees_all()) == (
         [Refused(pool, request_owner(1), 2, free)],
         [RanOut(1, pool, 2, free)],
         True,
@@ -246,13 +254,13 @@ def test_request_refused_memory_waits_and_other_requests_run():
 @OVERLAP
 @ALL_CONFIGS
 @pytest.mark.parametrize("skip", [0, 1, 2, 4, 7], ids="after {}".format)
-def test_whoever_is_refused_is_served_later(config, overlap, skip):
-    serving = two_at_work(replace(config, overlap=overlap), steps=0)
+def test_refused_requests_are_served_later(config, overlap, skip):
+    serving = two_requests(replace(config, overlap=overlap), steps=0)
     serving.faults.arm("pool.refuses", skip=skip, count=3)
 
     serving.run()
 
-    assert (outputs(serving), serving.emptied()) == (expected_of_two(serving), True)
+    assert (outputs(serving), serving.flush_frees_all()) == (expected_of_two(serving), True)
 
 
 def test_a_begun_chunk_that_is_refused_in_flight_waits_for_its_pass():
@@ -263,7 +271,7 @@ def test_a_begun_chunk_that_is_refused_in_flight_waits_for_its_pass():
 
     serving.step()
 
-    assert (serving.heard.of(RanOut)[0][:2], serving.heard.of(Discarded), serving.emptied()) == (
+    assert (serving.log.of(RanOut)[0][:2], serving.log.of(Discarded), serving.flush_frees_all()) == (
         (1, "full"),
         [Discarded(1, 1)],
         True,

@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.events import Loaded, LoadPlanned, TransferBegan
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
-from tests.engine_under_test.host.serving import by_hand, finish, ids, loading, with_copies
+from tests.engine_under_test.host.serving import finish, ids, start_loading, with_copies, with_manual_store
 
 LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
 ALL_CONFIGS = pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_loaded_request_generates_the_same_as_without_a_cache(config):
 
     received = serving.serve(LONG, max_new_tokens=6)
 
-    assert (received.tokens, len(serving.heard.of(Loaded))) == (serving.expected(LONG, max_new_tokens=6), 1)
+    assert (received.tokens, len(serving.log.of(Loaded))) == (serving.expected(LONG, max_new_tokens=6), 1)
 
 
 def test_loaded_tokens_are_not_recomputed():
@@ -34,19 +34,19 @@ def test_loaded_tokens_are_not_recomputed():
     assert serving.passes[before:] == [((2, 16, 20),)]
 
 
-def test_until_it_has_loaded_a_request_computes_nothing():
-    serving, _ = by_hand(LONG)
+def test_request_computes_nothing_before_its_load_ends():
+    serving, _ = with_manual_store(LONG)
     before = len(serving.passes)
 
-    loading(serving, LONG)
+    start_loading(serving, LONG)
     serving.step(3)
 
     assert (ids(serving), serving.passes[before:]) == ({"waiting": [], "loading": [2], "running": []}, [])
 
 
 def test_loading_queue_names_the_awaited_transfer():
-    serving, store = by_hand(LONG)
-    loading(serving, LONG)
+    serving, store = with_manual_store(LONG)
+    start_loading(serving, LONG)
     [request] = serving.engine.scheduler.loading
     queue = serving.engine.scheduler.loading
     awaited = [queue.awaited(request)]
@@ -59,23 +59,23 @@ def test_loading_queue_names_the_awaited_transfer():
 
 def test_request_loads_the_rest_after_a_shared_load():
     """The request computes no token that the host has; no page is loaded twice."""
-    serving, store = by_hand(LONG[:9], LONG, config=replace(HOSTED, load_back_threshold=4))
-    short = loading(serving, LONG[:9])
-    whole = loading(serving, LONG)
+    serving, store = with_manual_store(LONG[:9], LONG, config=replace(HOSTED, load_back_threshold=4))
+    short = start_loading(serving, LONG[:9])
+    whole = start_loading(serving, LONG)
     queued = ids(serving)
 
     finish(serving, store)
 
     assert (queued["loading"], queued["waiting"]) == ([short], [whole])
     assert [serving.received[request].cached_tokens for request in (short, whole)] == [8, 16]
-    loads = [began.pages for began in serving.heard.of(TransferBegan) if not began.to_host]
+    loads = [began.pages for began in serving.log.of(TransferBegan) if not began.to_host]
     assert [{pool: len(pages) for pool, pages, _ in load}["full"] for load in loads] == [2, 2]
     assert serving.tokens(whole) == serving.expected(LONG, max_new_tokens=4)
 
 
 def test_other_requests_run_during_a_load():
-    serving, _ = by_hand(LONG)
-    loading(serving, LONG)
+    serving, _ = with_manual_store(LONG)
+    start_loading(serving, LONG)
 
     other = serving.submit(SHORT)
     serving.step(5)
@@ -84,8 +84,8 @@ def test_other_requests_run_during_a_load():
 
 
 def test_request_runs_in_the_step_in_which_its_load_ends():
-    serving, store = by_hand(LONG)
-    loading(serving, LONG)
+    serving, store = with_manual_store(LONG)
+    start_loading(serving, LONG)
     store.end(*store.begun)
 
     serving.step()
@@ -95,11 +95,11 @@ def test_request_runs_in_the_step_in_which_its_load_ends():
 
 def test_load_is_reported_when_planned_and_when_ended():
     serving = with_copies(LONG)
-    request = loading(serving, LONG)
+    request = start_loading(serving, LONG)
 
     serving.step()
 
-    [planned], [loaded] = serving.heard.of(LoadPlanned), serving.heard.of(Loaded)
+    [planned], [loaded] = serving.log.of(LoadPlanned), serving.log.of(Loaded)
     assert (planned.request_id, planned.length, planned.firm) == (request, 16, (("full", 4), ("swa", 2)))
     assert (loaded.request_id, loaded.length, len(loaded.pages)) == (request, 16, 4)
 
@@ -112,25 +112,25 @@ def test_loaded_tokens_count_as_cached_in_the_output():
     assert received.cached_tokens == 16
 
 
-def test_a_window_alone_is_loaded_where_the_rest_is_there():
+def test_only_the_window_is_loaded_when_full_pages_are_cached():
     serving = with_copies(LONG)
     serving.serve(LONG, max_new_tokens=1)
     serving.engine.cache.evict({"swa": 2})
 
     received = serving.serve(LONG[:9])
 
-    assert (serving.heard.of(LoadPlanned)[-1].firm, received.tokens) == (
+    assert (serving.log.of(LoadPlanned)[-1].firm, received.tokens) == (
         (("full", 0), ("swa", 2)),
         serving.expected(LONG[:9], max_new_tokens=4),
     )
 
 
-def test_a_load_that_saves_too_little_is_not_made():
+def test_load_below_the_threshold_is_not_made():
     serving = with_copies(LONG, config=replace(HOSTED_FULL_ONLY, load_back_threshold=17))
 
     received = serving.serve(LONG)
 
-    assert (serving.heard.of(LoadPlanned), received.tokens) == ([], serving.expected(LONG, max_new_tokens=4))
+    assert (serving.log.of(LoadPlanned), received.tokens) == ([], serving.expected(LONG, max_new_tokens=4))
 
 
 def test_rest_of_a_prompt_after_a_load_is_computed_in_chunks():
@@ -146,8 +146,8 @@ def test_rest_of_a_prompt_after_a_load_is_computed_in_chunks():
     )
 
 
-def test_two_that_need_the_same_wait_for_one_load():
-    serving, store = by_hand(LONG)
+def test_two_requests_for_the_same_prefix_wait_for_one_load():
+    serving, store = with_manual_store(LONG)
     for _ in range(2):
         serving.submit(LONG)
     serving.step()
@@ -156,24 +156,24 @@ def test_two_that_need_the_same_wait_for_one_load():
     store.end(*under_way)
     serving.run()
 
-    assert (len(under_way), [planned.transfer for planned in serving.heard.of(LoadPlanned)]) == (1, under_way * 2)
+    assert (len(under_way), [planned.transfer for planned in serving.log.of(LoadPlanned)]) == (1, under_way * 2)
     assert [serving.tokens(request) for request in (2, 3)] == [serving.expected(LONG, max_new_tokens=4)] * 2
 
 
 def test_request_sharing_a_load_is_not_charged_for_it():
-    serving, _ = by_hand(LONG)
+    serving, _ = with_manual_store(LONG)
     for _ in range(2):
-        loading(serving, LONG)
+        start_loading(serving, LONG)
 
-    assert [planned.firm for planned in serving.heard.of(LoadPlanned)] == [
+    assert [planned.firm for planned in serving.log.of(LoadPlanned)] == [
         (("full", 4), ("swa", 2)),
         (("full", 0), ("swa", 0)),
     ]
 
 
-def test_loads_that_end_out_of_order_wake_each_its_own():
-    serving, store = by_hand(LONG, OTHER)
-    first, second = loading(serving, LONG), loading(serving, OTHER)
+def test_load_that_ends_out_of_order_wakes_its_own_request():
+    serving, store = with_manual_store(LONG, OTHER)
+    first, second = start_loading(serving, LONG), start_loading(serving, OTHER)
     _, later = store.begun
     store.end(later)
     serving.step()

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Discarded, Finished, GaveWay, Loaded, LoadPlanned, Refused, Retracted
-from tests.engine_under_test.builders import Serving, hold, let_go
-from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, StoreByHand
+from tests.engine_under_test.builders import Serving, hold, release_held
+from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, ManualStore
 from tests.engine_under_test.host.serving import (
-    by_hand,
     finish,
     host_free,
     ids,
-    loading,
     serving_with_host,
+    start_loading,
     with_copies,
+    with_manual_store,
 )
 
 LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
@@ -30,7 +30,7 @@ ALL_CONFIGS = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("fault", ["host.fails", "host.torn"])
-def test_where_a_load_fails_all_is_computed(fault):
+def test_prompt_is_recomputed_after_a_failed_load(fault):
     serving = with_copies(LONG)
     serving.faults.arm(fault)
     before = len(serving.passes)
@@ -43,7 +43,7 @@ def test_where_a_load_fails_all_is_computed(fault):
 @ALL_CONFIGS
 @pytest.mark.parametrize("fault", ["host.fails", "host.torn", "host.slow", "host.silent"])
 @pytest.mark.parametrize("skip", [0, 1, 2], ids="after {}".format)
-def test_whatever_goes_wrong_at_the_host_all_are_served(config, fault, skip):
+def test_all_requests_are_served_despite_host_faults(config, fault, skip):
     serving = with_copies(LONG, OTHER, config=config)
     serving.faults.arm(fault, skip=skip, count=2)
     requests = {serving.submit(prompt): prompt for prompt in (LONG, OTHER, [*LONG[:8], *OTHER[:9]])}
@@ -53,25 +53,25 @@ def test_whatever_goes_wrong_at_the_host_all_are_served(config, fault, skip):
     assert [serving.tokens(request) for request in requests] == [
         serving.expected(prompt, max_new_tokens=4) for prompt in requests.values()
     ]
-    assert serving.emptied()
+    assert serving.flush_frees_all()
 
 
 @pytest.mark.parametrize(("skip", "pool"), [(0, "full"), (1, "swa")], ids=["full", "swa"])
-def test_a_load_that_a_pool_refuses_is_not_waited_for(skip, pool):
+def test_request_does_not_wait_for_a_refused_load(skip, pool):
     serving = with_copies(LONG)
     serving.faults.arm("pool.refuses", skip=skip)
     before = len(serving.passes)
 
     received = serving.serve(LONG)
 
-    [planned] = serving.heard.of(LoadPlanned)
-    assert ([refused.pool for refused in serving.heard.of(Refused)], planned.transfer, planned.length) == ([pool], 0, 0)
+    [planned] = serving.log.of(LoadPlanned)
+    assert ([refused.pool for refused in serving.log.of(Refused)], planned.transfer, planned.length) == ([pool], 0, 0)
     assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
 
 
 def test_request_alone_waits_for_backups_of_evicted_pages():
     """The other request has ended in the pass in flight, and its pages are being copied."""
-    store = StoreByHand()
+    store = ManualStore()
     config = replace(HOSTED_FULL_ONLY, full_pages=8, host_policy="write_back", overlap=True)
     serving = serving_with_host(replace(config, new_token_ratio=0.01, new_token_ratio_floor=0.01), store)
     serving.submit(OTHER[:15], max_new_tokens=2)
@@ -92,8 +92,8 @@ END: dict[str, Callable[[Serving, int], None]] = {
 
 @pytest.mark.parametrize("reason", END)
 def test_request_ended_while_loading_frees_its_own_units_at_once(reason):
-    serving, _ = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
-    request = loading(serving, LONG)
+    serving, _ = with_manual_store(LONG, config=replace(HOSTED, request_timeout_ms=100))
+    request = start_loading(serving, LONG)
     END[reason](serving, request)
 
     serving.step()
@@ -108,8 +108,8 @@ def test_request_ended_while_loading_frees_its_own_units_at_once(reason):
 @pytest.mark.parametrize("reason", END)
 @pytest.mark.parametrize("ending", ["end", "fail"])
 def test_load_of_an_ended_request_completes(reason, ending):
-    serving, store = by_hand(LONG, config=replace(HOSTED, request_timeout_ms=100))
-    request = loading(serving, LONG)
+    serving, store = with_manual_store(LONG, config=replace(HOSTED, request_timeout_ms=100))
+    request = start_loading(serving, LONG)
     END[reason](serving, request)
     serving.step()
     has_work = serving.engine.has_work
@@ -117,7 +117,7 @@ def test_load_of_an_ended_request_completes(reason, ending):
 
     serving.run()
 
-    assert (has_work, serving.heard.of(Loaded), serving.emptied(), host_free(serving)) == (
+    assert (has_work, serving.log.of(Loaded), serving.flush_frees_all(), host_free(serving)) == (
         True,
         [],
         True,
@@ -126,20 +126,20 @@ def test_load_of_an_ended_request_completes(reason, ending):
 
 
 def test_later_request_reuses_the_load_of_an_ended_request():
-    serving, store = by_hand(LONG)
-    serving.engine.abort(loading(serving, LONG))
-    loading(serving, LONG)
+    serving, store = with_manual_store(LONG)
+    serving.engine.abort(start_loading(serving, LONG))
+    start_loading(serving, LONG)
     store.end(*store.begun)
 
     serving.run()
 
-    assert (len(serving.heard.of(LoadPlanned)), serving.tokens(3)) == (2, serving.expected(LONG, max_new_tokens=4))
-    assert serving.heard.of(LoadPlanned)[0].transfer == serving.heard.of(LoadPlanned)[1].transfer
+    assert (len(serving.log.of(LoadPlanned)), serving.tokens(3)) == (2, serving.expected(LONG, max_new_tokens=4))
+    assert serving.log.of(LoadPlanned)[0].transfer == serving.log.of(LoadPlanned)[1].transfer
 
 
 def test_request_paused_while_loading_waits_again():
-    serving, store = by_hand(LONG)
-    loading(serving, LONG)
+    serving, store = with_manual_store(LONG)
+    start_loading(serving, LONG)
     serving.engine.pause()
     paused = ids(serving)
     store.end(*store.begun)
@@ -156,18 +156,18 @@ def test_request_paused_while_loading_waits_again():
 
 
 def test_pause_completes_orphaned_loads():
-    serving, store = by_hand(LONG)
-    loading(serving, LONG)
+    serving, store = with_manual_store(LONG)
+    start_loading(serving, LONG)
     serving.engine.pause()
     store.end(*store.begun)
 
     serving.step()
 
-    assert (serving.emptied(), host_free(serving)) == (True, {"host full": 32, "host swa": 24})
+    assert (serving.flush_frees_all(), host_free(serving)) == (True, {"host full": 32, "host swa": 24})
 
 
 def test_abort_of_a_loading_request_discards_no_result():
-    serving, store = by_hand(LONG, config=replace(HOSTED, overlap=True))
+    serving, store = with_manual_store(LONG, config=replace(HOSTED, overlap=True))
     serving.submit(SHORT, max_new_tokens=8)
     serving.submit(LONG)
     serving.step()
@@ -175,7 +175,7 @@ def test_abort_of_a_loading_request_discards_no_result():
 
     finish(serving, store)
 
-    assert (serving.heard.of(Discarded), serving.tokens(2)) == ([], serving.expected(SHORT, max_new_tokens=8))
+    assert (serving.log.of(Discarded), serving.tokens(2)) == ([], serving.expected(SHORT, max_new_tokens=8))
 
 
 # --- retraction
@@ -185,15 +185,15 @@ TIGHT = replace(HOSTED_FULL_ONLY, full_pages=7, new_token_ratio=0.1, new_token_r
 
 
 def test_loading_request_is_retracted_and_served_later():
-    serving, store = by_hand(LONG[:12], config=TIGHT)
+    serving, store = with_manual_store(LONG[:12], config=TIGHT)
     runs = serving.submit(SHORT, max_new_tokens=20)
     serving.step(2)
-    loads = loading(serving, LONG[:12], max_new_tokens=8)
+    loads = start_loading(serving, LONG[:12], max_new_tokens=8)
     held = hold(serving.engine.memory, "full", leaving=0)
-    store.is_prompt = True
+    store.ends_on_poll = True
 
     retracted = serving.until(Retracted)
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
     serving.run()
 
     assert (retracted.request_id, serving.tokens(runs), serving.tokens(loads)) == (
@@ -204,26 +204,26 @@ def test_loading_request_is_retracted_and_served_later():
 
 
 def test_late_copy_delays_retraction():
-    serving, store = by_hand(LONG[:12], config=TIGHT)
+    serving, store = with_manual_store(LONG[:12], config=TIGHT)
     serving.submit(SHORT, max_new_tokens=20)
     serving.step(2)
-    loading(serving, LONG[:12])
+    start_loading(serving, LONG[:12])
     hold(serving.engine.memory, "full", leaving=0)
 
     serving.step(8)
 
-    assert (serving.heard.of(Retracted), ids(serving), len(store.begun)) == (
+    assert (serving.log.of(Retracted), ids(serving), len(store.begun)) == (
         [],
         {"waiting": [], "loading": [3], "running": [2]},
         2,
     )
 
 
-def all_have_loaded() -> tuple[Serving, StoreByHand, list[int]]:
-    """Two requests that have all they loaded, in a pool that has no page more; those that a neighbour holds."""
-    serving, store = by_hand(LONG[:12], OTHER[:12], config=replace(HOSTED_FULL_ONLY, full_pages=8))
+def all_have_loaded() -> tuple[Serving, ManualStore, list[int]]:
+    """An engine, its store, and the pages that another owner holds; two loads have ended, and no page is free."""
+    serving, store = with_manual_store(LONG[:12], OTHER[:12], config=replace(HOSTED_FULL_ONLY, full_pages=8))
     for prompt in (LONG[:12], OTHER[:12]):
-        loading(serving, [*prompt, 1, 2], max_new_tokens=3)
+        start_loading(serving, [*prompt, 1, 2], max_new_tokens=3)
     held = hold(serving.engine.memory, "full", leaving=0)
     store.end(*store.begun)
     return serving, store, held
@@ -234,7 +234,7 @@ def test_loaded_request_yields_when_no_other_request_can_run():
 
     serving.step()
 
-    assert ([(one.request_id, one.by) for one in serving.heard.of(GaveWay)], serving.passes[-1]) == (
+    assert ([(one.request_id, one.by) for one in serving.log.of(GaveWay)], serving.passes[-1]) == (
         [(4, 3)],
         ((3, 12, 14),),
     )
@@ -243,7 +243,7 @@ def test_loaded_request_yields_when_no_other_request_can_run():
 def test_yielding_request_is_served_later():
     serving, store, held = all_have_loaded()
     serving.step()
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
 
     finish(serving, store)
 

@@ -51,7 +51,7 @@ def test_lookahead_pages_are_freed(config, overlap):
 
     received = serving.serve(OTHER, max_new_tokens=9)
 
-    assert (received.tokens, serving.emptied()) == (serving.expected(OTHER, max_new_tokens=9), True)
+    assert (received.tokens, serving.flush_frees_all()) == (serving.expected(OTHER, max_new_tokens=9), True)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,16 @@ def test_lookahead_pages_are_freed(config, overlap):
             replace(AHEAD, max_context_len=31),
             9,
             "rejected: 32 tokens with the lookahead of 6 are more than max_context_len 31",
-            id="row",
+            id="a row too short",
         ),
         pytest.param(replace(AHEAD, max_context_len=32), 9, None, id="a row just long enough"),
-        pytest.param(replace(AHEAD, full_pages=5), 1, "rejected: the prompt needs 6 full pages of 5", id="pool"),
+        pytest.param(
+            replace(AHEAD, full_pages=5), 1, "rejected: the prompt needs 6 full pages of 5", id="a pool too small"
+        ),
         pytest.param(replace(AHEAD, full_pages=6), 1, None, id="a pool just large enough"),
     ],
 )
-def test_the_lookahead_counts_at_arrival(config, max_new_tokens, reason):
+def test_rejection_at_submit_counts_the_lookahead(config, max_new_tokens, reason):
     serving = Serving(config)
     request = serving.submit(OTHER, max_new_tokens=max_new_tokens)
 
@@ -81,7 +83,7 @@ def test_the_lookahead_counts_at_arrival(config, max_new_tokens, reason):
 
 
 @pytest.mark.parametrize(("lookahead", "pages"), [(0, 4), (1, 5), (4, 5), (5, 6)], ids="{} tokens".format)
-def test_the_least_windowed_pool_has_the_lookahead_in_whole_pages(lookahead, pages):
+def test_smallest_windowed_pool_includes_the_lookahead_in_whole_pages(lookahead, pages):
     config = replace(HYBRID, lookahead_tokens=lookahead, swa_pages=pages)
 
     with pytest.raises(ConfigError) as caught:
@@ -91,7 +93,7 @@ def test_the_least_windowed_pool_has_the_lookahead_in_whole_pages(lookahead, pag
 
 
 @pytest.mark.parametrize("lookahead", [1, 4, 9], ids="{} tokens".format)
-def test_in_the_least_windowed_pool_a_request_is_served_to_its_end(lookahead):
+def test_request_is_served_in_the_smallest_windowed_pool(lookahead):
     pages = 4 - (-lookahead // 4)
     serving = Serving(replace(HYBRID, lookahead_tokens=lookahead, swa_pages=pages))
 
@@ -104,7 +106,7 @@ def test_in_the_least_windowed_pool_a_request_is_served_to_its_end(lookahead):
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 @pytest.mark.parametrize("pools", [{"swa_pages": 0, "sliding_window": None}, {"full_pages": 256}], ids=["full", "swa"])
 def test_full_output_estimate_prevents_retraction_for_the_lookahead(pools, overlap, lookahead):
-    """Also where pages are short for all eight."""
+    """The pools are too small for all eight requests at once."""
     config = EngineConfig.from_mapping(
         HYBRID.to_mapping()
         | {
@@ -125,4 +127,4 @@ def test_full_output_estimate_prevents_retraction_for_the_lookahead(pools, overl
 
     serving.run()
 
-    assert (serving.heard.of(Retracted), serving.heard.of(RanOut)) == ([], [])
+    assert (serving.log.of(Retracted), serving.log.of(RanOut)) == ([], [])

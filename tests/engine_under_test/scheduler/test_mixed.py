@@ -78,7 +78,7 @@ def test_page_of_a_running_request_is_reserved(pool, leaving, computed):
 
     serving.step()
 
-    assert (serving.passes[-1], serving.heard.of(RanOut)) == (computed, [])
+    assert (serving.passes[-1], serving.log.of(RanOut)) == (computed, [])
 
 
 def test_begun_chunk_leaves_the_page_of_a_running_request():
@@ -91,14 +91,14 @@ def test_begun_chunk_leaves_the_page_of_a_running_request():
 
     serving.step()
 
-    assert (serving.passes[-2:], serving.heard.of(RanOut)) == (
+    assert (serving.passes[-2:], serving.log.of(RanOut)) == (
         [((2, 0, 12), (1, 7, 8)), ((2, 12, 16), (1, 8, 9))],
         [],
     )
 
 
 def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
-    """The book is overdrawn: no other page is reserved before pages are freed."""
+    """More pages are reserved than available, so no other page is reserved before pages are freed."""
     serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
     serving.submit(OTHER[:7], max_new_tokens=12)
     serving.step()
@@ -108,7 +108,7 @@ def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
 
     serving.step()
 
-    assert (serving.heard.of(Parked), [event.request_id for event in serving.heard.of(Retracted)]) == (
+    assert (serving.log.of(Parked), [event.request_id for event in serving.log.of(Retracted)]) == (
         [Parked(2, 12)],
         [2],
     )
@@ -151,7 +151,7 @@ def test_full_output_estimate_prevents_retraction_beside_a_prefill(page_size):
 
     serving.run()
 
-    assert (serving.heard.of(Retracted), serving.heard.of(RanOut)) == ([], [])
+    assert (serving.log.of(Retracted), serving.log.of(RanOut)) == ([], [])
 
 
 def test_the_ratio_falls_with_a_decode_beside_a_prefill_and_not_with_a_prefill_alone():
@@ -175,7 +175,7 @@ def test_prompt_admitted_beside_running_requests_is_charged_for_its_chunk():
 
     serving.step()
 
-    assert [event[:4] for event in serving.heard.of(Admitted)] == [
+    assert [event[:4] for event in serving.log.of(Admitted)] == [
         (1, 0, 5, (("full", 2), ("swa", 2))),
         (2, 0, 12, (("full", 3), ("swa", 3))),
     ]

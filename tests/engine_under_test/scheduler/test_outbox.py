@@ -6,24 +6,24 @@ from engine_under_test.reasons import Ending, FinishReason
 from engine_under_test.request import Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.outbox import Outbox
-from tests.engine_under_test.builders import Heard
+from tests.engine_under_test.builders import EventLog
 
 
-def request_with_news(number: int) -> Request:
+def request_with_token(number: int) -> Request:
     request = Request(number, 1, [5], SamplingParams(4))
     request.receive(Computed([10 + number]))
     return request
 
 
-def outbox_of(*requests: Request, heard: Heard | None = None) -> Outbox:
-    outbox = Outbox(heard)
+def outbox_of(*requests: Request, log: EventLog | None = None) -> Outbox:
+    outbox = Outbox(log)
     for request in requests:
         outbox.note_tokens(request)
     return outbox
 
 
 def test_new_tokens_are_sent_once():
-    outbox = outbox_of(request_with_news(1), request_with_news(2))
+    outbox = outbox_of(request_with_token(1), request_with_token(2))
 
     sent = [outbox.send(), outbox.send()]
 
@@ -31,7 +31,7 @@ def test_new_tokens_are_sent_once():
 
 
 def test_all_new_tokens_of_a_request_are_sent_together():
-    request = request_with_news(1)
+    request = request_with_token(1)
 
     sent = outbox_of(request, request, request).send()
 
@@ -39,7 +39,7 @@ def test_all_new_tokens_of_a_request_are_sent_together():
 
 
 def test_ended_request_is_sent_last_with_tokens_and_reason():
-    first, second = request_with_news(1), request_with_news(2)
+    first, second = request_with_token(1), request_with_token(2)
     outbox = outbox_of(first, second)
     outbox.note_end(first, Ending(FinishReason.STOP))
 
@@ -56,9 +56,9 @@ def test_ended_request_without_tokens_is_sent():
 
 
 def test_outbox_is_true_while_an_end_is_unsent():
-    outbox = outbox_of(request_with_news(1))
+    outbox = outbox_of(request_with_token(1))
     states = [bool(outbox)]
-    outbox.note_end(request_with_news(2), Ending(FinishReason.ABORT))
+    outbox.note_end(request_with_token(2), Ending(FinishReason.ABORT))
     states.append(bool(outbox))
 
     outbox.send()
@@ -67,8 +67,8 @@ def test_outbox_is_true_while_an_end_is_unsent():
 
 
 def test_end_is_reported_to_the_observer_at_once():
-    heard = Heard()
+    log = EventLog()
 
-    outbox_of(heard=heard).note_end(request_with_news(4), Ending(FinishReason.LENGTH))
+    outbox_of(log=log).note_end(request_with_token(4), Ending(FinishReason.LENGTH))
 
-    assert heard.events == [Finished(4, "length")]
+    assert log.events == [Finished(4, "length")]

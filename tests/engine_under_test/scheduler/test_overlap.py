@@ -29,11 +29,11 @@ ALL_CONFIGS = pytest.mark.parametrize(
 
 
 def launches_and_completions(serving: Serving) -> list[str]:
-    kept = [event for event in serving.heard.events if isinstance(event, Launched | Completed)]
+    kept = [event for event in serving.log.events if isinstance(event, Launched | Completed)]
     return [f"{type(event).__name__} {event.launch}" for event in kept]
 
 
-def test_a_pass_is_launched_before_the_last_one_is_known():
+def test_pass_is_launched_before_the_previous_pass_completes():
     serving = Serving(OVERLAPPED)
 
     serving.serve(SHORT, max_new_tokens=3)
@@ -48,7 +48,7 @@ def test_a_pass_is_launched_before_the_last_one_is_known():
     ]
 
 
-def test_without_overlap_a_pass_is_known_before_the_next_is_launched():
+def test_without_overlap_a_pass_completes_before_the_next_launch():
     serving = Serving()
 
     serving.serve(SHORT, max_new_tokens=2)
@@ -85,12 +85,12 @@ def test_outputs_are_those_without_overlap(config):
 
 @ALL_CONFIGS
 @pytest.mark.parametrize("max_new_tokens", [0, 1, 2])
-def test_a_request_that_ends_by_its_length_is_not_scheduled_once_more(config, max_new_tokens):
+def test_request_that_ends_by_length_has_no_extra_pass(config, max_new_tokens):
     serving = Serving(config)
 
     received = serving.serve(SHORT, max_new_tokens=max_new_tokens)
 
-    assert (len(received.tokens), len(serving.passes), serving.heard.of(Discarded)) == (
+    assert (len(received.tokens), len(serving.passes), serving.log.of(Discarded)) == (
         max_new_tokens,
         max(1, max_new_tokens),
         [],
@@ -106,12 +106,12 @@ def stopped_in_flight(config=OVERLAPPED) -> Serving:
     return serving
 
 
-def test_a_request_that_stops_has_been_scheduled_once_more_and_that_is_discarded():
+def test_extra_pass_of_a_stopped_request_is_discarded():
     serving = stopped_in_flight()
 
     serving.run()
 
-    assert (serving.passes[-1], serving.heard.of(Discarded)) == (((1, 11, 12),), [Discarded(4, 1)])
+    assert (serving.passes[-1], serving.log.of(Discarded)) == (((1, 11, 12),), [Discarded(4, 1)])
 
 
 def test_discarded_results_are_not_sent_to_the_client():
@@ -127,7 +127,7 @@ def test_discarded_results_are_not_published():
 
     serving.run()
 
-    assert [inserted.end for inserted in serving.heard.of(Inserted)] == [8]
+    assert [inserted.end for inserted in serving.log.of(Inserted)] == [8]
 
 
 def test_private_pages_and_row_of_request_ended_in_flight_wait_for_its_pass():
@@ -161,7 +161,7 @@ def test_everything_is_free_after_the_last_pass(config):
 
     serving.run()
 
-    assert serving.emptied()
+    assert serving.flush_frees_all()
 
 
 def test_engine_has_work_while_an_orphaned_pass_is_in_flight():
@@ -185,11 +185,11 @@ def test_request_aborted_in_flight_frees_everything_after_its_passes(config, ste
     request = serving.submit(LONG, max_new_tokens=20)
     serving.step(steps)
     serving.engine.abort(request)
-    held_back = any(serving.fenced()["rows"].values())
+    is_fenced = any(serving.fenced()["rows"].values())
 
     serving.run()
 
-    assert (held_back, serving.reason(request), serving.emptied()) == (True, "abort", True)
+    assert (is_fenced, serving.reason(request), serving.flush_frees_all()) == (True, "abort", True)
 
 
 def test_request_aborted_with_two_passes_in_flight_waits_for_the_second():
@@ -203,7 +203,7 @@ def test_request_aborted_with_two_passes_in_flight_waits_for_the_second():
     waiting = serving.fenced()["rows"]
     serving.step()
 
-    assert (waiting, serving.fenced()["rows"], serving.heard.of(Discarded)) == ({2: 1}, {2: 1}, [Discarded(1, 1)])
+    assert (waiting, serving.fenced()["rows"], serving.log.of(Discarded)) == ({2: 1}, {2: 1}, [Discarded(1, 1)])
 
 
 def test_request_timed_out_in_flight_frees_everything_after_its_pass():
@@ -214,7 +214,7 @@ def test_request_timed_out_in_flight_frees_everything_after_its_pass():
 
     serving.run()
 
-    assert (serving.reason(request), len(serving.heard.of(Discarded)), serving.emptied()) == ("timeout", 1, True)
+    assert (serving.reason(request), len(serving.log.of(Discarded)), serving.flush_frees_all()) == ("timeout", 1, True)
 
 
 def test_abort_in_flight_leaves_other_requests_of_the_pass_running():
@@ -225,7 +225,7 @@ def test_abort_in_flight_leaves_other_requests_of_the_pass_running():
     serving.engine.abort(first)
     serving.run()
 
-    assert (serving.tokens(second), serving.heard.of(Discarded)) == (
+    assert (serving.tokens(second), serving.log.of(Discarded)) == (
         serving.expected(OTHER[:9], max_new_tokens=9),
         [Discarded(3, first)],
     )
@@ -253,7 +253,7 @@ def test_a_chunk_is_committed_when_its_pass_has_been_processed():
     assert (record.protected_len, record.committed_len, record.launched_len, record.last_launch) == (16, 16, 32, 2)
 
 
-def test_alone_a_chunk_waits_for_its_own_pass_before_it_gives_up():
+def test_chunk_alone_waits_for_its_pass_before_it_is_aborted():
     serving = Serving(replace(OVERLAPPED, swa_pages=4))
     request = serving.submit(LONG)
     serving.step()
@@ -261,10 +261,10 @@ def test_alone_a_chunk_waits_for_its_own_pass_before_it_gives_up():
 
     serving.step()
 
-    assert (serving.heard.of(Parked), serving.reason(request)) == ([Parked(1, 0)], None)
+    assert (serving.log.of(Parked), serving.reason(request)) == ([Parked(1, 0)], None)
 
 
-def test_a_long_prompt_goes_through_the_least_windowed_pool():
+def test_long_prompt_is_served_in_the_smallest_windowed_pool():
     serving = Serving(replace(OVERLAPPED, swa_pages=4))
 
     received = serving.serve(LONG, max_new_tokens=9)
@@ -278,10 +278,10 @@ def test_window_keeps_pages_that_passes_in_flight_read():
 
     serving.step(3)
 
-    assert (serving.passes[-1], [slid.frontier for slid in serving.heard.of(Slid)]) == (((1, 32, 40),), [8])
+    assert (serving.passes[-1], [slid.frontier for slid in serving.log.of(Slid)]) == (((1, 32, 40),), [8])
 
 
-def test_a_token_that_is_not_known_yet_is_left_to_the_forward():
+def test_unknown_token_is_left_to_the_forward():
     serving = Serving(OVERLAPPED)
     serving.submit(SHORT)
 
@@ -299,7 +299,7 @@ def test_duplicates_that_a_pass_in_flight_reads_are_freed_behind_it():
 
     serving.step(2)
 
-    duplicates = [freed for freed in serving.heard.of(Freed) if freed.cause == "duplicate"]
+    duplicates = [freed for freed in serving.log.of(Freed) if freed.cause == "duplicate"]
     assert [(freed.pool, len(freed.units), freed.after) for freed in duplicates] == [("swa", 2, 2), ("full", 2, 2)]
 
 
@@ -312,7 +312,7 @@ def test_stale_result_is_ignored_for_a_requeued_request():
 
     serving.run()
 
-    assert (serving.heard.of(Discarded), serving.tokens(request)) == (
+    assert (serving.log.of(Discarded), serving.tokens(request)) == (
         [Discarded(1, request)],
         serving.expected(OTHER[:9], max_new_tokens=4),
     )
@@ -325,9 +325,9 @@ def test_retraction_waits_for_passes_in_flight():
         serving.submit(prompt, max_new_tokens=10)
     retracted = serving.until(Retracted)
 
-    index = serving.heard.events.index(retracted)
+    index = serving.log.events.index(retracted)
 
-    passes = [type(event) for event in serving.heard.events[:index] if isinstance(event, Launched | Completed)]
+    passes = [type(event) for event in serving.log.events[:index] if isinstance(event, Launched | Completed)]
     assert (passes.count(Launched), passes[-2:]) == (passes.count(Completed), [Completed, Completed])
 
 
@@ -354,7 +354,7 @@ def test_late_pass_delays_retraction():
 
     serving.step()
 
-    assert (serving.heard.of(Retracted), serving.passes[-1], len(serving.heard.of(Late))) == (
+    assert (serving.log.of(Retracted), serving.passes[-1], len(serving.log.of(Late))) == (
         [],
         ((1, 11, 12), (2, 11, 12)),
         2,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Discarded, Paused, Resumed
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold, let_go
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 OVERLAPPED = replace(HYBRID, overlap=True)
@@ -18,7 +18,7 @@ STATES = [
 ]
 
 
-def at_work(config, *, steps: int) -> Serving:
+def two_requests(config, *, steps: int) -> Serving:
     serving = Serving(config)
     for prompt in (SHORT, LONG):
         serving.submit(prompt, max_new_tokens=12)
@@ -31,17 +31,17 @@ def at_work(config, *, steps: int) -> Serving:
     "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
 )
 def test_pause_frees_everything_at_once(config, steps):
-    serving = at_work(config, steps=steps)
+    serving = two_requests(config, steps=steps)
 
     serving.engine.pause()
 
-    assert ([request.id for request in serving.engine.scheduler.waiting], serving.emptied()) == ([1, 2], True)
+    assert ([request.id for request in serving.engine.scheduler.waiting], serving.flush_frees_all()) == ([1, 2], True)
 
 
 @pytest.mark.parametrize("steps", STATES)
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-def test_after_a_pause_all_are_served_to_their_end(overlap, steps):
-    serving = at_work(replace(HYBRID, overlap=overlap), steps=steps)
+def test_all_requests_are_served_after_a_pause(overlap, steps):
+    serving = two_requests(replace(HYBRID, overlap=overlap), steps=steps)
     serving.engine.pause()
     serving.step(2)
     serving.engine.resume()
@@ -54,18 +54,18 @@ def test_after_a_pause_all_are_served_to_their_end(overlap, steps):
 
 
 def test_pause_frees_a_parked_chunk():
-    serving = at_work(HYBRID, steps=1)
+    serving = two_requests(HYBRID, steps=1)
     held = hold(serving.engine.memory, "full", leaving=0)
     serving.step()
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
 
     serving.engine.pause()
 
-    assert (serving.engine.scheduler.chunked, serving.emptied()) == (None, True)
+    assert (serving.engine.scheduler.chunked, serving.flush_frees_all()) == (None, True)
 
 
-def test_nothing_is_launched_while_it_is_paused():
-    serving = at_work(HYBRID, steps=1)
+def test_nothing_is_launched_during_a_pause():
+    serving = two_requests(HYBRID, steps=1)
     serving.engine.pause()
 
     serving.step(3)
@@ -88,26 +88,26 @@ def test_request_submitted_during_a_pause_waits():
 
 @pytest.mark.parametrize("steps", [1, 2, 6], ids=["one runs", "a prompt has begun", "all run"])
 def test_pages_read_by_a_pass_in_flight_are_freed_after_it(steps):
-    serving = at_work(OVERLAPPED, steps=steps)
+    serving = two_requests(OVERLAPPED, steps=steps)
     serving.engine.pause()
     waiting = serving.fenced()["rows"]
 
     serving.step()
 
-    assert (list(waiting), serving.fenced()["rows"], serving.emptied()) == ([steps], {}, True)
+    assert (list(waiting), serving.fenced()["rows"], serving.flush_frees_all()) == ([steps], {}, True)
 
 
 def test_passes_in_flight_at_a_pause_are_discarded():
-    serving = at_work(OVERLAPPED, steps=6)
+    serving = two_requests(OVERLAPPED, steps=6)
     serving.engine.pause()
 
     serving.step()
 
-    assert serving.heard.of(Discarded) == [Discarded(6, 1), Discarded(6, 2)]
+    assert serving.log.of(Discarded) == [Discarded(6, 1), Discarded(6, 2)]
 
 
 def test_request_aborted_during_a_pause_ends():
-    serving = at_work(HYBRID, steps=2)
+    serving = two_requests(HYBRID, steps=2)
     serving.engine.pause()
     serving.engine.abort(1)
 
@@ -117,7 +117,7 @@ def test_request_aborted_during_a_pause_ends():
 
 
 def test_request_times_out_during_a_pause():
-    serving = at_work(replace(HYBRID, request_timeout_ms=100), steps=2)
+    serving = two_requests(replace(HYBRID, request_timeout_ms=100), steps=2)
     serving.engine.pause()
     serving.clock.advance(100)
 
@@ -127,16 +127,16 @@ def test_request_times_out_during_a_pause():
 
 
 def test_a_second_pause_and_a_second_resume_change_nothing():
-    serving = at_work(HYBRID, steps=2)
+    serving = two_requests(HYBRID, steps=2)
 
     for call in (serving.engine.pause, serving.engine.pause, serving.engine.resume, serving.engine.resume):
         call()
 
-    assert (len(serving.heard.of(Paused)), len(serving.heard.of(Resumed))) == (1, 1)
+    assert (len(serving.log.of(Paused)), len(serving.log.of(Resumed))) == (1, 1)
 
 
 def test_prefix_published_before_a_pause_is_not_recomputed():
-    serving = at_work(HYBRID, steps=2)
+    serving = two_requests(HYBRID, steps=2)
     serving.engine.pause()
     serving.engine.resume()
 

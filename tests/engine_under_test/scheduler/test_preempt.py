@@ -8,13 +8,13 @@ from engine_under_test.events import Admitted, Discarded, Preempted
 from engine_under_test.request import Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.preempt import Yield, victims
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, Serving, hold, let_go
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, Serving, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 ONE_ROW = replace(HYBRID, max_running_requests=1, preemption_threshold=0)
 
 
-def giving(request_id: int, priority: int = 0, **own: int) -> Yield:
+def yield_of(request_id: int, priority: int = 0, **own: int) -> Yield:
     return Yield(Request(request_id, 1, [1], SamplingParams(9), priority=priority), own, {"full": 1})
 
 
@@ -25,19 +25,19 @@ def ids(requests) -> list[int]:
 @pytest.mark.parametrize(
     ("lacking", "yields", "chosen"),
     [
-        pytest.param({}, [giving(1, full=3)], [], id="nothing is lacking"),
+        pytest.param({}, [yield_of(1, full=3)], [], id="nothing is lacking"),
         pytest.param({"full": 1}, [], [], id="no candidates"),
-        pytest.param({"full": 4}, [giving(1, full=3)], [1], id="own pages and estimated growth"),
-        pytest.param({"full": 5}, [giving(1, full=3)], [], id="not even all would do"),
-        pytest.param({"full": 4, "swa": 1}, [giving(1, full=3)], [], id="nor in the second pool"),
-        pytest.param({"full": 2}, [giving(1, full=1), giving(2, full=1)], [2], id="the latest of equals"),
-        pytest.param({"full": 2}, [giving(1, 0, full=1), giving(2, 1, full=1)], [1], id="the least important"),
-        pytest.param({"full": 4}, [giving(1, full=1), giving(2, full=1)], [2, 1], id="as many as it takes"),
-        pytest.param({"full": 6}, [giving(1, full=9), giving(2, full=1)], [1], id="no unneeded victim"),
-        pytest.param({"rows": 1}, [giving(1, rows=1), giving(2, rows=1)], [2], id="a row"),
+        pytest.param({"full": 4}, [yield_of(1, full=3)], [1], id="own pages and estimated growth"),
+        pytest.param({"full": 5}, [yield_of(1, full=3)], [], id="all candidates are not enough"),
+        pytest.param({"full": 4, "swa": 1}, [yield_of(1, full=3)], [], id="not enough in the second pool"),
+        pytest.param({"full": 2}, [yield_of(1, full=1), yield_of(2, full=1)], [2], id="the latest at equal priority"),
+        pytest.param({"full": 2}, [yield_of(1, 0, full=1), yield_of(2, 1, full=1)], [1], id="the lowest priority"),
+        pytest.param({"full": 4}, [yield_of(1, full=1), yield_of(2, full=1)], [2, 1], id="two victims"),
+        pytest.param({"full": 6}, [yield_of(1, full=9), yield_of(2, full=1)], [1], id="no unneeded victim"),
+        pytest.param({"rows": 1}, [yield_of(1, rows=1), yield_of(2, rows=1)], [2], id="a row"),
         pytest.param(
             {"full": 5, "swa": 1},
-            [giving(1, full=4), giving(2, full=1, swa=1), giving(3, full=1)],
+            [yield_of(1, full=4), yield_of(2, full=1, swa=1), yield_of(3, full=1)],
             [2, 1],
             id="one for each pool",
         ),
@@ -57,7 +57,7 @@ def test_waiting_request_of_highest_priority_is_admitted_first():
     assert [entries[0][0] for entries in serving.passes] == [2, 4, 3, 1]
 
 
-def test_among_equally_important_the_longest_match_goes_first():
+def test_longest_match_is_admitted_first_at_equal_priority():
     serving = Serving(replace(HYBRID, waiting_order="lpm", max_running_requests=1))
     serving.serve(OTHER)
     serving.submit(SHORT, priority=1)
@@ -66,11 +66,11 @@ def test_among_equally_important_the_longest_match_goes_first():
 
     serving.step()
 
-    assert serving.heard.of(Admitted)[-1].request_id == 4
+    assert serving.log.of(Admitted)[-1].request_id == 4
 
 
 def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
-    """Request 1 has two tokens when the other arrives."""
+    """Request 1 has two output tokens when the other request arrives."""
     serving = Serving(config)
     serving.submit(SHORT, priority=running, max_new_tokens=9)
     serving.step(2)
@@ -82,17 +82,17 @@ def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
 def test_running_request_yields_to_higher_priority():
     serving = rivals(waiting=1)
 
-    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
+    assert (serving.log.of(Preempted), serving.passes[-1]) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
 
 
 @pytest.mark.parametrize(
     ("threshold", "running", "waiting", "preempted"),
     [
         pytest.param(None, 0, 9, [], id="preemption is off"),
-        pytest.param(0, 0, 0, [], id="equals"),
-        pytest.param(0, 1, 0, [], id="less important"),
-        pytest.param(0, 0, 1, [1], id="more important"),
-        pytest.param(2, 0, 2, [], id="just the threshold"),
+        pytest.param(0, 0, 0, [], id="equal priority"),
+        pytest.param(0, 1, 0, [], id="lower priority"),
+        pytest.param(0, 0, 1, [1], id="higher priority"),
+        pytest.param(2, 0, 2, [], id="exactly the threshold"),
         pytest.param(2, 0, 3, [1], id="more than the threshold"),
         pytest.param(2, -1, 2, [1], id="more than the threshold above one below zero"),
     ],
@@ -100,13 +100,13 @@ def test_running_request_yields_to_higher_priority():
 def test_preemption_needs_a_priority_above_the_threshold(threshold, running, waiting, preempted):
     serving = rivals(replace(ONE_ROW, preemption_threshold=threshold), running=running, waiting=waiting)
 
-    assert [event.request_id for event in serving.heard.of(Preempted)] == preempted
+    assert [event.request_id for event in serving.log.of(Preempted)] == preempted
 
 
 def test_no_preemption_when_both_requests_fit():
     serving = rivals(replace(ONE_ROW, max_running_requests=2), waiting=1)
 
-    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((2, 0, 9),))
+    assert (serving.log.of(Preempted), serving.passes[-1]) == ([], ((2, 0, 9),))
 
 
 def test_preempted_request_is_served_to_its_end():
@@ -129,12 +129,14 @@ def test_preempted_request_waits_for_the_end_of_higher_priority():
     assert [entries[0][0] for entries in serving.passes] == [1, 1, 2, 2, 2, *[1] * 7]
 
 
-COUNTED_ON = replace(FULL_ONLY, full_pages=12, preemption_threshold=0, new_token_ratio=1.0, new_token_ratio_floor=1.0)
+FULL_ESTIMATE = replace(
+    FULL_ONLY, full_pages=12, preemption_threshold=0, new_token_ratio=1.0, new_token_ratio_floor=1.0
+)
 
 
 def three_of_two_pages(*priorities: int) -> Serving:
     """Three requests that have two pages each and will grow to four run in twelve pages."""
-    serving = Serving(COUNTED_ON)
+    serving = Serving(FULL_ESTIMATE)
     for first, priority in zip((10, 20, 30), priorities, strict=True):
         serving.submit([first, *range(6)], priority=priority, max_new_tokens=9)
     serving.step(2)
@@ -144,10 +146,10 @@ def three_of_two_pages(*priorities: int) -> Serving:
 @pytest.mark.parametrize(
     ("priorities", "prompt_len", "preempted"),
     [
-        pytest.param((0, 0, 0), 12, [3], id="the latest of equals"),
-        pytest.param((0, 2, 1), 12, [1], id="the least important"),
+        pytest.param((0, 0, 0), 12, [3], id="the latest at equal priority"),
+        pytest.param((0, 2, 1), 12, [1], id="the lowest priority"),
         pytest.param((0, 0, 0), 20, [3, 2], id="two for a longer prompt"),
-        pytest.param((1, 0, 1), 20, [2, 3], id="two of them with the least important first"),
+        pytest.param((1, 0, 1), 20, [2, 3], id="two, the lowest priority first"),
         pytest.param((5, 5, 5), 20, [], id="equal priority"),
     ],
 )
@@ -157,11 +159,11 @@ def test_preemption_frees_the_pages_of_the_waiting_request(priorities, prompt_le
 
     serving.step()
 
-    assert [event.request_id for event in serving.heard.of(Preempted)] == preempted
+    assert [event.request_id for event in serving.log.of(Preempted)] == preempted
 
 
 def one_of_eight_pages(prompt: list[int]) -> Serving:
-    """Request 1 reads eight pages of the tree, of ten pages; then a request of higher priority arrives."""
+    """Request 1 reads eight of ten pages; then a request of higher priority arrives."""
     serving = Serving(replace(FULL_ONLY, full_pages=10, chunk_len=None, preemption_threshold=0))
     serving.submit(LONG[:32], max_new_tokens=8)
     serving.step(2)
@@ -173,14 +175,14 @@ def one_of_eight_pages(prompt: list[int]) -> Serving:
 def test_pages_protected_only_by_a_victim_count_as_freed():
     serving = one_of_eight_pages([*range(500, 531)])
 
-    assert ([event.request_id for event in serving.heard.of(Preempted)], serving.passes[-1]) == ([1], ((2, 0, 31),))
+    assert ([event.request_id for event in serving.log.of(Preempted)], serving.passes[-1]) == ([1], ((2, 0, 31),))
 
 
 def test_pages_of_the_waiting_requests_match_do_not_count_as_freed():
     """The request starts from the prefix that the victim protects, and needs more than the other pages."""
     serving = one_of_eight_pages([*LONG[:32], *range(500, 512)])
 
-    assert serving.heard.of(Preempted) == []
+    assert serving.log.of(Preempted) == []
 
 
 def test_preempting_request_is_admitted_in_the_same_step():
@@ -198,9 +200,9 @@ def test_no_preemption_when_victims_free_too_little():
     held = hold(serving.engine.memory, "full", leaving=0)
     request = serving.submit(LONG, priority=5)
     serving.step()
-    preempted = serving.heard.of(Preempted)
+    preempted = serving.log.of(Preempted)
 
-    let_go(serving.engine.memory, "full", held)
+    release_held(serving.engine.memory, "full", held)
     serving.run()
 
     assert (preempted, serving.reason(request)) == ([], "length")
@@ -218,7 +220,7 @@ def test_no_useless_preemption_when_a_mixed_batch_frees_budget():
 
     serving.step()
 
-    assert ([event.by for event in serving.heard.of(Preempted)], serving.passes[-1][0][:2]) == (
+    assert ([event.by for event in serving.log.of(Preempted)], serving.passes[-1][0][:2]) == (
         [request] * 2,
         (request, 0),
     )
@@ -232,7 +234,7 @@ def test_no_preemption_while_a_prompt_is_chunked():
 
     serving.step()
 
-    assert (serving.heard.of(Preempted), serving.passes[-1]) == ([], ((1, 16, 32),))
+    assert (serving.log.of(Preempted), serving.passes[-1]) == ([], ((1, 16, 32),))
 
 
 def test_preemption_waits_for_passes_in_flight():
@@ -243,7 +245,7 @@ def test_preemption_waits_for_passes_in_flight():
 
     serving.step()
 
-    assert (serving.heard.of(Preempted), serving.passes[-1], serving.heard.of(Discarded)) == (
+    assert (serving.log.of(Preempted), serving.passes[-1], serving.log.of(Discarded)) == (
         [Preempted(1, 2, 2)],
         ((2, 0, 9),),
         [],
@@ -257,16 +259,16 @@ def test_a_preemption_waits_for_a_late_pass():
     serving.submit(OTHER[:9], priority=1, max_new_tokens=3)
     serving.faults.arm("forward.late", count=2)
     serving.step()
-    before = serving.heard.of(Preempted)
+    before = serving.log.of(Preempted)
 
     serving.step(2)
 
-    assert (before, [event.request_id for event in serving.heard.of(Preempted)]) == ([], [1])
+    assert (before, [event.request_id for event in serving.log.of(Preempted)]) == ([], [1])
 
 
 def test_useless_preemption_does_not_stop_overlap():
     """A useless preemption does not wait for passes in flight."""
-    serving = Serving(replace(COUNTED_ON, overlap=True))
+    serving = Serving(replace(FULL_ESTIMATE, overlap=True))
     for first in (10, 20):
         serving.submit([first, *range(6)], max_new_tokens=9)
     serving.step(2)
@@ -275,10 +277,10 @@ def test_useless_preemption_does_not_stop_overlap():
 
     serving.step()
 
-    assert (serving.heard.of(Preempted), len(serving.engine.scheduler.pipeline)) == ([], 1)
+    assert (serving.log.of(Preempted), len(serving.engine.scheduler.pipeline)) == ([], 1)
 
 
-def test_the_last_token_in_flight_is_not_preempted():
+def test_request_whose_last_token_is_in_flight_is_not_preempted():
     """A request that ends with the pass in flight frees its pages without a preemption."""
     serving = Serving(replace(ONE_ROW, overlap=True))
     serving.submit(SHORT, max_new_tokens=2)
@@ -287,7 +289,7 @@ def test_the_last_token_in_flight_is_not_preempted():
 
     serving.run()
 
-    assert (serving.heard.of(Preempted), [serving.received[request].num_retractions for request in (1, 2)]) == (
+    assert (serving.log.of(Preempted), [serving.received[request].num_retractions for request in (1, 2)]) == (
         [],
         [0, 0],
     )

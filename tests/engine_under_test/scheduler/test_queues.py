@@ -23,7 +23,7 @@ def ids(requests) -> list[int]:
 
 
 @pytest.mark.parametrize("added", [(1, 2, 3), (3, 1, 2), (2, 3, 1)], ids=str)
-def test_whoever_arrived_first_stands_first(added):
+def test_queue_is_in_order_of_arrival(added):
     assert ids(queue_of(*added)) == [1, 2, 3]
 
 
@@ -45,7 +45,7 @@ def test_removed_request_is_not_waiting():
     assert (ids(queue), second in queue, len(queue)) == ([1, 3], False, 2)
 
 
-def test_the_longest_match_goes_first_and_the_first_come_among_equals():
+def test_queue_orders_by_match_then_arrival():
     queue = queue_of(1, 2, 3, 4)
 
     order = queue.in_order(lambda request: {1: 0, 2: 8, 3: 4, 4: 8}[request.id])

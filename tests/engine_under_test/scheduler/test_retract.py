@@ -26,7 +26,7 @@ def request(
         pytest.param([request(1, prompt_len=4), request(2, prompt_len=9)], [2, 1], id="then the longest prompt"),
         pytest.param([request(1), request(2)], [2, 1], id="then the latest arrival"),
         pytest.param(
-            [request(1, priority=1), request(2, num_outputs=9)], [2, 1], id="the least important before all else"
+            [request(1, priority=1), request(2, num_outputs=9)], [2, 1], id="the lowest priority before all else"
         ),
         pytest.param(
             [request(1, prompt_len=99, num_outputs=1), request(2)], [2, 1], id="outputs count before the prompt"

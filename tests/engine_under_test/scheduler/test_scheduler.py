@@ -9,12 +9,12 @@ from tests.engine_under_test.builders import (
     FULL_ONLY,
     HYBRID,
     UNSHARED,
-    Heard,
+    EventLog,
     Serving,
     all_pages,
     free_pages,
     hold,
-    let_go,
+    release_held,
 )
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
@@ -47,19 +47,19 @@ def test_prefill_goes_before_decode():
     assert serving.passes[2:] == [((2, 0, 5),), ((1, 9, 10), (2, 5, 6))]
 
 
-def test_a_request_publishes_at_the_end_of_each_chunk_and_at_its_own():
+def test_request_publishes_after_each_chunk_and_at_its_end():
     serving = Serving()
 
     serving.serve(OTHER, max_new_tokens=9)
 
-    assert [inserted.end for inserted in serving.heard.of(Inserted)] == [16, 24]
+    assert [inserted.end for inserted in serving.log.of(Inserted)] == [16, 24]
 
 
-def test_a_pass_is_over_before_its_results_are_used():
+def test_pass_completes_before_its_results_are_used():
     serving = Serving()
     serving.serve(SHORT, max_new_tokens=1)
 
-    assert [type(event) for event in serving.heard.events if isinstance(event, Completed | Finished)] == [
+    assert [type(event) for event in serving.log.events if isinstance(event, Completed | Finished)] == [
         Completed,
         Finished,
     ]
@@ -84,7 +84,7 @@ def two_that_outgrow_the_pool(*, second_after: int = 0, first_len: int = 8) -> S
         pytest.param(0, 8, 2, id="equal prompts: latest arrival"),
     ],
 )
-def test_when_pages_run_out_one_is_retracted(second_after, first_len, retracted):
+def test_one_request_is_retracted_when_pages_run_out(second_after, first_len, retracted):
     serving = two_that_outgrow_the_pool(second_after=second_after, first_len=first_len)
 
     assert serving.until(Retracted).request_id == retracted
@@ -144,7 +144,7 @@ def test_no_retraction_while_pages_are_evictable():
 
     serving.run()
 
-    assert (serving.heard.of(Retracted), serving.tokens(3)) == ([], serving.expected(LONG[:4], max_new_tokens=5))
+    assert (serving.log.of(Retracted), serving.tokens(3)) == ([], serving.expected(LONG[:4], max_new_tokens=5))
 
 
 def test_no_retraction_while_windowed_pages_are_dead():
@@ -154,7 +154,7 @@ def test_no_retraction_while_windowed_pages_are_dead():
 
     serving.run()
 
-    assert (serving.heard.of(Retracted), [serving.reason(request) for request in (1, 2)]) == ([], ["length", "length"])
+    assert (serving.log.of(Retracted), [serving.reason(request) for request in (1, 2)]) == ([], ["length", "length"])
 
 
 def test_a_window_that_slides_keeps_few_pages():
@@ -180,16 +180,16 @@ def test_pages_slid_out_of_a_shared_prefix_are_evictable():
     assert (before, serving.engine.cache.evictable("swa")) == (2, 4)
 
 
-class Thief(Heard):
+class PageTaker(EventLog):
     """Another owner that takes all free pages when the first reservation is made."""
 
     def __init__(self) -> None:
         super().__init__()
         self.held: list[int] = []
-        self.notice = self.rob
+        self.notice = self.take_pages
         self.serving: Serving | None = None
 
-    def rob(self, event) -> None:
+    def take_pages(self, event) -> None:
         self.events.append(event)
         if isinstance(event, Admitted) and self.serving is not None:
             self.held = hold(self.serving.engine.memory, "full", leaving=1)
@@ -197,24 +197,24 @@ class Thief(Heard):
 
 
 def test_request_refused_a_reserved_page_is_requeued_and_served():
-    thief = Thief()
-    serving = thief.serving = Serving(heard=thief)
+    taker = PageTaker()
+    serving = taker.serving = Serving(log=taker)
     serving.submit(SHORT)
     serving.step()
-    ran_out = thief.of(RanOut)
+    ran_out = taker.of(RanOut)
 
-    let_go(serving.engine.memory, "full", thief.held)
+    release_held(serving.engine.memory, "full", taker.held)
     serving.run()
 
     assert (ran_out, serving.tokens(1)) == ([RanOut(1, "full", 2, 1)], serving.expected(SHORT, max_new_tokens=4))
 
 
 def test_requeued_request_holds_nothing():
-    thief = Thief()
-    serving = thief.serving = Serving(heard=thief)
+    taker = PageTaker()
+    serving = taker.serving = Serving(log=taker)
     serving.submit(SHORT)
 
     serving.step()
-    let_go(serving.engine.memory, "full", thief.held)
+    release_held(serving.engine.memory, "full", taker.held)
 
     assert (free_pages(serving.engine.memory), serving.engine.memory.table.rows.num_free) == (all_pages(HYBRID), 4)

@@ -11,7 +11,7 @@ from engine_under_test.events import Inserted, Kept, Launched, Proposed, Retract
 from engine_under_test.ports import Wanted
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Received
-from tests.engine_under_test.speculative.guessing import Guessing
+from tests.engine_under_test.speculative.serving import SpeculativeServing
 
 PROMPT, OTHER = list(range(100, 117)), list(range(300, 309))
 DRAFTING: dict[str, Any] = {"lookahead_tokens": 3, "draft_tokens": 3}
@@ -19,7 +19,7 @@ CONFIGS = {
     "hybrid": replace(HYBRID, **DRAFTING),
     "full only": replace(FULL_ONLY, **DRAFTING),
     "swa only": replace(SWA_ONLY, **DRAFTING),
-    "nothing shared": replace(UNSHARED, **DRAFTING),
+    "no sharing": replace(UNSHARED, **DRAFTING),
     "overlapped": replace(HYBRID, overlap=True, **DRAFTING),
     "mixed": replace(HYBRID, mixed_batches=True, chunk_len=5, **DRAFTING),
     "overlapped and mixed": replace(HYBRID, overlap=True, mixed_batches=True, chunk_len=5, **DRAFTING),
@@ -27,7 +27,7 @@ CONFIGS = {
 }
 
 
-class Stubborn:
+class FixedProposer:
     """Proposes the same drafts for any tokens, and more than are wanted."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Stubborn:
         self.forgotten.append(request_id)
 
 
-class Absent(Stubborn):
+class EmptyProposer(FixedProposer):
     """Returns no drafts, not even an empty list per request."""
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
@@ -53,8 +53,8 @@ ALL_CONFIGS = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 @LENGTHS
 @ALL_CONFIGS
-def test_however_good_the_guesses_the_output_is_the_same(config, lengths):
-    serving = Guessing(config, lengths)
+def test_output_does_not_depend_on_the_drafts(config, lengths):
+    serving = SpeculativeServing(config, lengths)
     requests = {serving.submit(prompt, max_new_tokens=11): prompt for prompt in (PROMPT, OTHER, PROMPT[:6])}
 
     serving.run()
@@ -62,44 +62,46 @@ def test_however_good_the_guesses_the_output_is_the_same(config, lengths):
     assert [serving.tokens(one) for one in requests] == [
         serving.expected(prompt, max_new_tokens=11) for prompt in requests.values()
     ]
-    assert serving.emptied()
+    assert serving.flush_frees_all()
 
 
 @LENGTHS
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 def test_retracted_request_with_drafts_generates_the_same(lengths, overlap):
-    serving = Guessing(replace(FULL_ONLY, full_pages=10, overlap=overlap, new_token_ratio=0.1, **DRAFTING), lengths)
+    serving = SpeculativeServing(
+        replace(FULL_ONLY, full_pages=10, overlap=overlap, new_token_ratio=0.1, **DRAFTING), lengths
+    )
     requests = {serving.submit(prompt, max_new_tokens=14): prompt for prompt in (OTHER, PROMPT[:9])}
 
     serving.run()
 
-    assert serving.heard.of(Retracted)
+    assert serving.log.of(Retracted)
     assert [serving.tokens(one) for one in requests] == [
         serving.expected(prompt, max_new_tokens=14) for prompt in requests.values()
     ]
-    assert serving.emptied()
+    assert serving.flush_frees_all()
 
 
-def test_good_guesses_save_passes():
-    serving = Guessing(CONFIGS["hybrid"], (3,))
+def test_accepted_drafts_save_passes():
+    serving = SpeculativeServing(CONFIGS["hybrid"], (3,))
 
     serving.serve(PROMPT[:9], max_new_tokens=9)
 
     assert serving.passes == [((1, 0, 9),), ((1, 9, 10),), ((1, 13, 14),)]
-    assert [verified.num_accepted for verified in serving.heard.of(Verified)] == [3, 3]
+    assert [verified.num_accepted for verified in serving.log.of(Verified)] == [3, 3]
 
 
 @pytest.mark.parametrize(
     ("length", "cursors"),
     [
-        pytest.param(0, (10, 10, 13, 4), id="none is right"),
-        pytest.param(2, (12, 12, 13, 4), id="some are right"),
-        pytest.param(3, (13, 13, 13, 4), id="all are right"),
+        pytest.param(0, (10, 10, 13, 4), id="none accepted"),
+        pytest.param(2, (12, 12, 13, 4), id="some accepted"),
+        pytest.param(3, (13, 13, 13, 4), id="all accepted"),
     ],
 )
 def test_record_ends_with_the_accepted_drafts(length, cursors):
     """KV of rejected drafts stays behind committed_len, in allocated pages."""
-    serving = Guessing(CONFIGS["hybrid"], (length,))
+    serving = SpeculativeServing(CONFIGS["hybrid"], (length,))
     serving.submit(PROMPT[:9], max_new_tokens=20)
     serving.step(2)
 
@@ -108,8 +110,8 @@ def test_record_ends_with_the_accepted_drafts(length, cursors):
     assert (record.committed_len, record.launched_len, record.allocated_len, len(record.handles)) == cursors
 
 
-def test_in_flight_it_is_the_last_token_that_is_launched():
-    serving = Guessing(CONFIGS["overlapped"], (3,))
+def test_launched_len_excludes_drafts_in_flight():
+    serving = SpeculativeServing(CONFIGS["overlapped"], (3,))
     serving.submit(PROMPT[:9], max_new_tokens=20)
     serving.until(Proposed)
 
@@ -119,7 +121,7 @@ def test_in_flight_it_is_the_last_token_that_is_launched():
 
 
 def test_decode_waits_for_draft_verification():
-    serving = Guessing(CONFIGS["overlapped"], (1,))
+    serving = SpeculativeServing(CONFIGS["overlapped"], (1,))
 
     serving.serve(PROMPT[:9], max_new_tokens=7)
 
@@ -129,88 +131,90 @@ def test_decode_waits_for_draft_verification():
 @pytest.mark.parametrize(
     ("wanted", "tokens", "reason"),
     [
-        pytest.param(SamplingParams(3), 3, "length", id="its length"),
-        pytest.param(SamplingParams(20, stop_token_ids=()), 20, "length", id="a whole number of passes"),
+        pytest.param(SamplingParams(3), 3, "length", id="3 tokens"),
+        pytest.param(SamplingParams(20, stop_token_ids=()), 20, "length", id="20 tokens"),
     ],
 )
 def test_drafts_beyond_max_new_tokens_are_not_sent(wanted, tokens, reason):
-    serving = Guessing(CONFIGS["hybrid"], (3,))
+    serving = SpeculativeServing(CONFIGS["hybrid"], (3,))
 
     received = serving.serve(PROMPT[:9], max_new_tokens=wanted.max_new_tokens)
 
     assert (received.tokens, received.reason) == (serving.expected(PROMPT[:9], max_new_tokens=tokens), reason)
 
 
-def test_beyond_a_stop_token_nothing_is_sent_or_shared():
+def test_tokens_after_a_stop_token_are_not_sent_or_published():
     """The stop token is the second of four tokens that one pass returns."""
-    serving = Guessing(CONFIGS["hybrid"], (3,))
-    said = serving.expected(PROMPT[:9], max_new_tokens=5)
-    request = serving.submit(PROMPT[:9], max_new_tokens=20, stop_token_ids=[said[2]])
+    serving = SpeculativeServing(CONFIGS["hybrid"], (3,))
+    history = serving.expected(PROMPT[:9], max_new_tokens=5)
+    request = serving.submit(PROMPT[:9], max_new_tokens=20, stop_token_ids=[history[2]])
 
     serving.run()
 
-    assert (serving.tokens(request), serving.received[request].reason) == (said[:3], "stop")
-    assert serving.heard.of(Inserted)[-1].end == 12
+    assert (serving.tokens(request), serving.received[request].reason) == (history[:3], "stop")
+    assert serving.log.of(Inserted)[-1].end == 12
 
 
 @pytest.mark.parametrize("lengths", [(3,), (0,), (1, 2)], ids=str)
 @ALL_CONFIGS
 def test_session_keeps_only_accepted_tokens(config, lengths):
-    serving = Guessing(replace(config, max_context_len=64), lengths)
+    serving = SpeculativeServing(replace(config, max_context_len=64), lengths)
     session = serving.engine.open_session()
-    said = list(PROMPT[:9])
+    history = list(PROMPT[:9])
     for turn in range(4):
-        request = serving.engine.submit(said, SamplingParams(5), session=session)
+        request = serving.engine.submit(history, SamplingParams(5), session=session)
         serving.received[request] = Received()
         serving.run()
-        assert serving.tokens(request) == serving.expected(said, max_new_tokens=5)
-        said += [*serving.tokens(request), 400 + turn]
+        assert serving.tokens(request) == serving.expected(history, max_new_tokens=5)
+        history += [*serving.tokens(request), 400 + turn]
 
-    kept = serving.heard.of(Kept)
+    kept = serving.log.of(Kept)
     serving.engine.close_session(session)
 
-    assert all(said_len - 1 <= one.length <= said_len for one, said_len in zip(kept, (14, 20, 26, 32), strict=True))
-    assert serving.emptied()
+    assert all(
+        history_len - 1 <= one.length <= history_len for one, history_len in zip(kept, (14, 20, 26, 32), strict=True)
+    )
+    assert serving.flush_frees_all()
 
 
-def test_more_than_was_wanted_is_not_computed():
-    serving = Guessing(CONFIGS["hybrid"], proposer=Stubborn())
+def test_excess_drafts_are_not_computed():
+    serving = SpeculativeServing(CONFIGS["hybrid"], proposer=FixedProposer())
 
     serving.serve(PROMPT[:9], max_new_tokens=3)
 
-    assert [len(proposed.drafts) for proposed in serving.heard.of(Proposed)] == [3, 3]
+    assert [len(proposed.drafts) for proposed in serving.log.of(Proposed)] == [3, 3]
 
 
 def test_mixed_batch_has_no_drafts():
     """The budget counts one token for each decoding request."""
-    serving = Guessing(CONFIGS["mixed"], (3,))
+    serving = SpeculativeServing(CONFIGS["mixed"], (3,))
     serving.submit(OTHER, max_new_tokens=12)
     serving.step(3)
     serving.submit(PROMPT, max_new_tokens=1)
     serving.run()
 
-    mixed = [launched.launch for launched in serving.heard.of(Launched) if len(launched.entries) == 2]
+    mixed = [launched.launch for launched in serving.log.of(Launched) if len(launched.entries) == 2]
     assert mixed
-    assert not {proposed.launch for proposed in serving.heard.of(Proposed)}.intersection(mixed)
+    assert not {proposed.launch for proposed in serving.log.of(Proposed)}.intersection(mixed)
 
 
 def test_proposer_forgets_ended_requests():
-    proposer = Stubborn()
+    proposer = FixedProposer()
 
-    Guessing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
+    SpeculativeServing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
 
     assert proposer.forgotten == [1]
 
 
 def test_ratio_falls_once_per_decode_with_drafts():
     """The ratio falls with each decode, not with steps that wait for draft verification."""
-    serving = Guessing(CONFIGS["overlapped"], (1,))
+    serving = SpeculativeServing(CONFIGS["overlapped"], (1,))
     serving.submit(PROMPT[:9], max_new_tokens=20)
     serving.until(Proposed)
     before = serving.engine.scheduler.ratio.value
     serving.step(4)
 
-    passes = len(serving.heard.of(Proposed)) - 1
+    passes = len(serving.log.of(Proposed)) - 1
     step = (serving.config.new_token_ratio - serving.config.new_token_ratio_floor) / (
         serving.config.new_token_ratio_decay_steps
     )
@@ -218,7 +222,7 @@ def test_ratio_falls_once_per_decode_with_drafts():
 
 
 def test_missing_drafts_of_a_proposer_raise_an_error():
-    serving = Guessing(CONFIGS["hybrid"], proposer=Absent())
+    serving = SpeculativeServing(CONFIGS["hybrid"], proposer=EmptyProposer())
     serving.submit(PROMPT, max_new_tokens=3)
 
     with pytest.raises(EngineError, match="the proposer returned 0 drafts for 1 requests"):
@@ -227,4 +231,4 @@ def test_missing_drafts_of_a_proposer_raise_an_error():
 
 def test_proposer_without_draft_tokens_is_refused():
     with pytest.raises(ConfigError, match="draft_tokens: 0, and a proposer is given"):
-        Guessing(HYBRID, (3,))
+        SpeculativeServing(HYBRID, (3,))

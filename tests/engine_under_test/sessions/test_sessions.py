@@ -14,14 +14,14 @@ CONFIGS = {
     "hybrid": HYBRID,
     "full only": FULL_ONLY,
     "swa only": SWA_ONLY,
-    "nothing shared": replace(HYBRID, prefix_sharing=False),
+    "no sharing": replace(HYBRID, prefix_sharing=False),
     "overlapped": replace(HYBRID, overlap=True),
-    "looks ahead": replace(HYBRID, lookahead_tokens=3),
+    "lookahead": replace(HYBRID, lookahead_tokens=3),
 }
 
 
-class Talking(Serving):
-    """Clients with conversations."""
+class SessionServing(Serving):
+    """An engine, and clients that take turns in sessions."""
 
     def take_turn(
         self, session: int, prompt: Sequence[int], *, max_new_tokens: int = 4, stop_token_ids: Sequence[int] = ()
@@ -30,28 +30,28 @@ class Talking(Serving):
         self.received[request_id] = Received()
         return request_id
 
-    def answer(self, session: int, prompt: Sequence[int], *, max_new_tokens: int = 4) -> Received:
-        """Take a turn and wait until nothing is left to do."""
+    def serve_turn(self, session: int, prompt: Sequence[int], *, max_new_tokens: int = 4) -> Received:
+        """Take a turn, and step until the engine has no work."""
         request_id = self.take_turn(session, prompt, max_new_tokens=max_new_tokens)
         self.run()
         return self.received[request_id]
 
 
-def second_turn(serving: Talking, session: int, *, cut: int = 0) -> list[int]:
+def second_turn(serving: SessionServing, session: int, *, cut: int = 0) -> list[int]:
     """The prompt of a second turn: prompt and output of the first, less `cut` tokens, and new tokens."""
-    first = serving.answer(session, PROMPT)
-    said = [*PROMPT, *first.tokens]
-    return [*said[: len(said) - cut], 200, 201, 202]
+    first = serving.serve_turn(session, PROMPT)
+    history = [*PROMPT, *first.tokens]
+    return [*history[: len(history) - cut], 200, 201, 202]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_turn_starts_at_the_end_of_the_turn_before(config):
-    """The last token that was sampled has no KV yet; everything before it has."""
-    serving = Talking(config)
+    """All tokens have KV but the last sampled one."""
+    serving = SessionServing(config)
     session = serving.engine.open_session()
     prompt = second_turn(serving, session)
 
-    second = serving.answer(session, prompt)
+    second = serving.serve_turn(session, prompt)
 
     assert second.cached_tokens == len(PROMPT) + 3
     assert second.tokens == serving.expected(prompt, max_new_tokens=4)
@@ -61,56 +61,56 @@ def test_turn_starts_at_the_end_of_the_turn_before(config):
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_turn_may_rewind_the_turn_before(config, cut):
     """The output after any rewind is that of an engine without a cache."""
-    serving = Talking(config)
+    serving = SessionServing(config)
     session = serving.engine.open_session()
     prompt = second_turn(serving, session, cut=cut)
 
-    second = serving.answer(session, prompt)
+    second = serving.serve_turn(session, prompt)
 
     assert second.tokens == serving.expected(prompt, max_new_tokens=4)
     assert second.cached_tokens <= len(PROMPT) + 4 - cut
 
 
-def test_a_rewind_below_the_frontier_does_not_read_the_window_that_is_gone():
-    """Nothing is shared, so all of it is computed again."""
-    serving = Talking(replace(HYBRID, prefix_sharing=False))
+def test_rewind_below_the_frontier_recomputes_the_window():
+    """Without prefix sharing the whole prompt is recomputed."""
+    serving = SessionServing(replace(HYBRID, prefix_sharing=False))
     session = serving.engine.open_session()
-    first = serving.answer(session, PROMPT, max_new_tokens=12)
+    first = serving.serve_turn(session, PROMPT, max_new_tokens=12)
     prompt = [*PROMPT, *first.tokens[:2], 200]
 
-    second = serving.answer(session, prompt)
+    second = serving.serve_turn(session, prompt)
 
     assert (second.cached_tokens, second.tokens) == (0, serving.expected(prompt, max_new_tokens=4))
-    assert serving.heard.of(GivenUp) == [GivenUp(session, "diverged")]
+    assert serving.log.of(GivenUp) == [GivenUp(session, "diverged")]
 
 
-def test_an_idle_session_holds_no_row_and_no_page_that_nothing_is_in():
-    serving = Talking(replace(HYBRID, lookahead_tokens=7))
+def test_idle_session_holds_no_row_and_no_empty_page():
+    serving = SessionServing(replace(HYBRID, lookahead_tokens=7))
     session = serving.engine.open_session()
 
-    serving.answer(session, PROMPT)
+    serving.serve_turn(session, PROMPT)
 
     [kept] = serving.engine.scheduler.custody.sessions.records
     assert serving.engine.memory.table.rows.num_free == serving.engine.memory.table.rows.capacity
     assert (kept.row, kept.allocated_len, len(kept.handles)) == (0, 13, 4)
-    assert serving.heard.of(Kept) == [Kept(session, 1, 13)]
+    assert serving.log.of(Kept) == [Kept(session, 1, 13)]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_closed_session_has_nothing_left_in_any_pool(config):
-    serving = Talking(config)
+def test_closed_session_frees_its_pages_in_every_pool(config):
+    serving = SessionServing(config)
     session = serving.engine.open_session()
-    serving.answer(session, second_turn(serving, session))
+    serving.serve_turn(session, second_turn(serving, session))
 
     serving.engine.close_session(session)
     serving.step()
 
-    assert serving.emptied()
-    assert serving.heard.of(SessionClosed) == [SessionClosed(session)]
+    assert serving.flush_frees_all()
+    assert serving.log.of(SessionClosed) == [SessionClosed(session)]
 
 
-def test_a_session_that_is_closed_during_a_turn_goes_when_the_turn_has_ended():
-    serving = Talking()
+def test_session_closed_during_a_turn_closes_after_the_turn():
+    serving = SessionServing()
     session = serving.engine.open_session()
     turn = serving.take_turn(session, PROMPT)
     serving.step(2)
@@ -119,15 +119,15 @@ def test_a_session_that_is_closed_during_a_turn_goes_when_the_turn_has_ended():
     serving.run()
 
     assert serving.tokens(turn) == serving.expected(PROMPT, max_new_tokens=4)
-    assert serving.emptied()
+    assert serving.flush_frees_all()
     late = serving.take_turn(session, PROMPT)
     serving.step()
     assert serving.reason(late) == "rejected: session 1 is not open"
 
 
-def test_there_is_one_turn_at_a_time():
-    """The second is rejected with the reason, and the first does not notice."""
-    serving = Talking()
+def test_second_turn_at_the_same_time_is_rejected():
+    """The rejection does not affect the first turn."""
+    serving = SessionServing()
     session = serving.engine.open_session()
     first = serving.take_turn(session, PROMPT)
     serving.step()
@@ -140,8 +140,8 @@ def test_there_is_one_turn_at_a_time():
 
 
 @pytest.mark.parametrize("prompt", [[], list(range(10_000))], ids=["empty", "too long"])
-def test_a_turn_that_is_rejected_leaves_the_session_as_it_was(prompt):
-    serving = Talking()
+def test_rejected_turn_does_not_change_its_session(prompt):
+    serving = SessionServing()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
 
@@ -149,11 +149,11 @@ def test_a_turn_that_is_rejected_leaves_the_session_as_it_was(prompt):
     serving.step()
 
     assert (serving.reason(rejected) or "").startswith("rejected: ")
-    assert serving.answer(session, following).cached_tokens == len(PROMPT) + 3
+    assert serving.serve_turn(session, following).cached_tokens == len(PROMPT) + 3
 
 
-def test_a_turn_that_is_aborted_while_it_waits_leaves_the_session_as_it_was():
-    serving = Talking()
+def test_turn_aborted_while_waiting_does_not_change_its_session():
+    serving = SessionServing()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
     serving.engine.pause()
@@ -162,26 +162,26 @@ def test_a_turn_that_is_aborted_while_it_waits_leaves_the_session_as_it_was():
     serving.engine.abort(waiting)
     serving.engine.resume()
 
-    assert serving.answer(session, following).cached_tokens == len(PROMPT) + 3
+    assert serving.serve_turn(session, following).cached_tokens == len(PROMPT) + 3
 
 
 def test_turn_after_an_aborted_turn_starts_from_the_shared_prefix():
-    serving = Talking()
+    serving = SessionServing()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
     aborted = serving.take_turn(session, following, max_new_tokens=9)
     serving.step(2)
 
     serving.engine.abort(aborted)
-    third = serving.answer(session, following)
+    third = serving.serve_turn(session, following)
 
     assert third.tokens == serving.expected(following, max_new_tokens=4)
     assert third.cached_tokens % serving.config.page_size == 0
-    assert not any(kept.length > 20 for kept in serving.heard.of(Kept))
+    assert not any(kept.length > 20 for kept in serving.log.of(Kept))
 
 
 def test_retracted_turn_is_recomputed_and_its_session_stays_open():
-    serving = Talking()
+    serving = SessionServing()
     session = serving.engine.open_session()
     following = second_turn(serving, session)
     turn = serving.take_turn(session, following, max_new_tokens=8)
@@ -192,77 +192,75 @@ def test_retracted_turn_is_recomputed_and_its_session_stays_open():
     serving.run()
 
     assert serving.tokens(turn) == serving.expected(following, max_new_tokens=8)
-    assert [kept.request_id for kept in serving.heard.of(Kept)] == [1, 2]
+    assert [kept.request_id for kept in serving.log.of(Kept)] == [1, 2]
 
 
 def test_sessions_of_two_namespaces_share_nothing():
-    serving = Talking()
+    serving = SessionServing()
     one, other = serving.engine.open_session(namespace=1), serving.engine.open_session(namespace=2)
 
-    serving.answer(one, PROMPT)
-    second = serving.answer(other, PROMPT)
+    serving.serve_turn(one, PROMPT)
+    second = serving.serve_turn(other, PROMPT)
 
     assert (second.cached_tokens, second.tokens) == (0, serving.expected(PROMPT, max_new_tokens=4, namespace=2))
 
 
 def test_idle_sessions_keep_at_most_their_share():
     """The share is 12 of 24 pages: two sessions of five pages fit; a third one evicts the first."""
-    serving = Talking(replace(FULL_ONLY, full_pages=24, idle_session_share=0.5))
+    serving = SessionServing(replace(FULL_ONLY, full_pages=24, idle_session_share=0.5))
     sessions = [serving.engine.open_session() for _ in range(3)]
 
     for number, session in enumerate(sessions):
-        serving.answer(session, list(range(1000 * number, 1000 * number + 16)))
+        serving.serve_turn(session, list(range(1000 * number, 1000 * number + 16)))
 
     kept = serving.engine.scheduler.custody.sessions.records
     assert [record.owner.id for record in kept] == sessions[1:]
-    assert serving.heard.of(GivenUp) == [GivenUp(sessions[0], "pages needed")]
+    assert serving.log.of(GivenUp) == [GivenUp(sessions[0], "pages needed")]
 
 
 def test_least_recently_used_session_yields_its_pages():
-    serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0))
+    serving = SessionServing(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0))
     one, other = serving.engine.open_session(), serving.engine.open_session()
-    serving.answer(one, PROMPT)
-    serving.answer(other, [1, *PROMPT])
+    serving.serve_turn(one, PROMPT)
+    serving.serve_turn(other, [1, *PROMPT])
 
     served = serving.serve(list(range(300, 330)), max_new_tokens=2)
 
     assert served.tokens == serving.expected(list(range(300, 330)), max_new_tokens=2)
-    assert [given_up.session for given_up in serving.heard.of(GivenUp)] == [one, other][
-        : len(serving.heard.of(GivenUp))
-    ]
-    assert serving.heard.of(GivenUp)
+    assert [given_up.session for given_up in serving.log.of(GivenUp)] == [one, other][: len(serving.log.of(GivenUp))]
+    assert serving.log.of(GivenUp)
 
 
 def test_session_releases_its_kv_for_its_own_turn_last():
     """The kept pages and the pages of the turn do not fit side by side."""
-    serving = Talking(replace(FULL_ONLY, full_pages=8, prefix_sharing=False, idle_session_share=1.0))
+    serving = SessionServing(replace(FULL_ONLY, full_pages=8, prefix_sharing=False, idle_session_share=1.0))
     session = serving.engine.open_session()
-    first = serving.answer(session, list(range(100, 120)), max_new_tokens=4)
+    first = serving.serve_turn(session, list(range(100, 120)), max_new_tokens=4)
     prompt = [*range(100, 110), 7, *range(200, 215)]
 
-    second = serving.answer(session, prompt, max_new_tokens=2)
+    second = serving.serve_turn(session, prompt, max_new_tokens=2)
 
     assert len(first.tokens) == 4
     assert second.tokens == serving.expected(prompt, max_new_tokens=2)
 
 
 def test_decode_takes_pages_of_idle_sessions_before_a_retraction():
-    serving = Talking(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0, new_token_ratio=0.1))
+    serving = SessionServing(replace(FULL_ONLY, full_pages=12, idle_session_share=1.0, new_token_ratio=0.1))
     session = serving.engine.open_session()
-    serving.answer(session, list(range(500, 516)))
+    serving.serve_turn(session, list(range(500, 516)))
 
     many = [serving.submit(list(range(100 * one, 100 * one + 8)), max_new_tokens=12) for one in (1, 2)]
     serving.run()
 
     assert all(len(serving.tokens(one)) == 12 for one in many)
-    assert serving.heard.of(GivenUp)
-    assert not serving.heard.of(Retracted)
+    assert serving.log.of(GivenUp)
+    assert not serving.log.of(Retracted)
 
 
 def test_pages_locked_by_an_idle_session_are_not_evicted():
-    serving = Talking()
+    serving = SessionServing()
     session = serving.engine.open_session()
-    serving.answer(session, PROMPT)
+    serving.serve_turn(session, PROMPT)
 
     serving.engine.flush()
 
@@ -271,17 +269,17 @@ def test_pages_locked_by_an_idle_session_are_not_evicted():
 
 @pytest.mark.parametrize(("ms", "num_closed"), [(99, 0), (100, 1)])
 def test_idle_session_is_closed_after_its_timeout(ms, num_closed):
-    serving = Talking(replace(HYBRID, session_timeout_ms=100))
+    serving = SessionServing(replace(HYBRID, session_timeout_ms=100))
     serving.engine.open_session()
 
     serving.clock.advance(ms)
     serving.step()
 
-    assert len(serving.heard.of(SessionClosed)) == num_closed
+    assert len(serving.log.of(SessionClosed)) == num_closed
 
 
-def test_a_turn_that_takes_long_is_no_idle_session():
-    serving = Talking(replace(HYBRID, session_timeout_ms=100))
+def test_long_turn_does_not_expire_its_session():
+    serving = SessionServing(replace(HYBRID, session_timeout_ms=100))
     session = serving.engine.open_session()
     turn = serving.take_turn(session, PROMPT)
     serving.step()
@@ -292,31 +290,31 @@ def test_a_turn_that_takes_long_is_no_idle_session():
     serving.run()
 
     assert serving.tokens(turn) == serving.expected(PROMPT, max_new_tokens=4)
-    assert serving.heard.of(SessionClosed) == []
+    assert serving.log.of(SessionClosed) == []
 
 
 def test_session_keeps_no_pages_that_a_pass_in_flight_writes():
     """With overlap a turn that stops is scheduled once more; its next turn writes after that pass."""
-    serving = Talking(replace(HYBRID, overlap=True))
+    serving = SessionServing(replace(HYBRID, overlap=True))
     session = serving.engine.open_session()
     [stop] = serving.expected(PROMPT, max_new_tokens=3)[2:]
     first = serving.take_turn(session, PROMPT, max_new_tokens=9, stop_token_ids=[stop])
     serving.until(Kept)
     prompt = [*PROMPT, *serving.expected(PROMPT, max_new_tokens=3), 200]
 
-    second = serving.answer(session, prompt)
+    second = serving.serve_turn(session, prompt)
 
     assert serving.reason(first) == "stop"
-    assert serving.heard.of(Lent)[-1].length == len(PROMPT) + 2
+    assert serving.log.of(Lent)[-1].length == len(PROMPT) + 2
     assert second.tokens == serving.expected(prompt, max_new_tokens=4)
-    assert len(serving.heard.of(Launched)) > 4
+    assert len(serving.log.of(Launched)) > 4
 
 
-def share_of_half() -> tuple[Talking, int]:
-    """A session keeps three of the ten pages that all may keep."""
-    serving = Talking(replace(FULL_ONLY, full_pages=20, idle_session_share=0.5, prefix_sharing=False))
+def share_of_half() -> tuple[SessionServing, int]:
+    """An engine and its session, which keeps three of the ten pages that idle sessions may keep."""
+    serving = SessionServing(replace(FULL_ONLY, full_pages=20, idle_session_share=0.5, prefix_sharing=False))
     first = serving.engine.open_session()
-    serving.answer(first, list(range(100, 109)))
+    serving.serve_turn(first, list(range(100, 109)))
     return serving, first
 
 
@@ -324,9 +322,9 @@ def test_turn_too_long_to_keep_releases_no_other_session():
     serving, _ = share_of_half()
     second = serving.engine.open_session()
 
-    serving.answer(second, list(range(200, 240)))
+    serving.serve_turn(second, list(range(200, 240)))
 
-    assert serving.heard.of(GivenUp) == [GivenUp(second, "pages needed")]
+    assert serving.log.of(GivenUp) == [GivenUp(second, "pages needed")]
 
 
 def test_closing_session_releases_no_other_session():
@@ -338,4 +336,4 @@ def test_closing_session_releases_no_other_session():
     serving.engine.close_session(second)
     serving.run()
 
-    assert [given.session for given in serving.heard.of(GivenUp)] == [second]
+    assert [given.session for given in serving.log.of(GivenUp)] == [second]

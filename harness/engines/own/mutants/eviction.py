@@ -9,7 +9,9 @@ CHOICE = "victim.is_device_leaf and not any(victim.locks)"
 LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     id="B23",
     source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
-    hunks=(Hunk(f"{EVICT}:_give_up", healthy=CHOICE, broken="victim.is_device_leaf and not victim.locks[component]"),),
+    hunks=(
+        Hunk(f"{EVICT}:_evict_node", healthy=CHOICE, broken="victim.is_device_leaf and not victim.locks[component]"),
+    ),
     caught_by=(
         "AssertionError",
         "eviction_is_least_recently_used",

@@ -145,10 +145,10 @@ COPY_WITHOUT_WHAT_IS_BEFORE_IT = Mutant(
     hunks=(
         Hunk(
             f"{BACKUPS}._chain",
-            healthy="while not self._goes_on(chain[0]):",
+            healthy="while not self._prefix_is_copied(chain[0]):",
             broken="while False:",
         ),
-        Hunk(f"{BACKUPS}.end", healthy="else self._goes_on(node)", broken="else True"),
+        Hunk(f"{BACKUPS}.end", healthy="else self._prefix_is_copied(node)", broken="else True"),
     ),
     caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),
 )
@@ -199,7 +199,7 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
     source="a node of which the host had the rest is published anew and counts as live before the frontier",
     hunks=(
         Hunk(
-            "engine_under_test.cache.tree:RadixTree._come_back",
+            "engine_under_test.cache.tree:RadixTree._restore",
             healthy="component.window is None or one.start >= frontier",
             broken="True",
         ),

@@ -1,4 +1,4 @@
-"""An engine with a proposer whose accuracy the test sets."""
+"""An engine with scripted drafts."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from harness.engines.own.oracle import Oracle
 from tests.engine_under_test.builders import Serving
 
 
-class Guessing(Serving):
-    """Drafts whose numbers of right tokens are `lengths`, repeated in a cycle."""
+class SpeculativeServing(Serving):
+    """An engine whose proposer gives drafts with these numbers of correct tokens, repeated in a cycle."""
 
     def __init__(self, config: EngineConfig, lengths: Sequence[int] = (), *, proposer: Proposer | None = None) -> None:
         super().__init__(config)
@@ -23,5 +23,5 @@ class Guessing(Serving):
         scripted = ScriptedProposer(oracle, oracle.forget)
         scripted.accept(lengths)
         forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
-        ports = Ports(forward, self.clock, self.heard, FakeBacking(self.faults), proposer=proposer or scripted)
+        ports = Ports(forward, self.clock, self.log, FakeBacking(self.faults), proposer=proposer or scripted)
         self.engine = create_engine(config, ports=ports)
