@@ -1,4 +1,4 @@
-"""Bugs that are not hunted: they wait for a capability, are impossible by design, or are invisible."""
+"""Bugs that are not hunted: the engine lacks the capability, its design excludes them, or traffic cannot show them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
