@@ -53,13 +53,17 @@ def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
 @pytest.mark.parametrize(
     ("target", "broken", "why"),
     [
-        pytest.param("no.such.module:function", "", "is no function whose code can be changed: No module", id="module"),
-        pytest.param("invariants.windows:gone", "", "is no function whose code can be changed: gone", id="function"),
-        pytest.param("invariants.windows", "", "is no function whose code can be changed: ", id="no-function"),
         pytest.param(
-            "invariants.windows:HANDOVER_KIND", "", "is no function whose code can be changed: ", id="a-value"
+            "no.such.module:function", "", "is not a function whose code can be changed: No module", id="module"
         ),
-        pytest.param("invariants.windows:lookback", "1 +", "with the bug in is no Python: invalid syntax", id="syntax"),
+        pytest.param("invariants.windows:gone", "", "is not a function whose code can be changed: gone", id="function"),
+        pytest.param("invariants.windows", "", "is not a function whose code can be changed: ", id="no-function"),
+        pytest.param(
+            "invariants.windows:HANDOVER_KIND", "", "is not a function whose code can be changed: ", id="a-value"
+        ),
+        pytest.param(
+            "invariants.windows:lookback", "1 +", "with the bug is not valid Python: invalid syntax", id="syntax"
+        ),
     ],
 )
 def test_a_target_that_cannot_be_changed_is_stale(target, broken, why):

@@ -142,7 +142,7 @@ BROKEN_HEADERS = [
     (
         "engine that is not installed",
         HEADER.replace("swarden", "toy"),
-        ":1: the header: engine 'toy' is not installed; install its package; here are swarden",
+        ":1: the header: engine 'toy' is not installed; install its package; installed are swarden",
     ),
     (
         "unknown machine",
@@ -197,7 +197,7 @@ BROKEN_HEADERS = [
 
 BROKEN_OPS = [
     ("not an object", "3", f"3 is not an object; {WRITE}"),
-    ("no op", '{"count":2}', f"no op is named; {WRITE}"),
+    ("no op", '{"count":2}', f"the line names no op; {WRITE}"),
     ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
     (
         "an op of another machine",
@@ -235,7 +235,7 @@ BROKEN_OPS = [
     (
         "engine that is not there",
         '{"op":"flush","engine":1}',
-        "flush: engine is 1, the header's last is 0; name one that the header has, or add it there",
+        "flush: engine is 1, the header's last is 0; name an engine of the header, or add one there",
     ),
     ("second header", HEADER, "a second header; put each log into a file of its own"),
     ("too deep", "[" * 100_000, "not a line of JSON: nested too deeply; correct or remove the line"),
@@ -284,7 +284,7 @@ def test_a_broken_op_is_named_by_its_line(line, said):
         ),
         pytest.param(
             FRESH_TEXT + '{"op":"step"}\n',
-            "5: something stands behind the end line; remove one or the other",
+            "5: a line follows the end line; remove one of the two",
             id="an op added behind the end",
         ),
         pytest.param(
@@ -322,7 +322,7 @@ def test_another_file_is_overwritten_only_when_told(tmp_path):
     with pytest.raises(OpLogError) as caught:
         other.save(path)
 
-    assert str(caught.value) == f"{path}: exists and holds something else; choose another name or remove it"
+    assert str(caught.value) == f"{path}: exists and has other content; choose another name or remove it"
     assert OpLog.load(path) == FRESH
     other.save(path, overwrite=True)
     assert OpLog.load(path) == other
@@ -344,9 +344,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(OpLogError) as caught:
         FRESH.save(tmp_path / "file" / "found.oplog")
 
-    assert str(caught.value) == (
-        f"{tmp_path}/file/found.oplog: cannot be written: File exists; name a place that can be"
-    )
+    assert str(caught.value) == (f"{tmp_path}/file/found.oplog: cannot be written: File exists; name another path")
 
 
 def test_more_digests_than_ops_are_refused():

@@ -159,8 +159,8 @@ def test_runs_that_end_in_different_ways_are_flaky():
     repeated = Repeated([Replayed(log, driver, None) for driver in drivers])
 
     assert (repeated.verdict, repeated.num_failed) == (Verdict.FLAKY, 1)
-    assert repeated.differs == "op 3: one run failed there and the other did not"
-    assert repeated.told.driver is drivers[1]
+    assert repeated.first_difference == "op 3: one run failed there and the other did not"
+    assert repeated.reported.driver is drivers[1]
 
 
 @pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
@@ -169,7 +169,7 @@ def test_runs_that_end_alike_keep_their_verdict(mutant):
 
     repeated = repeat(log, 2)
 
-    assert (len(repeated.runs), repeated.differs, repeated.verdict) == (2, None, replay(log).verdict)
+    assert (len(repeated.runs), repeated.first_difference, repeated.verdict) == (2, None, replay(log).verdict)
 
 
 def test_a_run_that_differs_can_be_kept_beside_the_first():

@@ -41,7 +41,7 @@ def test_mutant_of_a_user_file_is_known_by_any_id(own):
             "{path}: mutant one is there twice; give one of them another id",
             id="id-twice",
         ),
-        pytest.param("", "{path}: has no Mutant at its top", id="empty"),
+        pytest.param("", "{path}: has no Mutant at module level", id="empty"),
         pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),
         pytest.param("\nimport no_such_module", "{path}:2: ModuleNotFoundError: No module named", id="raises"),
     ],
@@ -67,10 +67,10 @@ def test_error_of_a_missing_mutant_file_names_the_file(own):
     [
         pytest.param(
             f'{HUNKS}, ("outputs_equal",)',
-            "caught_by has 'outputs_equal', which is no invariant and no exception",
+            "caught_by has 'outputs_equal', which is neither an invariant nor an exception",
             id="no-such-law",
         ),
-        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may tell of it", id="no-law"),
+        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may detect it", id="no-law"),
         pytest.param(f'{HUNKS}, "stuck"', "Expected `array`, got `str` - at `$.caught_by`", id="laws-are-a-text"),
         pytest.param(
             f'{HUNKS}, ("stuck",), machine="toaster"', "machine 'toaster' is not one of 'engine', ", id="machine"
