@@ -86,7 +86,7 @@ def _by_mutant(matrix: KillMatrix) -> str:
     lines = ["## By bug", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
     for row in matrix.rows:
         if isinstance(row, Mutant):
-            where = f"{row.source} ({', beside '.join(['checker', row.overlooks.id])})" if row.overlooks else row.source
+            where = f"{row.source} (checker, beside {row.overlooks.id})" if row.overlooks else row.source
             lines.append(f"| {row.id} | {where} | {', '.join(matrix.laws_by_mutant[row.id])} |")
     return "\n".join([*lines, ""])
 
