@@ -93,7 +93,7 @@ def _by_mutant(matrix: KillMatrix) -> str:
 
 def _for_the_oracle(rows: Sequence[Row]) -> str:
     lines = ["## For the oracle", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
-    lines += [f"| {row.id} | {row.source} | {row.told_by} |" for row in rows if isinstance(row, ForTheOracle)]
+    lines += [f"| {row.id} | {row.source} | {row.detected_by} |" for row in rows if isinstance(row, ForTheOracle)]
     return "\n".join([*lines, ""])
 
 

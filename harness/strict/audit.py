@@ -121,7 +121,7 @@ class Audit:
         return NOTHING
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        """An owner without a row owns no unit. Rows and free lists match the books."""
+        """Check that owners without a row own no unit, and that rows and free lists match the recorded owners."""
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:

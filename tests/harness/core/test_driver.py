@@ -153,7 +153,7 @@ def test_failure_of_a_planted_bug_has_its_violations_and_history(mutant):
     assert driver.failure.history
 
 
-def test_error_in_an_invariant_is_raised_and_is_no_failure_of_the_engine():
+def test_error_in_an_invariant_is_no_finding():
     config = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6)
     driver = own_driver("engine", [config])
 
