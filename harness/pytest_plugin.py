@@ -1,7 +1,7 @@
-"""swarden in pytest: op-logs as tests, and a fixture that fuzzes an engine.
+"""The pytest plugin: op-logs as tests, and a fixture that fuzzes an engine.
 
-`pytest found.oplog` replays an op-log that is named on the command line; with `--swarden-oplogs` all that lie in the
-folders that pytest visits.  Nothing of swarden is imported before one of both is used.
+`pytest found.oplog` replays one op-log; `--swarden-oplogs` replays all op-logs in the folders that pytest collects.
+swarden is imported only when one of the two is used.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ SUFFIX = ".oplog"
 
 
 class Failed(Exception):
-    """An engine failed; the text is the story."""
+    """The engine failed; the text is the story."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "collect the op-logs in all folders that are visited, too"
-    parser.getgroup("swarden").addoption("--swarden-oplogs", action="store_true", help=told)
+    text = "collect the op-logs in all collected folders too"
+    parser.getgroup("swarden").addoption("--swarden-oplogs", action="store_true", help=text)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "OpLogFile | None":
@@ -35,7 +35,7 @@ class OpLogFile(pytest.File):
 
 
 class Replay(pytest.Item):
-    """Passes where the op-log does not fail any more."""
+    """Replays the op-log; passes if it does not fail any more."""
 
     def runtest(self) -> None:
         story = import_module("harness.search.testing").replayed(self.path)
@@ -54,19 +54,19 @@ class Replay(pytest.Item):
 
 @pytest.fixture
 def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
-    """Fuzzes an engine, as `swarden_fuzz("blockserve", seed=7, seconds=20)`; fails with the stories of what it finds.
+    """Fuzzes an engine, as in `swarden_fuzz("blockserve", seed=7, seconds=20)`; fails with the stories of the findings.
 
-    Keyword arguments: `profile` (smoke), `machine` (all), `seed` (0), `seconds` (the profile's), `runs` (as many as fit
-    into the time), `out`, where the findings are written (pytest's tmp_path).
+    Keyword arguments and defaults: `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile),
+    `runs` (no limit), `out`, the folder for the findings (pytest's tmp_path).
     """
 
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:
         testing = import_module("harness.search.testing")
         try:
-            told = testing.fuzzed(testing.Fuzz(engine, **options), out)
+            text = testing.fuzzed(testing.Fuzz(engine, **options), out)
         except import_module("harness.core.errors").UsageError as error:
-            told = str(error)
-        if told:
-            pytest.fail(told, pytrace=False)
+            text = str(error)
+        if text:
+            pytest.fail(text, pytrace=False)
 
     return fuzz

@@ -102,7 +102,7 @@ NONDETERMINISTIC_CALLS = {"id", "hash"}
 MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # it is what stands behind the clock's port
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
-    ("harness/core/driver.py", "_ask"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
+    ("harness/core/driver.py", "_call"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
     ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself costs its run, and the log is kept",
     ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
     ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",

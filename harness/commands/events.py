@@ -40,7 +40,7 @@ class EventLines:
 
     def write_transition(self, driver: Driver, change: Transition) -> None:
         """Write each event of a transition, with its op, its engine and the engine's step."""
-        where = {"op": len(driver.ops), "engine": driver.moved, "step": change.after.step}
+        where = {"op": len(driver.ops), "engine": driver.acting_system, "step": change.after.step}
         for event in change.events:
             fields = {name: _owner(value) for name, value in event._asdict().items()}
             self.write(type(event).__name__, **where, **fields)

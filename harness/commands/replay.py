@@ -95,7 +95,7 @@ def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
 
 
 def _code(repeated: Repeated) -> ExitCode:
-    shown = repeated.told
+    shown = repeated.reported
     if repeated.verdict is Verdict.FLAKY or shown.is_nondeterministic:
         return ExitCode.NONDETERMINISTIC
     if shown.driver.failure is None:
@@ -105,7 +105,7 @@ def _code(repeated: Repeated) -> ExitCode:
 
 def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
     """The figures of one op-log for scripts; `fingerprint` is the expected one if it was found."""
-    log, failure = repeated.told.log, repeated.told.driver.failure
+    log, failure = repeated.reported.log, repeated.reported.driver.failure
     found = list(failure.fingerprints) if failure else []
     expected = log.header.expected
     return _figures_of(path, log, repeated.verdict.value) | {
@@ -113,7 +113,7 @@ def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
         "failures": repeated.num_failed,
         "fingerprint": expected if expected in found else next(iter(found), None),
         "fingerprints": found,
-        "diverged": repeated.differs or repeated.told.diverged,
+        "diverged": repeated.first_difference or repeated.reported.diverged,
     }
 
 
@@ -128,12 +128,12 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
 
 
 def _lines_of(path: Path, repeated: Repeated) -> list[Line]:
-    shown, verdict = repeated.told, repeated.verdict
+    shown, verdict = repeated.reported, repeated.verdict
     header, failure = shown.log.header, shown.driver.failure
     counts = f": failed {repeated.num_failed} of {len(repeated.runs)} runs" if verdict is Verdict.FLAKY else ""
     lines = [Line(Part.VERDICT, f"{verdict.value} {path}{counts}")]
-    if repeated.differs:
-        lines.append(Line(Part.EVIDENCE, f"not deterministic: {repeated.differs}"))
+    if repeated.first_difference:
+        lines.append(Line(Part.EVIDENCE, f"not deterministic: {repeated.first_difference}"))
     elif shown.diverged and shown.is_same_build:
         lines.append(Line(Part.EVIDENCE, f"not deterministic: {shown.diverged}"))
     elif shown.diverged:

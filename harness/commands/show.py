@@ -48,9 +48,9 @@ def show(
     rows: list[Row] = []
 
     def add_row(driver: Driver, change: Transition) -> None:
-        rows.append(Row(len(driver.ops), driver.ops[-1], driver.moved, change.after))
+        rows.append(Row(len(driver.ops), driver.ops[-1], driver.acting_system, change.after))
 
-    driver = run_log(log, hear=add_row, trace_origins=True)
+    driver = run_log(log, observe=add_row, trace_origins=True)
     if driver.failure is not None and driver.failure.error is not None:
         rows.append(_raised_row(driver, driver.failure, driver.failure.error))
     if step is None:

@@ -9,18 +9,18 @@ from harness.core.ops import Recipe
 from harness.core.registry import target_of
 
 INDENT = "    "
-OF_THE_RUN = ("engine", "version", "machine", "configs", "mutant", "model")  # of a header, what decides how a run goes
+RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "model")  # the fields of a header that change a run
 
 
 def log_code(log: OpLog) -> str:
-    """The expression of an op-log: settings and arguments at their defaults are left out; an op a line."""
+    """A Python expression for an op-log, one op per line, without settings and arguments that have their defaults."""
     defaults, absent = target_of(log.header.engine).defaults, object()
     configs = [
         {name: value for name, value in config.items() if value != defaults.get(name, absent)}
         for config in log.header.configs
     ]
     header = msgspec.structs.replace(log.header, configs=configs)
-    fields = [f"{name}={getattr(header, name)!r},\n" for name in OF_THE_RUN if getattr(header, name)]
+    fields = [f"{name}={getattr(header, name)!r},\n" for name in RUN_FIELDS if getattr(header, name)]
     ops = [f"{value_code(op)},\n" for op in log.ops]
     arguments = f"Header(\n{indent(''.join(fields), INDENT)}),\n[\n{indent(''.join(ops), INDENT)}],\n"
     return f"OpLog(\n{indent(arguments, INDENT)})"
@@ -38,7 +38,7 @@ def kinds_in(log: OpLog) -> list[str]:
 
 
 def value_code(value: object) -> str:
-    """A value as code; of an op or a recipe the fields that are not at their defaults."""
+    """A value as Python code; an op or a recipe without the fields that have their defaults."""
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     bare = type(value)()

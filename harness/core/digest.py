@@ -1,6 +1,6 @@
-"""A short name for a run up to an op: equal digests, equal ids, cursors, links and tags in every step.
+"""Digests of runs: two runs with equal digests had equal ids, cursors, links and tags in every step.
 
-Floats stay out, so a digest is the same on any machine.
+Floats are left out, so a digest does not depend on the machine.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ DIGEST_BYTES = 6
 
 
 def _plain(value: object) -> object:
-    """What msgspec does not know by itself: the arrays of rows, peers and tags."""
+    """Encode the arrays of rows, peers and tags, which msgspec does not support."""
     if isinstance(value, array):
         return value.tobytes()
     raise TypeError(f"{type(value).__name__} in a snapshot")
@@ -27,13 +27,13 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
 
 
 class Digest:
-    """The digest of a run: of the states after each op, and of what happened in all steps on the way to them."""
+    """The digest of a run: a hash of all transitions so far and of the current states."""
 
     def __init__(self) -> None:
-        self._on_the_way = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._transitions = hashlib.blake2b(digest_size=DIGEST_BYTES)
 
     def add(self, change: Transition) -> None:
-        """One transition: free units in their order, cursors, passes in flight, and the tags that were read."""
+        """Add a transition: the free units in order, the cursors, the passes in flight, and the tags that were read."""
         after = change.after
         facts = [
             after.step,
@@ -42,17 +42,17 @@ class Digest:
             after.launches,
             [event.tags for event in change.events_of(Read)],
         ]
-        self._on_the_way.update(_ENCODER.encode(facts))
+        self._transitions.update(_ENCODER.encode(facts))
 
     def of(self, snapshots: Sequence[Snapshot]) -> str:
-        """The digest of these states, behind all transitions so far."""
-        total = self._on_the_way.copy()
+        """The digest of all transitions so far and of these states."""
+        total = self._transitions.copy()
         total.update(_ENCODER.encode([*map(_facts, snapshots)]))
         return total.hexdigest()
 
 
 def _facts(snapshot: Snapshot) -> tuple[object, ...]:
-    """What nodes and records hold they say themselves; where there are no records the pools do."""
+    """The facts of a state. The holdings of the pools are included only if there are no records that name the units."""
     return (
         [pool.holdings for pool in snapshot.pools] if snapshot.records is None else None,
         snapshot.nodes,

@@ -1,4 +1,4 @@
-"""The driver: the one way in which ops reach an engine and transitions reach the invariants."""
+"""The driver: applies ops to engines, and checks the invariants on each transition."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ ValueT = TypeVar("ValueT")
 
 
 class Moment(NamedTuple):
-    """The events of one transition of one system, up to engine step `step`.
+    """The events of one transition of one system; `step` is the engine step at its end.
 
-    `origins` has a place in the engine's code for each of the first events; () unless the run is traced.
+    `origins` has the place in the engine's code for each event; it may be shorter, and is () if the run is not traced.
     """
 
     system: int
@@ -34,7 +34,7 @@ class Moment(NamedTuple):
 
 @dataclass
 class History:
-    """The transitions of a run; `system` is the one that acts now, or acted last."""
+    """The transitions of a run; `system` is the ordinal of the system that acts now or acted last."""
 
     moments: list[Moment] = field(default_factory=list)
     system: int = 0
@@ -44,9 +44,9 @@ class History:
 class Failure:
     """The first failure of a run: its fingerprints, the op and the engine that failed, and the evidence.
 
-    `error` is set where the engine raised, or was stuck; `frames` are its places in the engine's code.  `transition`
-    then ends in the state before it.
-    `history` has the transitions of all engines, of one that raised with the events up to there.
+    If the engine raised an error or was stuck, `error` is set, `frames` are the places in the engine's code, and
+    `transition` starts and ends in the last captured state.  `history` has the transitions of all engines, and also the
+    events between the last capture and the error.
     """
 
     fingerprints: tuple[str, ...]
@@ -65,7 +65,7 @@ class Failure:
 
 
 class Kept(NamedTuple):
-    """How much of a run a driver keeps: digests or none, and the last so many moments and ops, or all."""
+    """The parts of a run that a driver keeps: digests, and the number of the latest moments and ops (None: all)."""
 
     digests: bool = True
     moments: int | None = None
@@ -76,9 +76,9 @@ EVERYTHING = Kept()
 
 
 class Checking(NamedTuple):
-    """How a driver looks: by which invariants, at each how-many-th engine step, and where the engine's code is.
+    """The invariants to check, the interval of checks in engine steps, and the location of the engine's code.
 
-    Where `every` is above 1, the ops between steps are not looked at.
+    If `every` is above 1, ops other than steps are not checked.
     """
 
     catalog: Catalog = ALL
@@ -90,7 +90,7 @@ EACH_STEP = Checking()
 
 
 class EngineRaised(Exception):
-    """The engine raised this `error`."""
+    """The engine raised `error`."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -98,12 +98,12 @@ class EngineRaised(Exception):
 
 
 class DrainStuck(Exception):
-    """Requests are unfinished after as many steps as the bound allows."""
+    """Requests are unfinished after the maximum number of steps of a drain."""
 
 
 @dataclass
 class Counts:
-    """Counts of one run, by which a campaign earns its green verdict."""
+    """The counts of one run, for the coverage of a campaign."""
 
     engine_steps: int = 0
     ops: Counter[str] = field(default_factory=Counter)
@@ -112,10 +112,10 @@ class Counts:
 
 
 class Driver:
-    """Applies ops to its systems, one captured and checked transition per step or op, until one fails.
+    """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
-    After a failure every further op is skipped.  `tell` is called with every transition before it is judged.  An error
-    of a capture or an invariant is a fault of swarden, and is not caught.
+    After a failure every further op is skipped.  `observe` is called with every transition before it is checked.  An
+    error of a capture or an invariant is a fault of swarden, and is not caught.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Driver:
         *,
         checking: Checking = EACH_STEP,
         keep: Kept = EVERYTHING,
-        tell: Callable[[Transition], None] | None = None,
+        observe: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems
         self.counts = Counts()
@@ -133,28 +133,28 @@ class Driver:
         self.failure: Failure | None = None
         self._checking = checking
         self._keep = keep
-        self._tell = tell
+        self._observe = observe
         self._last = [system.capture() for system in systems]
         self._history = History()
         self._digest = Digest()
 
     def snapshot(self, system: int = 0) -> Snapshot:
-        """The state that was captured last."""
+        """The last captured state."""
         return self._last[system]
 
     @property
-    def moved(self) -> int:
-        """The system that the last transition was of."""
+    def acting_system(self) -> int:
+        """The ordinal of the system that made the last transition."""
         return self._history.moments[-1].system if self._history.moments else 0
 
     def apply(self, op: Op) -> None:
-        """Note one op, do it, and check the transitions that it makes."""
+        """Record and execute an op, and check its transitions."""
         if self.failure is not None:
             return
         self.ops.append(op)
         system = self._history.system = op.engine % len(self.systems)
         try:
-            worked = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
+            has_effect = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
         except EngineRaised as raised:
             self._fail(raised.error)
             return
@@ -162,44 +162,44 @@ class Driver:
             self._fail(stuck)
             return
         self.counts.ops[name_of(op)] += 1
-        self.counts.noops[name_of(op)] += not worked
+        self.counts.noops[name_of(op)] += not has_effect
         if self._keep.ops is not None and self.failure is None:
             del self.ops[: -self._keep.ops]
         if self._keep.digests and self.failure is None:
             self.digests.append(self._digest.of(self._last if isinstance(op, Drain) else [self._last[system]]))
 
     def _repeat(self, system: int, op: Op) -> bool:
-        worked = False
+        has_effect = False
         for _ in range(op.count if isinstance(op, Step) else 1):
             if self.failure is None:
-                worked |= self._advance(system, op)
-        return worked
+                has_effect |= self._advance(system, op)
+        return has_effect
 
     def _advance(self, index: int, op: Op) -> bool:
-        """One step, or one op that is not steps; looked at when it is its turn."""
+        """Make one step, or execute another op; checked only if it is due."""
         system = self.systems[index]
         self._history.system = index
         is_step = isinstance(op, Step)
         self.counts.engine_steps += is_step
         if self._checking.every > 1 and (not is_step or self.counts.engine_steps % self._checking.every):
-            worked = self._ask(lambda: system.do(op))
+            has_effect = self._call(lambda: system.do(op))
             system.take_events()
-            return worked
+            return has_effect
         return self._transition(index, lambda: system.do(op), When.STEP if is_step else When.OP)
 
-    def _ask(self, act: Callable[[], ValueT]) -> ValueT:
-        """The engine's answer; raises EngineRaised from whatever it raises."""
+    def _call(self, act: Callable[[], ValueT]) -> ValueT:
+        """Call the engine and return its result; any exception of it becomes EngineRaised."""
         try:
             return act()
         except Exception as error:  # a finding, which ends the run
             raise EngineRaised(error) from error
 
     def _transition(self, index: int, act: Callable[[], ValueT], when: When) -> ValueT:
-        """The engine's answer; before, events and after go to the invariants."""
+        """Call the engine, check the transition and return the result."""
         system = self.systems[index]
         self._history.system = index
         before = self._last[index] if self._checking.every == 1 else system.capture()
-        answer = self._ask(act)
+        result = self._call(act)
         after = self._last[index] = system.capture()
         events = system.take_events()
         change = Transition(
@@ -209,22 +209,22 @@ class Driver:
             when,
             system.reference,
             system.steps_without_forward,
-            before_is_checked=self._checking.every == 1 and self._is_judged(index),
+            before_is_checked=self._checking.every == 1 and self._is_last_checked(index),
         )
-        self._judge(index, change)
-        return answer
+        self._check(index, change)
+        return result
 
-    def _is_judged(self, index: int) -> bool:
-        """Was the state before found right?  Of several engines only the one that was moved last is asked for."""
-        return bool(self._history.moments) and self.moved == index
+    def _is_last_checked(self, index: int) -> bool:
+        """Whether the last transition was of this system, so that the state before the next one was checked."""
+        return bool(self._history.moments) and self.acting_system == index
 
-    def _judge(self, index: int, change: Transition) -> None:
+    def _check(self, index: int, change: Transition) -> None:
         origins = self.systems[index].log.origins
         self._history.moments.append(Moment(index, change.after.step, change.events, origins))
         if self._keep.moments is not None:
             del self._history.moments[: -self._keep.moments]
-        if self._tell is not None:
-            self._tell(change)
+        if self._observe is not None:
+            self._observe(change)
         if self._keep.digests:
             self._digest.add(change)
         violations = self._checking.catalog.check(change, self.counts.tally)
@@ -242,12 +242,12 @@ class Driver:
     def _drain(self) -> bool:
         """Heal all faults, finish all requests within a bound, clear the caches, and check that every unit is free.
 
-        Linked systems finish together: each makes a step in turn as long as one of them has work.
+        Linked systems drain together: the systems with work make steps in turn until none has work.
         """
         for index, system in enumerate(self.systems):
             self._transition(index, system.heal, When.OP)
         bound = left = max(system.drain_bound for system in self.systems)
-        while self.failure is None and (busy := self._ask(self._busy)):
+        while self.failure is None and (busy := self._call(self._busy)):
             if not left:
                 self._history.system = busy[0]
                 raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
@@ -261,11 +261,11 @@ class Driver:
         return True
 
     def _busy(self) -> list[int]:
-        """The systems that have work."""
+        """The ordinals of the systems that have work."""
         return [index for index, one in enumerate(self.systems) if one.has_work]
 
     def _fail(self, error: Exception) -> None:
-        """The engine that acted raised an error: of its step only the events since the last capture are known."""
+        """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot."""
         index, moments, code = self._history.system, self._history.moments, self._checking.code
         system, last = self.systems[index], self._last[index]
         events = system.take_events()

@@ -1,6 +1,6 @@
-"""Errors of the user."""
+"""Errors that the user can correct."""
 
-INSTALL_ENGINE = "pip install 'swarden[engine]'"  # the remedy where swarden's own engine lacks a package
+INSTALL_ENGINE = "pip install 'swarden[engine]'"  # the remedy if a package of swarden's own engine is missing
 
 
 class UsageError(Exception):

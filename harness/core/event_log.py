@@ -1,4 +1,4 @@
-"""The events of an engine, on their way to the invariants."""
+"""The log of an engine's events, from which the driver takes them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from harness.core.origins import UNKNOWN_CODE, EngineCode
 
 
 class Listener(Protocol):
-    """Another observer of the events."""
+    """A further observer of the events."""
 
     def notice(self, event: object) -> None: ...
 
@@ -15,9 +15,9 @@ class Listener(Protocol):
 class EventLog:
     """The observer of an engine: keeps its events until they are taken.
 
-    `translate` makes of an engine's event one of `invariants.events`, or None where no invariant reads it; without it
-    events are kept as they are.  `origins` are the places in the engine's `code` of the events
-    taken last; () unless traced.
+    `translate` converts an event of the engine to one of `invariants.events`, or to None if no invariant reads it;
+    without it events are not converted.  `origins` are the places in the engine's `code` of the events taken last, or
+    () if not traced.
     """
 
     def __init__(
@@ -26,37 +26,38 @@ class EventLog:
         self.origins: Sequence[str] = ()
         self._translate = translate
         self._code = code
-        self._heard: list[NamedTuple] = []
-        self._places: dict[int, str] | None = None  # by the index of an event in _heard
-        self.notice: Callable[[NamedTuple], None] = self._heard.append
-        self.tell = self._heard.append
+        self._events: list[NamedTuple] = []
+        self._places: dict[int, str] | None = None  # by the index of an event in _events
+        self.notice: Callable[[NamedTuple], None] = self._events.append
+        self.add = self._events.append
 
-    def also(self, listener: Listener) -> None:
-        """Pass every event to a listener too, right after it was kept."""
+    def forward_to(self, listener: Listener) -> None:
+        """Pass every event to a listener too, after it is added."""
 
         def notice(event: NamedTuple) -> None:
-            self.tell(event)
+            self.add(event)
             listener.notice(event)
 
         self.notice = notice
 
     def trace(self) -> None:
-        """Note from now on the place in the engine's code of each event; costs a walk over the stack for each."""
+        """Record the place in the engine's code of each later event; each event costs a walk over the stack."""
         places = self._places = {}
 
-        def tell(event: NamedTuple) -> None:
-            places[len(self._heard)] = self._code.origin_of_caller()
-            self._heard.append(event)
+        def add(event: NamedTuple) -> None:
+            places[len(self._events)] = self._code.origin_of_caller()
+            self._events.append(event)
 
-        if self.notice == self.tell:
-            self.notice = tell
-        self.tell = tell
+        if self.notice == self.add:
+            self.notice = add
+        self.add = add
 
     def take(self) -> list[NamedTuple]:
-        translated = self._heard[:] if self._translate is None else [self._translate(event) for event in self._heard]
+        """Return the converted events since the last call, and forget them."""
+        translated = self._events[:] if self._translate is None else [self._translate(event) for event in self._events]
         if self._places is not None:
-            judged = [index for index, event in enumerate(translated) if event is not None]
-            self.origins = [self._places.get(index, "") for index in judged]
+            taken = [index for index, event in enumerate(translated) if event is not None]
+            self.origins = [self._places.get(index, "") for index in taken]
             self._places.clear()
-        self._heard.clear()
+        self._events.clear()
         return [event for event in translated if event is not None]

@@ -1,13 +1,13 @@
-"""How a command ends; the first that applies is the one to use."""
+"""The exit codes of the commands."""
 
 from collections.abc import Iterable
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """In the order of precedence; CLEAN is the last.
+    """The exit codes in the order of precedence.
 
-    A FAULT of swarden itself and an INTERRUPTED command have no verdict.
+    FAULT is a fault of swarden itself. FAULT and INTERRUPTED have no verdict.
     """
 
     FAULT = 70
@@ -21,6 +21,6 @@ class ExitCode(IntEnum):
 
 
 def worst(codes: Iterable[ExitCode]) -> ExitCode:
-    """The one that takes precedence; CLEAN where there is none."""
+    """The exit code with the highest precedence; CLEAN if there is none."""
     present = set(codes)
     return next((code for code in ExitCode if code in present), ExitCode.CLEAN)

@@ -1,4 +1,4 @@
-"""Faults at the ports of an engine: which are armed, and when one comes true."""
+"""The fault plan of an engine: which faults are armed, and at which crossings they fire."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class UnknownFault(ValueError):
-    """A fault that this engine cannot have."""
+    """The engine does not have this fault."""
 
 
 @dataclass
@@ -18,26 +18,26 @@ class Armed:
 
 
 class FaultPlan:
-    """The armed faults, and how often each came true; `tell` is called with each that does.
+    """The armed faults, and how often each one fired; `on_fire` is called with the name of a fault that fires.
 
-    A fault is armed at most once: arming it again replaces the rest of it.
+    Arming an armed fault replaces its remaining skips and firings.
     """
 
-    def __init__(self, known: Iterable[str], tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, known: Iterable[str], on_fire: Callable[[str], None] | None = None) -> None:
         self.known = frozenset(known)
         self.fired: Counter[str] = Counter()
-        self._tell = tell
+        self._on_fire = on_fire
         self._armed: dict[str, Armed] = {}
 
     def arm(self, name: str, *, skip: int = 0, count: int = 1) -> None:
-        """Let the fault come true `count` times, after `skip` crossings that go well.  Raises UnknownFault."""
+        """Let the fault fire at `count` crossings, after `skip` crossings that succeed.  Raises UnknownFault."""
         self._check(name)
         self._armed.pop(name, None)
         if count > 0:
             self._armed[name] = Armed(skip=skip, count=count)
 
     def heal(self, name: str | None = None) -> bool:
-        """Disarm a fault, or all of them; False where there was nothing to disarm.  Raises UnknownFault."""
+        """Disarm a fault, or all faults; False if none was armed.  Raises UnknownFault."""
         if name is not None:
             self._check(name)
         healed = list(self._armed) if name is None else [name] * (name in self._armed)
@@ -46,7 +46,7 @@ class FaultPlan:
         return bool(healed)
 
     def fires(self, name: str) -> bool:
-        """Whether the fault comes true at this crossing of a port.  Raises UnknownFault."""
+        """Cross a port, and return whether the fault fires there.  Raises UnknownFault."""
         self._check(name)
         armed = self._armed.get(name)
         if armed is None:
@@ -58,8 +58,8 @@ class FaultPlan:
         if not armed.count:
             del self._armed[name]
         self.fired[name] += 1
-        if self._tell is not None:
-            self._tell(name)
+        if self._on_fire is not None:
+            self._on_fire(name)
         return True
 
     def _check(self, name: str) -> None:
@@ -68,4 +68,6 @@ class FaultPlan:
 
 
 CLIENT_GONE = "client.gone"
-OF_CLIENTS = {CLIENT_GONE: "a client closes its connection instead of reading on: the server must abort its request"}
+CLIENT_FAULTS = {
+    CLIENT_GONE: "a client closes its connection before the end of the output: the server must abort its request"
+}

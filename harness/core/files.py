@@ -1,11 +1,11 @@
-"""Writing a file whole or not at all."""
+"""Atomic file writes."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Beside the target first, then in its place; raises OSError where that cannot be."""
+    """Write to a temporary file in the same folder, then rename it to `path`; raises OSError if that fails."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         unfinished.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A name for a kind of failure, equal in every run that shows it: without numbers, ids and addresses."""
+"""Fingerprints: names of kinds of failures, without numbers, ids and addresses, so equal in all runs that fail so."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def fingerprint(violation: Violation) -> str:
 
 
 def fingerprints(violations: Iterable[Violation]) -> list[str]:
-    """Each once, in the order of the violations; the first names the finding."""
+    """The distinct fingerprints in the order of the violations; the first one names the finding."""
     return list(dict.fromkeys(map(fingerprint, violations)))
 
 

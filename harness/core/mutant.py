@@ -1,4 +1,4 @@
-"""A mutant: a bug that really happened, as data, planted from outside."""
+"""A mutant: a bug as data, which is planted into the code at run time."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ class StaleMutant(UsageError):
 
 
 class Hunk(NamedTuple):
-    """In `target` ("module:qualified.name") the one place that reads `healthy` becomes `broken`."""
+    """A replacement in the source of `target` ("module:qualified.name"): `healthy` occurs once and becomes `broken`."""
 
     target: str
     healthy: str
@@ -29,14 +29,12 @@ class Hunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug.  `source` cites where it happened; one of `caught_by` must speak when it is planted.
+    """One bug.  `source` cites where it occurred; `caught_by` names the invariants or engine errors that may detect it.
 
     `machine` names the machine whose traffic reaches the bug, `model` the model that its engines run, if any.
-    What stands in `caught_by` is the name of an invariant, or of an engine's own error where that is how the
-    bug shows.
 
-    A bug of a checker that `overlooks` another mutant is planted beside it: it is caught where that
-    one's op-log fails by the first of `caught_by` without it, and no longer with it.
+    A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
+    other mutant violates a law of `caught_by` without the checker bug, and does not with it.
     """
 
     id: str
@@ -54,7 +52,10 @@ class Mutant:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Run the body with the bug in, once however often it is planted; raises StaleMutant before any change."""
+        """Run the body with the bug planted; raises StaleMutant before any change.
+
+        Planting a planted mutant again has no effect.
+        """
         swaps = [swap for target in self.targets if not (swap := _swap(self, target)).is_done]
         for swap in swaps:
             swap.function.__code__ = swap.broken
@@ -66,12 +67,12 @@ class Mutant:
 
     @property
     def is_planted(self) -> bool:
-        """Does what runs have the bug just now?"""
+        """Whether the bug is planted in this process now."""
         return all(_function(target).__code__.co_filename == _file_name(self, target) for target in self.targets)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The functions that are changed, each once."""
+        """The distinct functions that are changed."""
         return tuple(dict.fromkeys(hunk.target for hunk in self.all_hunks))
 
 
@@ -90,12 +91,12 @@ class Swap:
 
 @cache
 def _swap(mutant: Mutant, target: str) -> Swap:
-    """The function to change, so that every module that imported it meets the bug."""
+    """The function of a target with both versions of its code. Modules that imported the function get the bug too."""
     try:
         function = _function(target)
         source = textwrap.dedent(inspect.getsource(function))
     except (ImportError, AttributeError, ValueError, TypeError, OSError) as error:
-        raise StaleMutant(f"{mutant.id}: {target} is no function whose code can be changed: {error}") from error
+        raise StaleMutant(f"{mutant.id}: {target} is not a function whose code can be changed: {error}") from error
     for hunk in mutant.all_hunks:
         if hunk.target == target:
             if (times := source.count(hunk.healthy)) != 1:
@@ -105,18 +106,20 @@ def _swap(mutant: Mutant, target: str) -> Swap:
         tree = ast.parse(source, _file_name(mutant, target))
         ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)  # a traceback names the lines of the file
         [definition] = tree.body
-        assert isinstance(definition, ast.FunctionDef), f"{target} is no def"
+        assert isinstance(definition, ast.FunctionDef), f"{target} is not a def"
         definition.decorator_list = []
         code = compile(tree, _file_name(mutant, target), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise StaleMutant(f"{mutant.id}: {target} with the bug in is no Python: {error.msg}: {error.text}") from error
+        raise StaleMutant(
+            f"{mutant.id}: {target} with the bug is not valid Python: {error.msg}: {error.text}"
+        ) from error
     namespace: dict[str, object] = {}
     exec(code, function.__globals__, namespace)
     return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
 
 
 def _file_name(mutant: Mutant, target: str) -> str:
-    """By which a traceback tells a function with a bug from the healthy one."""
+    """The file name in tracebacks of a function with a bug, to distinguish it from the healthy function."""
     return f"<{mutant.id} in {target}>"
 
 

@@ -1,4 +1,4 @@
-"""Mutants that stand in a file of the user's own."""
+"""Mutants in a Python file of the user."""
 
 import os
 import runpy
@@ -15,11 +15,11 @@ from harness.core.mutant import Mutant
 from harness.core.target import Target
 from invariants.catalog import ALL
 
-VARIABLE = "SWARDEN_MUTANTS"  # names the file, so that every process knows its mutants
+VARIABLE = "SWARDEN_MUTANTS"  # the path of the file; worker processes inherit it
 
 
 def mutants_of_environment(target: Target) -> dict[str, Mutant]:
-    """The mutants of the file that the environment names, by id; raises UsageError where one cannot be used."""
+    """The mutants of the file that VARIABLE names, by id; raises UsageError if the file or an id is invalid."""
     path = os.environ.get(VARIABLE)
     own = mutants_of(Path(path)) if path else {}
     for one in target.mutants():
@@ -29,14 +29,14 @@ def mutants_of_environment(target: Target) -> dict[str, Mutant]:
 
 
 def mutant_of(target: Target, name: str) -> Mutant:
-    """The mutant of that id, of the target or of the environment's file; raises UsageError where there is none."""
+    """The mutant with that id, of the target or of the user's file; raises UsageError if there is none."""
     own = mutants_of_environment(target)
     return own[name] if name in own else target.mutant(name)
 
 
 @cache
 def mutants_of(path: Path) -> dict[str, Mutant]:
-    """The mutants at the top of a Python file, by id; raises UsageError where it has none or cannot be run."""
+    """The mutants at module level of a Python file, by id; raises UsageError if it has none or cannot be run."""
     try:
         namespace = runpy.run_path(str(path))
     except OSError as error:
@@ -52,12 +52,12 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         if isinstance(value, Mutant) and found.setdefault(value.id, value) is not value:
             raise UsageError(f"{path}: mutant {value.id} is there twice; give one of them another id")
     if not found:
-        raise UsageError(f"{path}: has no Mutant at its top; see harness/engines/own/mutants for examples")
+        raise UsageError(f"{path}: has no Mutant at module level; see harness/engines/own/mutants for examples")
     return found
 
 
 def check_mutant(target: Target, mutant: Mutant) -> None:
-    """Raises UsageError where a mutant cannot be hunted: it does not fit the code, or names what does not exist."""
+    """Check that a mutant can be hunted; raises UsageError if it is stale or names an unknown machine, model or law."""
     try:
         msgspec.convert(asdict(mutant), Mutant)
     except msgspec.ValidationError as error:
@@ -70,11 +70,13 @@ def check_mutant(target: Target, mutant: Mutant) -> None:
         known = ", ".join(map(repr, ("", *spec.models)))
         raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {known}")
     if not mutant.caught_by:
-        raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may tell of it")
+        raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may detect it")
     laws = {invariant.name for invariant in ALL.invariants} | {STUCK.split("/")[0]} | _error_names(Exception)
     for name in mutant.caught_by:
         if name not in laws:
-            raise UsageError(f"mutant {mutant.id}: caught_by has {name!r}, which is no invariant and no exception")
+            raise UsageError(
+                f"mutant {mutant.id}: caught_by has {name!r}, which is neither an invariant nor an exception"
+            )
     with mutant.planted():
         pass
 

@@ -1,4 +1,4 @@
-"""The op-log: everything that a run was, as a file that replays it.
+"""The op-log: a file with the configuration and all ops of a run, from which the run can be replayed.
 
 JSON Lines: a header, one op a line, and in a sealed log an end line.
 
@@ -7,11 +7,11 @@ JSON Lines: a header, one op a line, and in a sealed log an end line.
     {"op":"step","count":2,"digest":"02b1d4"}
     {"end":2,"sha":"5e884898da280471"}
 
-A fresh log is sealed: it has the digest of the state after each op, and its end line counts the ops
-and hashes the lines before, so a file that was cut or edited is known.  Without digests a log is not
-sealed: regression cases and what is written by hand.  Digests in such a log are ignored.
+A fresh log is sealed: it has the digest of the state after each op, and its end line has the number of
+ops and a hash of the lines before it, so a truncated or edited file is detected.  A log without digests is not sealed:
+a regression case, or a log written by hand.  Digests in such a log are ignored.
 
-A log of format 1 says {"version":1,"machine":"engine","engines":[…]} and was written for swarden's own engine.
+The header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from harness.core.errors import InvalidConfig, UsageError
 from harness.core.files import write_whole
 from harness.core.ops import AnyOp, Op, name_of
 from harness.core.registry import OWN, UnknownEngine, target_of
-from harness.core.said import shown, told
 from harness.core.target import ENGINE, MachineSpec, Target
+from harness.core.validation import shortened, validation_text
 
 FORMAT = 2
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
@@ -54,12 +54,11 @@ class OpLogError(UsageError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything that a run depends on beside its ops; each engine is its configuration as a JSON object.
+    """Everything that a run depends on except its ops; `configs` has one JSON object for each engine.
 
-    `engine` names the target and `version` the one that ran, `source_hash` the build; `run` is the ordinal in its
-    campaign, `model` the model that its engines run, if any, `faults` those that its ops arm, `expected` the
-    fingerprint of a regression case.
-    `truncated` says which part of the run is missing, in a log whose writer could not keep all of it.
+    `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
+    batch, `model` the model that the engines run, if any; `faults` are those that the ops arm; `expected` is the
+    fingerprint of a regression case.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str
@@ -79,9 +78,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(slots=True)
 class OpLog:
-    """A header, ops, and the digests after the first of them; a failing run has none after its last op.
+    """A header, the ops, and the digests after the first ops; a failed run has no digest after its last op.
 
-    The header says `sealed` exactly where there are digests, whatever it said before.
+    `sealed` of the header is true if and only if there are digests.
     """
 
     header: Header
@@ -95,9 +94,9 @@ class OpLog:
 
     @classmethod
     def load(cls, path: Path, *, engine: str | None = None) -> "OpLog":
-        """Read a file, for another engine than the one that it names where one is given.
+        """Read a file; `engine` replaces the engine that the header names.
 
-        Raises OpLogError at the first thing that is wrong with it.
+        Raises OpLogError for the first error in the file.
         """
         try:
             content = path.read_bytes()
@@ -107,7 +106,7 @@ class OpLog:
 
     @classmethod
     def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
-        """The log in the bytes of a file; `path` is for the errors."""
+        """Parse the content of a file; `path` appears in errors only."""
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
@@ -122,10 +121,10 @@ class OpLog:
         if not header.sealed:
             return cls(header, ops)
         _check_seal(lines, raws[-1] if ended else None, num_ops)
-        return cls(header, ops, _known(lines[1:], digests))
+        return cls(header, ops, _digests(lines[1:], digests))
 
     def to_bytes(self) -> bytes:
-        """The file's content."""
+        """The content of the file."""
         lines = [_text({"format": FORMAT} | msgspec.to_builtins(self.header))]
         digests = self.digests or ()
         for index, op in enumerate(self.ops):
@@ -136,25 +135,25 @@ class OpLog:
         return b"".join(line + b"\n" for line in lines)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
-        """Write the file whole or not at all; raises OpLogError where another one is, unless `overwrite`."""
+        """Write the file atomically; raises OpLogError if a file with other content exists, unless `overwrite`."""
         content = self.to_bytes()
         try:
             if not overwrite and path.exists():
                 if path.read_bytes() == content:
                     return
-                raise OpLogError(path, None, "exists and holds something else", "choose another name or remove it")
+                raise OpLogError(path, None, "exists and has other content", "choose another name or remove it")
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
         except OSError as error:
-            raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name a place that can be") from error
+            raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name another path") from error
 
     def as_regression(self, expected: str) -> "OpLog":
-        """The ops and the fingerprint that they must show; no digests, and not sealed."""
+        """The log as a regression case, which expects this fingerprint: without digests, and not sealed."""
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
 
 
 class Line(NamedTuple):
-    """A line of a file, and where it stands."""
+    """A line of a file, with its number."""
 
     path: Path
     number: int
@@ -168,15 +167,15 @@ class Line(NamedTuple):
 
 
 def _json(line: Line, *, torn: bool) -> dict[str, Any]:
-    """The object on a line; `torn` says that the file ends within this line."""
+    """The JSON object of a line; `torn` means that the file ends within this line."""
     try:
         raw = msgspec.json.decode(line.text.decode())
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         if torn:
             raise line.error("torn: the file ends within the line", f"remove the line and, {UNSEAL}") from error
-        raise line.error(f"not a line of JSON: {_unreadable(error)}", "correct or remove the line") from error
+        raise line.error(f"not a line of JSON: {_decode_error(error)}", "correct or remove the line") from error
     if not isinstance(raw, dict):
-        raise line.error(f"{shown(raw)} is not an object", 'write an op as in {"op":"step","count":2}')
+        raise line.error(f"{shortened(raw)} is not an object", 'write an op as in {"op":"step","count":2}')
     return raw
 
 
@@ -184,7 +183,7 @@ def _header(line: Line, engine: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
-    raw = _of_this_format(line, raw) | ({"engine": engine} if engine is not None else {})
+    raw = _converted(line, raw) | ({"engine": engine} if engine is not None else {})
     try:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:
@@ -202,8 +201,8 @@ def _header(line: Line, engine: str | None) -> Header:
     return header
 
 
-def _of_this_format(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
-    """The header without its format; one of format 1 in the words of this one."""
+def _converted(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
+    """The header in this format, without its `format` field; a header of format 1 is converted."""
     if "format" not in raw and raw.get("version") == 1 and raw["version"] is not True:
         renamed = {"engines": "configs"}
         return {"engine": OWN} | {renamed.get(key, key): value for key, value in raw.items() if key != "version"}
@@ -211,24 +210,26 @@ def _of_this_format(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
     if found is None:
         raise line.error("the header has no format", BEGIN)
     if found is True or found != FORMAT:
-        raise line.error(f"format is {shown(found)}, this build reads 1 and {FORMAT}", "use the build that wrote it")
+        raise line.error(
+            f"format is {shortened(found)}, this build reads 1 and {FORMAT}", "use the build that wrote it"
+        )
     return {key: value for key, value in raw.items() if key != "format"}
 
 
 def _check_machine(line: Line, header: Header, target: Target) -> None:
-    """The machine is one of the target's, and runs this model on so many engines."""
+    """Check that the target has the machine, and that the machine can run the model."""
     spec = target.machines.get(header.machine)
     if spec is None:
-        what = f"the header: machine is {shown(header.machine)}, want {', '.join(target.machines)}"
+        what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
         raise line.error(what, UNKNOWN_REMEDY)
     if header.model and header.model not in spec.models:
         known = ", ".join(spec.models) or "none"
-        what = f"the header: model is {shown(header.model)}, machine {header.machine} runs {known}"
+        what = f"the header: model is {shortened(header.model)}, machine {header.machine} runs {known}"
         raise line.error(what, UNKNOWN_REMEDY)
 
 
 def _check_configs(line: Line, header: Header, target: Target) -> None:
-    """An engine can be built from each configuration, and has the role that the machine gives it."""
+    """Check that each configuration is valid, and that the engines have the roles of the machine."""
     roles = []
     for index, config in enumerate(header.configs):
         try:
@@ -246,13 +247,13 @@ def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> O
     """The op of a line, without its digest."""
     if "op" not in raw:
         if "end" in raw:
-            raise line.error("something stands behind the end line", "remove one or the other")
+            raise line.error("a line follows the end line", "remove one of the two")
         if "format" in raw or "version" in raw:
             raise line.error("a second header", "put each log into a file of its own")
-        raise line.error("no op is named", 'write an op as in {"op":"step","count":2}')
+        raise line.error("the line names no op", 'write an op as in {"op":"step","count":2}')
     kind = KINDS.get(raw["op"]) if isinstance(raw["op"], str) else None
     if kind is None:
-        raise line.error(f"unknown op {shown(raw['op'])}, this build knows {', '.join(KINDS)}", UNKNOWN_REMEDY)
+        raise line.error(f"unknown op {shortened(raw['op'])}, this build knows {', '.join(KINDS)}", UNKNOWN_REMEDY)
     try:
         op = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -262,12 +263,12 @@ def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> O
         raise line.error(f"{name_of(op)}: machine {header.machine} has no such op, it knows {known}", UNKNOWN_REMEDY)
     if op.engine >= len(header.configs):
         what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.configs) - 1}"
-        raise line.error(what, "name one that the header has, or add it there")
+        raise line.error(what, "name an engine of the header, or add one there")
     return op
 
 
 def _check_seal(lines: Sequence[Line], end: dict[str, Any] | None, num_ops: int) -> None:
-    """The end line of a sealed log is there and fits what stands before it."""
+    """Check that a sealed log has an end line, and that its count and hash are right."""
     last = lines[-1]
     if end is None:
         raise last.error("truncated: the log is sealed, and its end line is missing", UNSEAL)
@@ -277,23 +278,23 @@ def _check_seal(lines: Sequence[Line], end: dict[str, Any] | None, num_ops: int)
         raise last.error(what, UNSEAL)
 
 
-def _known(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
-    """The digests of the first ops; none may be missing between two."""
+def _digests(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
+    """The digests of the first ops; raises OpLogError if a digest between two others is missing."""
     known = [digest for digest in digests if isinstance(digest, str)]
     for line, digest in zip(lines, digests[: len(known)], strict=False):
         if not isinstance(digest, str):
-            raise line.error(f"digest is {shown(digest)}, and a later op has one", UNSEAL)
+            raise line.error(f"digest is {shortened(digest)}, and a later op has one", UNSEAL)
     return known
 
 
-# --- words
+# --- text
 
 
 def _invalid(line: Line, where: str, raw: dict[str, Any], error: msgspec.ValidationError) -> OpLogError:
-    return line.error(f"{where}: {told(raw, error)}", UNKNOWN_REMEDY)
+    return line.error(f"{where}: {validation_text(raw, error)}", UNKNOWN_REMEDY)
 
 
-def _unreadable(error: UnicodeDecodeError | msgspec.DecodeError | RecursionError) -> str:
+def _decode_error(error: UnicodeDecodeError | msgspec.DecodeError | RecursionError) -> str:
     match error:
         case UnicodeDecodeError():
             return f"not UTF-8 at byte {error.start}"

@@ -1,8 +1,8 @@
 """The operations on an engine, as data: every op is total and is written to the op-log.
 
-Handles are ordinals that the system resolves among the live requests, sessions and receipts; without any, the op is a
-recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges hold for what
-is read from an op-log.
+Handles are ordinals, which the system resolves among the live requests, sessions and receipts; if there are none, the
+op is a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges are checked when
+an op-log is read.
 """
 
 from typing import Annotated
@@ -10,23 +10,24 @@ from typing import Annotated
 import msgspec
 
 MAX_STEPS_PER_OP = 8
-MAX_STRETCH = 4096  # tokens a choice, so that no recipe that a hand wrote fills the memory
+MAX_STRETCH = 4096  # tokens per choice, so that a handwritten recipe cannot exhaust the memory
 MAX_CHOICES = 256
-MAX_NUMBER = 2**31 - 1  # so that any sum of them fits 64 bits
-
+MAX_NUMBER = 2**31 - 1  # so that sums of them fit in 64 bits
 MAX_TOKEN_ID = 2**63 - 1
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
-Fault = Annotated[str, msgspec.Meta(pattern=r"^[a-z_]+\.[a-z_]+$", max_length=64)]  # its target knows which there are
+Fault = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z_]+\.[a-z_]+$", max_length=64)
+]  # the names are checked by the target
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A prompt as a path of small branch choices, so that prompts collide at many depths.
 
     Each choice adds `stretch` tokens; two recipes share the tokens of their common path.  `cut`
-    tokens fall away at the end, which branches inside pages.  `continues` puts the prompt and
-    output of an earlier request (an ordinal) in front.
+    tokens are removed at the end, so that prompts end and branch inside pages.  `continues` puts the
+    prompt and output of an earlier request (an ordinal) before the path.
     """
 
     path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = (0,)
@@ -42,7 +43,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Submit(Op, frozen=True, tag="submit"):
-    """A request arrives; `tokens`, when given, are its prompt and the recipe is not looked at."""
+    """A request arrives; `tokens`, if given, are its prompt, and the recipe is ignored."""
 
     recipe: Recipe = Recipe()
     tokens: tuple[TokenId, ...] | None = None
@@ -61,7 +62,7 @@ class OpenSession(Op, frozen=True, tag="open_session"):
 class Turn(Op, frozen=True, tag="turn"):
     """A turn of a session: a request whose prompt begins with all tokens of the session, less `rewind`.
 
-    `tokens`, when given, are its whole prompt.
+    `tokens`, if given, are its whole prompt.
     """
 
     session: Natural = 0
@@ -74,7 +75,7 @@ class Turn(Op, frozen=True, tag="turn"):
 
 
 class Accept(Op, frozen=True, tag="accept"):
-    """From now on so many draft tokens of one proposal after the other are right, over and over; () for no drafts."""
+    """Set the number of correct draft tokens of each later proposal, as a repeated sequence; () disables drafts."""
 
     lengths: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
 
@@ -102,7 +103,7 @@ class Flush(Op, frozen=True, tag="flush"):
 
 
 class Pressure(Op, frozen=True, tag="pressure"):
-    """A neighbour outside of the engine holds `pages` of a pool (by its ordinal) from now on; 0 releases them."""
+    """An owner outside of the engine holds `pages` pages of a pool (an ordinal) from now on; 0 releases them."""
 
     pool: Natural = 0
     pages: Natural = 0
@@ -117,7 +118,7 @@ class Resume(Op, frozen=True, tag="resume"):
 
 
 class Inject(Op, frozen=True, tag="inject"):
-    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; without a fault a no-op."""
+    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; a no-op if `fault` is None."""
 
     fault: Fault | None = None
     skip: Natural = 0
@@ -125,7 +126,7 @@ class Inject(Op, frozen=True, tag="inject"):
 
 
 class Heal(Op, frozen=True, tag="heal"):
-    """Disarm a fault; all of them where none is named."""
+    """Disarm a fault; all faults if `fault` is None."""
 
     fault: Fault | None = None
 
@@ -150,7 +151,7 @@ class Give(Op, frozen=True, tag="give"):
 
 
 class Free(Op, frozen=True, tag="free"):
-    """Owner `owner` frees up to `count` of its pages: `part` is all, windowed or rest; behind a fence or not."""
+    """Owner `owner` frees up to `count` of its pages, behind a fence if `fenced`; `part` is all, windowed or rest."""
 
     owner: Natural = 0
     count: Natural = 1
@@ -171,7 +172,7 @@ class Complete(Op, frozen=True, tag="complete"):
 
 
 class Insert(Op, frozen=True, tag="insert"):
-    """Publish a recipe's whole pages on fresh pages, of which the windowed ones of the first `dead` pages are gone."""
+    """Insert a recipe's whole pages into the tree; the first `dead` of them have no windowed pages any more."""
 
     recipe: Recipe = Recipe()
     namespace: Natural = 0
@@ -197,18 +198,18 @@ class Slide(Op, frozen=True, tag="slide"):
 
 
 class Fetch(Op, frozen=True, tag="fetch"):
-    """Match a recipe and begin to load the part that the host has."""
+    """Match a recipe and start to load the part that is on the host."""
 
     recipe: Recipe = Recipe()
     namespace: Natural = 0
 
 
 class Ack(Op, frozen=True, tag="ack"):
-    """Process the transfers that have ended."""
+    """Process the completed transfers."""
 
 
 class Evict(Op, frozen=True, tag="evict"):
-    """Ask for pages of each pool, in the order of the pools."""
+    """Evict cached pages: `need` is the number of pages for each pool, in the order of the pools."""
 
     need: tuple[Natural, ...] = (1,)
 
@@ -244,7 +245,7 @@ AnyOp = (
 )
 
 
-# The operations of clients and operators on a whole engine.
+# The operations on a whole engine, by clients and operators.
 SESSION_OPS: tuple[type[Op], ...] = (OpenSession, Turn, CloseSession)
 ENGINE_OPS: tuple[type[Op], ...] = (
     *(Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain, Accept),

@@ -1,4 +1,4 @@
-"""Places in an engine's code, as a reader opens them: file, line and function."""
+"""Places in an engine's code: file, line and function."""
 
 import re
 import sys
@@ -9,37 +9,38 @@ from typing import NamedTuple
 
 from harness.core.fingerprint import NESTED, module_of
 
-PLANTED = re.compile(r"^<(.+?) in ")  # the file name of code with a mutant
+PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
 
 
 class EngineCode(NamedTuple):
-    """Where an engine's code is: its package; what acts in it is the caller of `ledgers` and of functions in `tellers`.
+    """The package of an engine's code, and the parts of it that are not the origin of an event.
 
-    `ledgers` is the name of a package within that only keeps the books.
+    `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
+    origin of an event is their caller.
     """
 
     package: str = ""
     ledgers: str = ""
-    tellers: Collection[str] = ()
+    emitters: Collection[str] = ()
 
     def has(self, frame: FrameType) -> bool:
         return bool(self.package) and module_of(frame).partition(".")[0] == self.package
 
     def origin_of_caller(self) -> str:
-        """The innermost place in the engine that is now running and acts; "" outside of the engine."""
+        """The innermost place on the stack in the engine, but not in `ledgers` or `emitters`; "" if there is none."""
         origin = ""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if self.has(frame):
                 origin = self.place(frame, frame.f_lineno)
             is_ledger = bool(self.ledgers) and module_of(frame).startswith(self.ledgers)
-            if origin and not is_ledger and frame.f_code.co_name not in self.tellers:
+            if origin and not is_ledger and frame.f_code.co_name not in self.emitters:
                 break
             frame = frame.f_back
         return origin
 
     def frames_of(self, error: BaseException) -> list[str]:
-        """The engine's places on the way of an error, outermost first; all places where none is the engine's."""
+        """The engine's places in the traceback of an error, outermost first; all places if none is in the engine."""
         frames = list(walk_tb(error.__traceback__))
         own = [(frame, line) for frame, line in frames if self.has(frame)]
         return [self.place(frame, line) for frame, line in own or frames]

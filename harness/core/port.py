@@ -1,4 +1,4 @@
-"""The port through which the harness drives any engine, ours or a real one."""
+"""The port through which the harness drives an engine, swarden's own or another one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -8,7 +8,7 @@ from harness.core.faults import FaultPlan
 from invariants.reference import Reference
 from invariants.view import Snapshot
 
-LINKED_MS_PER_STEP = 1  # by which the clock of linked engines advances, so that peer timeouts expire
+LINKED_MS_PER_STEP = 1  # the clock of linked engines advances in each step, so that peer timeouts expire
 
 
 class Submission(NamedTuple):
@@ -19,7 +19,7 @@ class Submission(NamedTuple):
     stop: Sequence[int]
     priority: int
     namespace: int
-    session: int = 0  # the session of a turn; 0: no turn
+    session: int = 0  # the session of a turn; 0 if the request is not a turn
     transfer_id: int = 0  # of the transfer between two linked engines; 0: none
 
 
@@ -37,25 +37,25 @@ class SessionPort(Protocol):
     """Sessions whose KV is kept from turn to turn."""
 
     def open_session(self, *, namespace: int = 0) -> int:
-        """Open a session; its id, which the submissions of its turns name."""
+        """Open a session. Returns its id, for the submissions of its turns."""
 
     def close_session(self, session: int) -> None: ...
 
 
 class DraftPort(Protocol):
-    """Draft tokens that are as right as they are told to be."""
+    """Draft tokens with a chosen number of correct ones."""
 
     def accept(self, lengths: Sequence[int]) -> None:
-        """How many draft tokens of one proposal after the other are right, over and over; () for no drafts."""
+        """Set the number of correct draft tokens of each later proposal, as a repeated sequence; () disables drafts."""
 
 
 class EnginePort(Protocol):
-    """One engine.  Every call returns; a shortage, an abort or a refusal shows in the output.
+    """One engine.  No call blocks or raises for a shortage, an abort or a rejection; the output of `step` has those.
 
-    An engine that has no such thing as a clock, a flush, a pause or a neighbour says False, and the op is a no-op.
-    `pool_names` are the pools of which `pressure` can take units.  `faults` are those that its stand-ins can have; each
-    firing is told among the engine's events.  `sessions` is None for an engine without any, `drafts` for one
-    without speculation, or whose drafts cannot be chosen.  `log` keeps the events until they are taken.
+    A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
+    `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
+    event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
+    without a choice of drafts.  `log` keeps the events until they are taken.
     """
 
     log: EventLog
@@ -65,48 +65,51 @@ class EnginePort(Protocol):
     drafts: DraftPort | None = None
 
     def reference(self) -> Reference:
-        """The expected outputs, before the first request; empty for an engine whose outputs cannot be foretold."""
+        """The expected outputs, before the first request; empty for an engine whose outputs cannot be predicted."""
         return Reference()
 
     def submit(self, submission: Submission) -> int:
-        """Queue a request; its id."""
+        """Queue a request. Returns its id."""
 
     def abort(self, request_id: int) -> None: ...
 
     def step(self) -> Sequence[Streamed]:
-        """One engine step; all output to clients since the last one."""
+        """Make one engine step. Returns the output to clients since the last step."""
 
     @property
     def has_work(self) -> bool: ...
 
     def capture(self) -> Snapshot:
-        """The facts, found by walking, and the engine's claims."""
+        """The facts, from a walk over the engine's structures, and the engine's claims (its counters)."""
 
     def take_events(self) -> list[NamedTuple]:
         """The events since the last call, in order; called after the capture, which may infer owners."""
         return self.log.take()
 
     def advance_clock(self, ms: int) -> bool:
-        """Let so many milliseconds pass."""
+        """Advance the clock by `ms` milliseconds."""
         return False
 
     def flush(self) -> bool:
-        """Drop the cached pages that are not locked, by the engine's own command."""
+        """Drop the cached pages that are not locked, by the engine's own flush command."""
         return False
 
     def clear(self) -> None:
-        """At the end of a drain: evict everything that is cached, one by one.
+        """Evict all cached pages one by one, at the end of a drain.
 
-        Never a reset of the pools, which would hide a leak.
+        This must not reset the pools, because a reset would hide a leak.
         """
         self.flush()
 
     def pressure(self, pool: str, pages: int) -> bool:
-        """Hold `pages` of a pool outside of the engine, or as many as are free; the earlier ones go back."""
+        """Hold `pages` pages of a pool outside of the engine, or all free pages if there are fewer.
+
+        They replace the pages that were held before.
+        """
         return False
 
     def pause(self) -> bool:
-        """Retract every running request and launch nothing until `resume`."""
+        """Retract every running request, and launch no pass until `resume`."""
         return False
 
     def resume(self) -> None: ...

@@ -1,4 +1,4 @@
-"""How long an engine has computed nothing although it had work."""
+"""The number of consecutive steps in which an engine had work but launched no pass."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,13 +9,13 @@ EXCUSES = (Completed, Fired, Late, Failed)
 
 
 class IdleSteps:
-    """Counts the steps since the last launch in which no pass was launched though there was work."""
+    """Counts the steps with work since the last launched pass."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def note(self, events: Iterable[NamedTuple]) -> None:
-        """The events of a step with work: a pass that completed, a fault or a refused pool excuses it."""
+        """Count a step with work, unless a pass completed, a fault fired, or a pool with enough units refused."""
         events = list(events)
         if any(isinstance(event, Launched) for event in events):
             self.count = 0

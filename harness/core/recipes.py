@@ -1,4 +1,4 @@
-"""From a recipe to token ids."""
+"""The token ids of recipes."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from harness.core.ops import Recipe
 
 BRANCHES = 4
-MOST_PROMPTS = 8  # remembered, for recipes to continue
-FIRST_TOKEN = 1000  # outputs of the stand-in model are below, so a prompt collides with one only on purpose
+MAX_PROMPTS = 8  # the latest prompts, which recipes can continue
+FIRST_TOKEN = 1000  # the stand-in model generates smaller ids, so a prompt never has an output token by accident
 
 
 def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
-    """The prompt of a recipe behind the tokens that it continues; never empty.
+    """The prompt of a recipe, after the tokens that it continues; never empty.
 
-    A token is named by the choice that added it and its place, so paths that agree up to some
-    choice agree in all tokens up to there, whatever follows.
+    A token id depends on the choice that adds it, the depth of the choice and the offset in it, so
+    paths with a common prefix give prompts with a common prefix.
     """
     tokens = list(continued)
     for depth, choice in enumerate(recipe.path):
@@ -25,16 +25,16 @@ def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
 
 
 class Prompts:
-    """The last that were used, for recipes that continue one."""
+    """The latest prompts, for recipes that continue one of them."""
 
     def __init__(self) -> None:
-        self._last: deque[list[int]] = deque(maxlen=MOST_PROMPTS)
+        self._last: deque[list[int]] = deque(maxlen=MAX_PROMPTS)
 
     def add(self, tokens: list[int]) -> None:
         self._last.append(tokens)
 
     def expand(self, recipe: Recipe) -> list[int]:
-        """The prompt of a recipe, behind the one that it continues where there is any."""
+        """The prompt of a recipe, after the prompt that it continues, if there is one."""
         if recipe.continues is None or not self._last:
             return expand(recipe)
         return expand(recipe, self._last[recipe.continues % len(self._last)])

@@ -1,4 +1,4 @@
-"""Which targets are installed."""
+"""The installed targets."""
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -11,7 +11,7 @@ OWN = "swarden"  # the engine that comes with the harness
 
 
 class UnknownEngine(UsageError):
-    """A target that is not installed, or not in this version."""
+    """The target is not installed, cannot be imported, or has another version."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what, remedy)
@@ -23,7 +23,7 @@ class UnknownEngine(UsageError):
 
 
 def installed() -> dict[str, EntryPoint]:
-    """The registered targets by name; none of them is imported."""
+    """The entry points of the registered targets by name, without importing them."""
     return {one.name: one for one in sorted(entry_points(group=GROUP), key=lambda one: one.name)}
 
 
@@ -33,8 +33,8 @@ def target_of(engine: str) -> Target:
     name, _, version = engine.partition("==")
     known = installed()
     if name not in known:
-        here = ", ".join(known) or "none"
-        raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; here are {here}")
+        names = ", ".join(known) or "none"
+        raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; installed are {names}")
     try:
         found = known[name].load()
         target: Target = found() if isinstance(found, type) else found
@@ -43,8 +43,8 @@ def target_of(engine: str) -> Target:
         raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", remedy) from error
     except Exception as error:
         what = f"engine {name!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"
-        raise UnknownEngine(what, f"mend or uninstall the package of {known[name].value}") from error
+        raise UnknownEngine(what, f"repair or uninstall the package of {known[name].value}") from error
     if version and version != target.version():
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
-        raise UnknownEngine(what, f"install that, or name {name} alone")
+        raise UnknownEngine(what, f"install that version, or name {name} without a version")
     return target

@@ -1,4 +1,4 @@
-"""Running an op-log again: through the same driver, with the same bug planted where one was."""
+"""Replays of op-logs: the same ops through the same driver, with the mutant of the log planted."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,16 +17,16 @@ from harness.core.target import Target
 from invariants.catalog import catalog_of
 from invariants.transition import Transition
 
-Hear = Callable[[Driver, Transition], None]
-RUNS = 3  # of a log, to see whether it ends in the same way each time
+Observe = Callable[[Driver, Transition], None]
+RUNS = 3  # of a log, to detect nondeterminism
 
 
 class TruncatedLog(UsageError):
-    """A log that does not fail, and lacks a part of its run."""
+    """The log is truncated and does not fail, so its bug may be fixed or its cause may be missing."""
 
 
 class Verdict(Enum):
-    """How a replay ended, against the fingerprint that the log expects; FLAKY where its runs end in different ways."""
+    """The result of a replay, compared with the fingerprint that the log expects; FLAKY if its runs differ."""
 
     FIXED = "FIXED"
     FAILED = "FAILED"
@@ -36,10 +36,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Replayed:
-    """A log that ran to its end or its failure; `diverged` names the first op after which the state is another.
+    """One run of a log; `diverged` names the first op after which the state differs from the log.
 
-    A log of the same build must agree; for one of another build a divergence is a remark.  The driver has the
-    digests of this run.
+    A divergence is nondeterminism only if the log is of the same build.  The driver has the digests of this run.
     """
 
     log: OpLog
@@ -55,7 +54,7 @@ class Replayed:
 
     @property
     def again(self) -> OpLog:
-        """This run as a log of its own: beside the first one where the two are not the same."""
+        """The op-log of this run, with its own digests and failure."""
         return log_of(self.log.header, self.driver)
 
     @property
@@ -78,31 +77,34 @@ class Repeated:
         return sum(run.driver.failure is not None for run in self.runs)
 
     @property
-    def differs(self) -> str | None:
-        """The first op at which a run parts from the first one."""
+    def first_difference(self) -> str | None:
+        """The first op after which a run differs from the first run; None if all runs are equal."""
         first, others = self.runs[0].again, self.runs[1:]
-        differences = [_first_difference(first, run.driver, before="the first run") for run in others]
+        differences = [_difference(first, run.driver, before="the first run") for run in others]
         return next(filter(None, differences), None)
 
     @property
-    def told(self) -> Replayed:
-        """The run to speak of: the first that failed, if any did."""
+    def reported(self) -> Replayed:
+        """The run to report: the first that failed, or the first run if none failed."""
         return next((run for run in self.runs if run.driver.failure is not None), self.runs[0])
 
     @property
     def verdict(self) -> Verdict:
-        return self.told.verdict if self.differs is None else Verdict.FLAKY
+        return self.reported.verdict if self.first_difference is None else Verdict.FLAKY
 
 
-def driver_of(header: Header, *, keep: Kept = EVERYTHING, tell: Callable[[Transition], None] | None = None) -> Driver:
+def driver_of(
+    header: Header, *, keep: Kept = EVERYTHING, observe: Callable[[Transition], None] | None = None
+) -> Driver:
     """A driver over fresh systems, one for each configuration of a header."""
     target = target_of(header.engine)
     systems = target.systems(header.machine, [target.decode(config) for config in header.configs], header.model)
-    return Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code), keep=keep, tell=tell)
+    checking = Checking(catalog_of(target.contracts), code=target.code)
+    return Driver(systems, checking=checking, keep=keep, observe=observe)
 
 
 def log_of(header: Header, driver: Driver) -> OpLog:
-    """The run of a driver as an op-log of this build, with the other fields of `header`."""
+    """The run of a driver as an op-log of this build; all other fields are those of `header`."""
     failure, target = driver.failure, target_of(header.engine)
     full = msgspec.structs.replace(
         header,
@@ -114,19 +116,21 @@ def log_of(header: Header, driver: Driver) -> OpLog:
     return OpLog(full, list(driver.ops), list(driver.digests))
 
 
-def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None, trace_origins: bool = False) -> Driver:
-    """Apply a log's ops to fresh engines; `hear` is called with each transition.
+def run_log(
+    log: OpLog, *, keep_digests: bool = False, observe: Observe | None = None, trace_origins: bool = False
+) -> Driver:
+    """Apply a log's ops to fresh engines; `observe` is called with each transition.
 
-    With `trace_origins` the history says which place in the engine's code told of each event, for a story.
-    Raises UsageError where the log's mutant is not known.
+    With `trace_origins` the history has the place in the engine's code that emitted each event.  Raises UsageError
+    if the log's mutant is unknown.
     """
 
-    def tell(change: Transition) -> None:
-        if hear is not None:
-            hear(driver, change)
+    def on_transition(change: Transition) -> None:
+        if observe is not None:
+            observe(driver, change)
 
     with planted(target_of(log.header.engine), log.header.mutant):
-        driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), tell=tell)
+        driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
         for op in log.ops:
@@ -134,42 +138,42 @@ def run_log(log: OpLog, *, keep_digests: bool = False, hear: Hear | None = None,
     return driver
 
 
-def failure_like(log: OpLog, fingerprint: str, beat: Callable[[], None] = lambda: None) -> Failure | None:
-    """How a log fails, if it fails in this way among others; `beat` is called once an engine step."""
-    failure = run_log(log, hear=lambda *_: beat()).failure
+def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = lambda: None) -> Failure | None:
+    """Run a log. Returns its failure if it has this fingerprint among others; `heartbeat` is called in each step."""
+    failure = run_log(log, observe=lambda *_: heartbeat()).failure
     return failure if failure and fingerprint in failure.fingerprints else None
 
 
 def planted(target: Target, mutant: str | None) -> AbstractContextManager[None]:
-    """The context in which a mutant is in the engine; no mutant changes nothing."""
+    """A context in which the mutant is planted; without a mutant it has no effect."""
     return nullcontext() if mutant is None else mutant_of(target, mutant).planted()
 
 
-def replay(log: OpLog, hear: Hear | None = None) -> Replayed:
-    """Run a log again and compare its states with the digests that it has.
+def replay(log: OpLog, observe: Observe | None = None) -> Replayed:
+    """Run a log once and compare the states with its digests.
 
-    Raises TruncatedLog where nothing fails and something is missing: then nothing is known.
+    Raises TruncatedLog if the log is truncated and does not fail.
     """
-    return repeat(log, 1, hear).runs[0]
+    return repeat(log, 1, observe).runs[0]
 
 
-def repeat(log: OpLog, runs: int = RUNS, hear: Hear | None = None, *, trace_origins: bool = False) -> Repeated:
-    """Run a log so many times; `hear` is called with each transition of the first run.
+def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trace_origins: bool = False) -> Repeated:
+    """Run a log `runs` times; `observe` is called with each transition of the first run.
 
-    Raises TruncatedLog as `replay` does, where no run fails.
+    Raises TruncatedLog if the log is truncated and no run fails.
     """
     done = []
     for run in range(runs):
-        driver = run_log(log, keep_digests=True, hear=hear if not run else None, trace_origins=trace_origins)
-        done.append(Replayed(log, driver, _first_difference(log, driver)))
+        driver = run_log(log, keep_digests=True, observe=observe if not run else None, trace_origins=trace_origins)
+        done.append(Replayed(log, driver, _difference(log, driver)))
     repeated = Repeated(done)
     if log.header.truncated and not repeated.num_failed:
         raise TruncatedLog(f"does not fail, and a part of its run is missing: {log.header.truncated}")
     return repeated
 
 
-def _first_difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str | None:
-    """Where a run parts from the one that a log is of, which `before` names."""
+def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str | None:
+    """The first op at which a run differs from the run of the log; `before` names the latter in the text."""
     if log.digests is None:
         return None
     for index, (then, now) in enumerate(zip(log.digests, driver.digests, strict=False)):

@@ -1,4 +1,4 @@
-"""The op-log of the run under way, written ahead: each op is in the file before it is applied."""
+"""The op-log of the current run, written ahead: each op is in the file before it is applied."""
 
 import os
 from contextlib import suppress
@@ -21,7 +21,7 @@ class RunningLog:
         self._file: int | None = None
 
     def begin(self, header: Header) -> None:
-        """Start the log of a new run in place of the one before."""
+        """Start the log of a new run; it replaces the log of the run before."""
         self._stop()
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ class RunningLog:
         self._write(msgspec.json.encode(op) + b"\n")
 
     def end(self) -> None:
-        """Empty the file: the run has ended and was judged."""
+        """Empty the file, after the run has ended and was checked."""
         with suppress(OSError):
             self.path.open("w").close()
 
@@ -54,7 +54,7 @@ class RunningLog:
 
 
 def last_run(path: Path) -> OpLog | None:
-    """The run that a dead process had begun, without a line that was torn; None where there is no such run."""
+    """The last run in the file of a dead process, without a torn last line; None if the file has no run."""
     try:
         content = path.read_bytes()
         return OpLog.parse(content[: content.rfind(b"\n") + 1], path)

@@ -10,7 +10,7 @@ from invariants.reference import Reference
 
 @dataclass(slots=True)
 class ClientSession:
-    """An open session, and the request of its last turn; 0: it had none yet."""
+    """An open session, and the request of its last turn; 0 if it had no turn yet."""
 
     session: int
     namespace: int
@@ -36,7 +36,7 @@ class ClientSessions:
         return self._open[op.session % len(self._open)] if self._open else None
 
     def submission(self, session: ClientSession, op: Turn) -> Submission:
-        """A turn whose prompt begins with the tokens of the session, less the rewound ones."""
+        """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`."""
         tokens = self._reference.tokens_of(session.last_turn)
         kept = tokens[: max(0, len(tokens) - op.rewind)]
         prompt = list(op.tokens) if op.tokens is not None else expand(op.recipe, kept)

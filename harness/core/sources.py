@@ -1,4 +1,4 @@
-"""Which build this is: a hash over everything that decides how a run goes."""
+"""The hash of a build: all sources that can change a run."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ HASH_LEN = 16  # hex digits
 
 
 def hash_of(places: Iterable[Path]) -> str:
-    """The hash over the names and the bytes of the sources in these folders, or of these files."""
+    """The hash of the names and contents of these files, and of all Python files in these folders."""
     found = hashlib.sha256()
     paths = [
         (path.relative_to(place.parent).as_posix(), path)
@@ -26,12 +26,12 @@ def hash_of(places: Iterable[Path]) -> str:
 
 @cache
 def hash_of_packages(packages: tuple[str, ...]) -> str:
-    """The hash of the packages and modules that run here, as they were when it was first asked for."""
+    """The hash of the sources of these packages and modules; computed once per process."""
     return hash_of(place for package in dict.fromkeys(packages) for place in _places_of(package))
 
 
 def _places_of(package: str) -> list[Path]:
-    """Empty for a built-in module, or one that is not installed."""
+    """The folders or the file of a package; empty if it is built in or not installed."""
     spec = find_spec(package)
     if spec is None:
         return []

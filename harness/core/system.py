@@ -1,4 +1,4 @@
-"""The system that a driver applies ops to, and the system of a whole engine."""
+"""The interface of a system that a driver applies ops to, and its implementation for a whole engine."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -34,11 +34,10 @@ DRAIN_STEPS_PER_TOKEN = 4
 
 
 class System(Protocol):
-    """One system under test: the driver does ops to it and captures its state after each.
+    """One system under test: the driver applies ops to it and captures its state after each.
 
     `steps_without_forward` counts the engine steps since the last launch in which no pass was launched or completed
-    though there were live requests, no fault fired and no pause was on.  A neighbour that takes or releases pages
-    restarts the count.
+    although there were live requests, no fault fired and the engine was not paused.  Pressure restarts the count.
     """
 
     reference: Reference
@@ -50,20 +49,20 @@ class System(Protocol):
     def log(self) -> EventLog: ...
 
     def do(self, op: Op) -> bool:
-        """Do an op (of a Step, one step); False if it was a no-op."""
+        """Execute an op (one step of a Step op); False if it was a no-op."""
 
     @property
     def has_work(self) -> bool: ...
 
     def heal(self) -> None:
-        """End all faults, all pressure and a pause."""
+        """Disarm all faults, release all pressure and resume."""
 
     def clear(self) -> None:
-        """Drop the whole cache, once no request is left."""
+        """Drop the whole cache; there must be no live request."""
 
     @property
     def drain_bound(self) -> int:
-        """The most steps in which all present requests must finish."""
+        """The maximum number of steps in which all live requests must finish."""
 
     def capture(self) -> Snapshot: ...
 
@@ -73,8 +72,8 @@ class System(Protocol):
 class EngineSystem:
     """A whole engine as its clients see it: live requests, their submissions and their outputs.
 
-    `submitted` are the ids of all requests in order; `streamed` and `heard` are the outputs of the last step and the
-    events up to the last capture.  Without `keep_finished` the expectation of a request is dropped a step after its
+    `submitted` are the ids of all requests in order; `streamed` are the outputs of the last step, `last_events` the
+    events that were taken last.  Without `keep_finished` the expected output of a request is dropped one step after its
     end, and no prompt can continue it.
     """
 
@@ -84,12 +83,12 @@ class EngineSystem:
         self._idle_steps = IdleSteps()
         self.submitted: list[int] = []
         self.streamed: Sequence[Streamed] = ()
-        self.heard: Sequence[NamedTuple] = ()
+        self.last_events: Sequence[NamedTuple] = ()
         self._keep_finished = keep_finished
-        self._live: dict[int, int] = {}  # by request, the most tokens that it can have
+        self._live: dict[int, int] = {}  # by request, the maximum number of its tokens
         self._sessions = ClientSessions(port, self.reference)
         self._is_paused = False
-        self._worked = False
+        self._had_requests = False
 
     @property
     def log(self) -> EventLog:
@@ -154,19 +153,19 @@ class EngineSystem:
         return self.port.capture()
 
     def take_events(self) -> list[NamedTuple]:
-        events = self.heard = self.port.take_events()
-        if self._worked:
+        events = self.last_events = self.port.take_events()
+        if self._had_requests:
             if not self._is_paused:
                 self._idle_steps.note(events)
-            self._worked = False
+            self._had_requests = False
         return events
 
     def _step(self) -> bool:
         had_work = self.port.has_work
-        self._worked = bool(self._live)
+        self._had_requests = bool(self._live)
         if not self._keep_finished:
             self.reference.forget([streamed.request_id for streamed in self.streamed if streamed.finish_reason])
-        self.streamed = self.heard = ()
+        self.streamed = self.last_events = ()
         self.streamed = self.port.step()
         for streamed in self.streamed:
             self.reference.streamed(streamed.request_id, streamed.token_ids)
@@ -175,7 +174,7 @@ class EngineSystem:
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
         if not self._live:
-            self._worked = False
+            self._had_requests = False
             self._idle_steps.restart()
         return had_work
 
@@ -226,7 +225,7 @@ class EngineSystem:
         return True
 
     def _inject(self, op: Inject) -> bool:
-        """Arm a fault that this engine can have."""
+        """Arm a fault; False if the engine does not have it, or `count` is 0."""
         if op.fault is None or op.fault not in self.port.faults.known or not op.count:
             return False
         self.port.faults.arm(op.fault, skip=op.skip, count=op.count)

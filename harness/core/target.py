@@ -1,7 +1,7 @@
-"""The contract of a target: everything that the harness knows of a kind of engine.
+"""The interface of a target: everything that the harness knows of a kind of engine.
 
-A package of an engine's maintainers registers an instance in the entry-point group `swarden.engines`; the tree of
-swarden is not touched.  Configurations are opaque: outside of the target they are JSON objects.
+An engine's package registers an instance in the entry-point group `swarden.engines`, so swarden itself needs no change.
+Configurations are opaque: outside of the target they are JSON objects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ ENGINE = "engine"  # the machine that drives one whole engine
 
 
 class Pool(NamedTuple):
-    """A KV pool as generic traffic sees it: `units` usable units, of which a request reads a `window` of tokens.
+    """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
 
-    None: it reads the whole prefix.
+    A window of None reads the whole prefix.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Pool(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What generic traffic has to know of a configuration; lengths are in tokens."""
+    """The part of a configuration that generic traffic needs; lengths are in tokens."""
 
     page_size: int = 1
     pools: Sequence[Pool] = ()
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 class Draw(Protocol):
-    """Where a target's configuration gets its random choices from; the first option is the most boring one."""
+    """The source of random choices for a target's configuration; the first option is the simplest one."""
 
     def one_of(self, options: Sequence[ValueT]) -> ValueT: ...
 
@@ -56,7 +56,7 @@ class Draw(Protocol):
 
 
 class Watch(Protocol):
-    """Follows one run, and notes which probes it has seen and how often each fault fired."""
+    """Observes one run, and records the probes that it has reached and how often each fault fired."""
 
     @property
     def seen(self) -> set[str]: ...
@@ -69,10 +69,10 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """A way to drive a target: the ops that its systems know, and what its engines can be.
+    """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
-    `models` are what its engines can run in the place of the stand-in; `roles` name its engines where there are
-    several, one for each.  `probes` are the rare states that its runs must have been in, each with its meaning.
+    `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
+    there are several.  `probes` are rare states that its runs must reach, each with its meaning.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
@@ -82,12 +82,12 @@ class MachineSpec:
 
 
 class Target(Protocol):
-    """A kind of engine.  Errors and events have their place in its `code`.
+    """A kind of engine.  `code` locates its errors and events.
 
-    `traffic` are the Hypothesis machines that draw its ops, as "module:Class", in the order in which batches go to
-    them.  `faults` are those that its runs can have, each with its effect; `contracts` the modules of
-    `invariants.contracts` that it promises to keep.  `defaults` is the JSON form of its default configuration; the
-    shrinker sets settings to them, those of a `coupled` group together, and leaves `kept` ones alone.
+    `traffic` are the Hypothesis machines that draw its ops, as "module:Class", in the order in which batches use them.
+    `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
+    `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
+    shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
     """
 
     name: str
@@ -101,16 +101,16 @@ class Target(Protocol):
     kept: Sequence[str] = ()
 
     def version(self) -> str:
-        """The version of the distribution that the package comes from."""
+        """The version of the distribution that contains the engine's package."""
         distributions = packages_distributions().get(self.code.package, ())
         return version_of(distributions[0]) if distributions else ""
 
     def source_hash(self) -> str:
-        """A hash over the sources that decide how a run goes: the engine's, the adapter's and swarden's."""
+        """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
         return hash_of_packages((self.code.package, type(self).__module__.partition(".")[0], "harness", "invariants"))
 
     def config(self, draw: Draw) -> Any:
-        """A configuration at random, for generic traffic."""
+        """A random configuration, for generic traffic."""
         raise NotImplementedError(f"{self.name} draws its configurations in its own traffic")
 
     @property
@@ -123,40 +123,40 @@ class Target(Protocol):
         return dict(config)
 
     def decode(self, mapping: Mapping[str, Any]) -> Any:
-        """The configuration of a JSON object; raises InvalidConfig where an engine cannot be built from it.
+        """The configuration of a JSON object; raises InvalidConfig if no engine can be built from it.
 
-        Settings that are left out are at their defaults.
+        Missing settings have their defaults.
         """
         return {**self.defaults, **mapping}
 
     def shape(self, config: Any) -> Shape:
-        """What generic traffic has to know of a configuration."""
+        """The part of a configuration that generic traffic needs."""
         return Shape()
 
     def role(self, config: Any) -> str:
-        """The role of an engine of this configuration, as "prefill"; "" for an engine that serves alone."""
+        """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
 
     def build(self, config: Any) -> EnginePort:
-        """A fresh engine behind its port."""
+        """A new engine behind its port."""
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        """Fresh systems for a machine, one for each configuration."""
+        """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
 
     def prepare_process(self) -> None:
-        """Called once in a process before it drives this engine for long."""
+        """Called once in each process that drives many runs of this engine."""
 
     def watch(self) -> Watch:
-        """The probes of one run."""
+        """An observer for the probes of one run."""
         return FaultWatch()
 
     def mutants(self) -> Sequence[Mutant]:
-        """The bugs of this engine that swarden knows of."""
+        """The catalogue of bugs that can be planted into this engine."""
         return ()
 
     def mutant(self, name: str) -> Mutant:
-        """The mutant of that id; raises UsageError where there is none."""
+        """The mutant with that id; raises UsageError if there is none."""
         known = {one.id: one for one in self.mutants()}
         if name not in known:
             raise UsageError(f"mutant {name}: {self.name} has none of this id; see 'swarden mutants'")
@@ -164,7 +164,7 @@ class Target(Protocol):
 
 
 class FaultWatch:
-    """No probes: only how often each fault fired."""
+    """Counts how often each fault fired; has no probes."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()

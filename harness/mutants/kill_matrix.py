@@ -86,14 +86,14 @@ def _by_mutant(matrix: KillMatrix) -> str:
     lines = ["## By bug", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
     for row in matrix.rows:
         if isinstance(row, Mutant):
-            where = f"{row.source} ({', beside '.join(['checker', row.overlooks.id])})" if row.overlooks else row.source
+            where = f"{row.source} (checker, beside {row.overlooks.id})" if row.overlooks else row.source
             lines.append(f"| {row.id} | {where} | {', '.join(matrix.laws_by_mutant[row.id])} |")
     return "\n".join([*lines, ""])
 
 
 def _for_the_oracle(rows: Sequence[Row]) -> str:
     lines = ["## For the oracle", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
-    lines += [f"| {row.id} | {row.source} | {row.told_by} |" for row in rows if isinstance(row, ForTheOracle)]
+    lines += [f"| {row.id} | {row.source} | {row.detected_by} |" for row in rows if isinstance(row, ForTheOracle)]
     return "\n".join([*lines, ""])
 
 

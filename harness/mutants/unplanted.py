@@ -1,4 +1,4 @@
-"""Bugs that are not hunted: they wait for a capability, are impossible by design, or are invisible."""
+"""Bugs that are not hunted: the engine lacks the capability, its design excludes them, or traffic cannot show them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ class Excluded:
 
 @dataclass(frozen=True)
 class ForTheOracle:
-    """A bug of a model that random traffic cannot detect, because the reference model has the bug too.
+    """A bug that random traffic cannot detect, for example one that the reference model has too.
 
-    `told_by` is the test that plants the bug and compares the model with an independent implementation.
+    `detected_by` is the test that plants the bug and detects it, such as a comparison with another implementation.
     """
 
     id: str
     source: str
     hunks: tuple[Hunk, ...]
-    told_by: str
+    detected_by: str
 
     def planted(self) -> AbstractContextManager[None]:
         """A context in which the bug is in the engine."""

@@ -202,7 +202,7 @@ class Worker(Listener):
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
-        return driver_of(header, keep=KEPT, tell=self._observe)
+        return driver_of(header, keep=KEPT, observe=self._observe)
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)

@@ -1,4 +1,4 @@
-"""What traffic draws: recipes, faults and small numbers; the boring choice comes first."""
+"""Hypothesis strategies for ops: recipes, faults and small numbers. The simplest choice comes first."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from harness.core.ops import MAX_STEPS_PER_OP, Accept, Heal, Inject, Op, Recipe, Step
 
 PRESSURE_PAGES = (0, 1, 3, 10)
-BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly the same, so that prompts share long prefixes
-OUTAGE = 1000  # more crossings than there are in a few steps, so that healing finds something to heal
+BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes
+OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is still armed when it is healed
 
 
 @st.composite
 def recipes(draw: DrawFn) -> Recipe:
-    """Paths of few choices, with stretches around page and window multiples."""
+    """Paths of 1 to 6 choices, with stretches around multiples of pages and windows."""
     continues = draw(st.integers(0, 15))
     return Recipe(
         path=tuple(draw(st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6))),
@@ -25,7 +25,7 @@ def recipes(draw: DrawFn) -> Recipe:
 
 
 def rarely(strategy: SearchStrategy[int]) -> SearchStrategy[int]:
-    """0 three times of four."""
+    """0 in three of four draws."""
     return st.integers(0, 3).flatmap(lambda coin: strategy if coin == 3 else st.just(0))
 
 
@@ -34,23 +34,23 @@ def ordinals() -> SearchStrategy[int]:
 
 
 def step_counts() -> SearchStrategy[int]:
-    """Mostly few, so that others arrive while somebody runs."""
+    """Mostly few steps, so that new requests arrive while others run."""
     return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
 
 
 def acceptances() -> SearchStrategy[Accept]:
-    """Guesses of which all is right, or nothing, or now more and now less; now and then nobody guesses."""
+    """Accepted draft tokens per proposal: all, none, alternating or random; sometimes no drafts at all."""
     lengths = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
     return st.one_of(st.sampled_from(((5,), (0,), (5, 0), ())), lengths).map(lambda drawn: Accept(lengths=drawn))
 
 
 def stop_sets() -> SearchStrategy[tuple[int, ...]]:
-    """None mostly, or a quarter or an eighth of what the stand-in model can say."""
+    """Mostly no stop tokens; otherwise a quarter or an eighth of the tokens that the stand-in model can generate."""
     return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
 
 
 def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
-    """The first coin of a run: which faults it has; none in a quarter of them."""
+    """The faults that a run can have (the first coin of a run); a quarter of the runs has none."""
     return st.integers(0, 3).flatmap(
         lambda coin: st.lists(st.sampled_from(faults), min_size=1, unique=True).map(tuple) if coin else st.just(())
     )
@@ -58,9 +58,9 @@ def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
 
 @st.composite
 def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
-    """The second coin: a fault that comes true once or a few times, or one that lasts until it is healed.
+    """The ops that arm a fault (the second coin): it fires a few times, or until it is healed some steps later.
 
-    A run without faults goes on for a step instead.
+    A run without faults makes a step instead.
     """
     if not faults:
         return (Step(),)

@@ -106,7 +106,7 @@ def report_finding(
         return failure_like(log, finding.fingerprint, heartbeat)
 
     if finding.died:
-        failure = run_log(finding.log, hear=lambda *_: heartbeat()).failure
+        failure = run_log(finding.log, observe=lambda *_: heartbeat()).failure
         if failure is None:
             note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
             return write_unshrunk(finding, out, note, is_confirmed=False)

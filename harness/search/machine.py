@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.listener.on_op(driver)
 
     def apply_all(self, ops: Iterable[Op]) -> None:
-        """Ops that belong together."""
+        """Apply several ops in order."""
         for op in ops:
             self.apply(op)
 

@@ -1,4 +1,4 @@
-"""Requests, and ops that belong together: states that single random ops hardly ever reach."""
+"""Requests, and short sequences of ops that reach states which single random ops rarely reach."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from harness.core.ops import Abort, AdvanceClock, CloseSession, Op, OpenSession, Pause, Resume, Step, Submit, Turn
 from harness.search.draws import ordinals, rarely, recipes, stop_sets
 
-TIMEOUT_MS = 100  # the age limit of requests that traffic aims at
+TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
 REWINDS = (0, 0, 1, 5, 13, 30)
-CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the least important of the requests that compete
+CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
 
 
 class Load(Protocol):
-    """What the requests of a run are like: how long outputs get, and how important each is."""
+    """The output lengths and the priorities that the requests of a run are drawn from."""
 
     @property
     def outputs(self) -> Sequence[int]: ...
@@ -24,8 +24,8 @@ class Load(Protocol):
     def priorities(self) -> Sequence[int]: ...
 
 
-class Wishes(NamedTuple):
-    """A load as a value."""
+class RequestMix(NamedTuple):
+    """A load without engine settings."""
 
     outputs: Sequence[int]
     priorities: Sequence[int] = (0, 0, 0, 1, 2, -1)
@@ -45,7 +45,7 @@ def submissions(draw: st.DrawFn, load: Load) -> Submit:
 
 @st.composite
 def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Several requests at once, perhaps of one prompt, and the steps in which they compete."""
+    """Several requests at once, sometimes with the same prompt, and the steps in which they compete."""
     crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
     if draw(st.booleans()):
         crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
@@ -54,18 +54,21 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Some requests that run, perhaps of one prompt, and a late one that is more important than most or all of them."""
+    """Some running requests, sometimes with one prompt, and a later one with a higher priority than most of them."""
     least = draw(st.sampled_from(CONTEST_PRIORITIES))
-    many = draw(st.lists(submissions(Wishes(load.outputs, (least, least + 1, least + 2))), min_size=2, max_size=4))
+    many = draw(st.lists(submissions(RequestMix(load.outputs, (least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
         many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
-    late = draw(submissions(Wishes(load.outputs, (least + 3, least + 2))))
+    late = draw(submissions(RequestMix(load.outputs, (least + 3, least + 2))))
     return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
 
 @st.composite
 def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A turn of a session, mostly with the steps that it needs; some sessions begin or end with it."""
+    """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
+
+    A disturbance is an abort, a second turn, a close, or a later turn that rewinds the session.
+    """
     opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
     turn = Turn(
         session=draw(st.integers(0, 3)),
@@ -75,29 +78,29 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
         stop=draw(stop_sets()),
         priority=draw(st.sampled_from(load.priorities)),
     )
-    goes_back = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
-    interrupts = (
+    rewinding = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
+    disturbances = (
         (),
         (),
         (Abort(request=draw(ordinals())),),
         (turn,),
         (CloseSession(session=turn.session),),
-        *((Step(count=8), Step(count=8), goes_back),) * 2,
+        *((Step(count=8), Step(count=8), rewinding),) * 2,
     )
     before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
-    interrupt = draw(st.sampled_from(interrupts))
-    return *opens, turn, before, *interrupt, *((after,) if interrupt else ())
+    disturbance = draw(st.sampled_from(disturbances))
+    return *opens, turn, before, *disturbance, *((after,) if disturbance else ())
 
 
 @st.composite
 def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A request, and a step when it has just reached the age limit."""
+    """A request, and a step when it has just reached TIMEOUT_MS."""
     return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
 
 
 @st.composite
 def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A pause, mostly with the end of it."""
+    """A pause, and in three of four draws the resume."""
     steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
     ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
     return Pause(), *steps, *ends

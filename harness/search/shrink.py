@@ -1,8 +1,8 @@
-"""The shrinker: from an op-log that fails to one that fails in the same way and cannot be made smaller.
+"""The shrinker: makes a failing op-log smaller as long as it fails in the same way.
 
-It knows nothing of engines: it hands candidates to a predicate, and takes each that still fails.
-Smaller is fewer ops, then fewer engine steps, then smaller arguments, then fewer settings that are
-not the default.
+It does not depend on an engine: a predicate runs each candidate, and a candidate that fails replaces the log.  A log is
+smaller if it has fewer ops, then fewer engine steps, then arguments closer to their defaults, then fewer settings that
+differ from the default.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,41 +19,41 @@ from harness.core.ops import Drain, Op, Step
 from harness.core.registry import target_of
 from harness.core.target import Target
 from harness.search.simpler import (
+    drains_as_steps,
     joined,
     merged,
-    renumbered,
     replaced,
     shared_arguments,
     simpler_branches,
     simpler_in,
     simpler_values,
     size,
-    undrained,
+    without_one_handle,
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
-STEPS_OF_A_DRAIN = 1000  # more than a Step op has, for it takes as many as it needs
+STEPS_OF_A_DRAIN = 1000  # in `measure`; a drain makes an unknown number of steps, so it counts more than any Step op
 Mapping = dict[str, Any]
 
 
 class Failure(Protocol):
-    """That a log failed, and behind which of its ops; the ops behind that one were not run."""
+    """A failed run: `op_index` is the op that failed; later ops were not run."""
 
     @property
     def op_index(self) -> int: ...
 
 
 class DoesNotFail(UsageError):
-    """There is nothing to shrink."""
+    """The log does not fail with the expected failure, so it cannot be shrunk."""
 
 
 class BudgetSpent(Exception):
-    """No further candidate may be run."""
+    """The budget is used up, so no further candidate is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that a shrink may cost, whichever ends first."""
+    """The limits of a shrink; the first one that is reached ends it."""
 
     executions: int = 2000
     cpu_seconds: float = 60.0
@@ -61,7 +61,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The smallest log found, without digests, and what it cost; `complete` unless the budget ended it."""
+    """The smallest failing log, without digests, and the cost of the shrink; `complete` unless the budget ended it."""
 
     log: OpLog
     executions: int
@@ -77,7 +77,7 @@ def shrink(
     *,
     simplify_config: bool = True,
 ) -> Shrunk:
-    """Make `log` smaller as long as `still_fails` finds the same failure; raises DoesNotFail where it finds none."""
+    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all."""
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget)
     complete = True
     try:
@@ -88,7 +88,7 @@ def shrink(
 
 
 def measure(log: OpLog) -> tuple[int, int, int, int]:
-    """What is made smaller, the first difference deciding."""
+    """The size of a log: its ops, engine steps, distance of the arguments from their defaults, changed settings."""
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
     defaults = target_of(log.header.engine).simplified
     settings = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
@@ -97,7 +97,7 @@ def measure(log: OpLog) -> tuple[int, int, int, int]:
 
 @dataclass
 class _Search:
-    """The smallest log so far, and everything that was tried."""
+    """The smallest failing log so far, and the candidates that were run."""
 
     log: OpLog
     still_fails: Callable[[OpLog], Failure | None]
@@ -116,11 +116,11 @@ class _Search:
         return target_of(self.log.header.engine)
 
     def run(self, *, simplify_config: bool) -> None:
-        """All passes until none of them changes anything; the dear ones only where the others are at their end."""
-        if not self._takes(self.log):
+        """Repeat the passes until none makes the log smaller; expensive ones run when cheaper ones have no effect."""
+        if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
         self._keep_last()
-        shorter = (self._delete, self._shorten, self._merge, self._renumber)
+        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
         simpler_config = (self._simplify_config,) * simplify_config
         rounds = [shorter, simpler_config, (self._simplify_together, self._simplify_each), (self._delete_pairs,)]
         while any(self._gets_smaller(passes) for passes in rounds):
@@ -132,21 +132,21 @@ class _Search:
             each()
         return measure(self.log) < before
 
-    # --- trying
+    # --- candidates
 
     def _accepts(self, ops: Sequence[Op], configs: list[Mapping] | None = None) -> bool:
-        """Take a candidate if it is smaller, was not tried and still fails."""
+        """Run a candidate if it is smaller than the log and was not run yet; true if it fails and becomes the log."""
         header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
         key = (msgspec.json.encode(header.configs), tuple(ops))
         if not ops or key in self._tried or measure(candidate) >= measure(self.log):
             return False
-        taken = self._takes(candidate)
+        has_failed = self._run(candidate)
         self._tried.add(key)
-        return taken
+        return has_failed
 
-    def _takes(self, candidate: OpLog) -> bool:
-        """Run a candidate; if it fails it is the smallest log, without what stands behind the failing op."""
+    def _run(self, candidate: OpLog) -> bool:
+        """Run a candidate; if it fails, it becomes the smallest log, without the ops after the failing op."""
         if self.executions >= self.budget.executions or self.cpu_seconds >= self.budget.cpu_seconds:
             raise BudgetSpent
         self.executions += 1
@@ -161,13 +161,13 @@ class _Search:
     # --- passes
 
     def _keep_last(self) -> None:
-        """The last ops alone, twice as many each time: most of a long run has nothing to do with its end."""
+        """Keep only the last ops, twice as many in each attempt: most ops of a long run do not cause its failure."""
         length = 1
         while length < len(self.log.ops) and not self._accepts(self.log.ops[-length:]):
             length *= 2
 
     def _delete(self) -> None:
-        """Chunks of half of the ops, of a quarter and so on, each from the end; single ops until all are needed."""
+        """Delete chunks of half of the ops, a quarter and so on, from the end; then single ops until all are needed."""
         length = len(self.log.ops) // 2
         while length > 1:
             self._delete_chunks(length)
@@ -176,7 +176,7 @@ class _Search:
             pass
 
     def _delete_chunks(self, length: int) -> bool:
-        """Whether any chunk went.  The failing op stands last and is left alone by chunks of several."""
+        """True if any chunk was deleted.  The last op is the failing op; only chunks of one op include it."""
         before = end = len(self.log.ops)
         end -= length > 1
         while end > 0:
@@ -186,16 +186,16 @@ class _Search:
         return len(self.log.ops) < before
 
     def _delete_pairs(self) -> None:
-        """Two ops at a time, wherever they stand."""
+        """Delete two ops at a time, not necessarily adjacent ones."""
         ops = self.log.ops
         if len(ops) <= MAX_OPS_FOR_PAIRS:
             pairs = combinations(range(len(ops)), 2)
             any(self._accepts([op for index, op in enumerate(ops) if index not in pair]) for pair in pairs)
 
     def _shorten(self) -> None:
-        """The last op to as few steps as it fails in: a candidate that does not fail executes them all."""
+        """Reduce the steps of the last op first, because a candidate that does not fail executes all of them."""
         if Step in self.target.machines[self.log.header.machine].ops:
-            self._accepts(undrained(self.log.ops))
+            self._accepts(drains_as_steps(self.log.ops))
         if isinstance(self.log.ops[-1], Step):
             self._simplify(len(self.log.ops) - 1)
 
@@ -203,41 +203,41 @@ class _Search:
         self._repeat(merged)
         self._repeat(joined)
 
-    def _renumber(self) -> None:
-        self._repeat(renumbered)
+    def _remove_handles(self) -> None:
+        self._repeat(without_one_handle)
 
     def _repeat(self, candidates: Callable[[Sequence[Op]], Iterator[list[Op]]]) -> None:
         while any(self._accepts(ops) for ops in candidates(self.log.ops)):
             pass
 
     def _simplify_together(self) -> None:
-        """What several ops have in common may matter only in that it is common."""
+        """Simplify a value in all ops that share it: the failure may only need the values to be equal."""
         self._accepts([type(op)() for op in self.log.ops])
         for argument in shared_arguments(self.log.ops):
             any(self._accepts(replaced(self.log.ops, argument, value)) for value in simpler_values(argument))
         self._repeat(simpler_branches)
 
     def _simplify_each(self) -> None:
-        """One op after the other, the last first."""
+        """Simplify one op at a time, the last first."""
         for index in reversed(range(len(self.log.ops))):
             self._simplify(index)
 
     def _simplify(self, index: int) -> None:
-        """All arguments of an op at their defaults, or one argument after the other as near to it as it goes."""
+        """Set all arguments of an op to their defaults, or each argument as close to it as the failure allows."""
         if index < len(self.log.ops):
             kind = type(self.log.ops[index])
-            if not self._puts(index, [kind()]):
+            if not self._replace(index, [kind()]):
                 for name in kind.__struct_fields__:
-                    while index < len(self.log.ops) and self._puts(index, simpler_in(self.log.ops[index], name)):
+                    while index < len(self.log.ops) and self._replace(index, simpler_in(self.log.ops[index], name)):
                         pass
 
-    def _puts(self, index: int, candidates: Iterable[Op]) -> bool:
-        """Whether any of these can replace the op at `index`."""
+    def _replace(self, index: int, candidates: Iterable[Op]) -> bool:
+        """Replace the op at `index` by the first candidate that still fails; false if none does."""
         ops = self.log.ops
         return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in candidates)
 
     def _simplify_config(self) -> None:
-        """Settings at their defaults: all, then those that go together, then each; of all engines, then of one."""
+        """Set settings to their defaults: all, then each coupled group, then each one; in all engines, then in one."""
         defaults, ordinals = self.target.simplified, range(len(self.log.header.configs))
         for chosen in [tuple(ordinals), *([(index,) for index in ordinals] if len(ordinals) > 1 else [])]:
             for names in [(*defaults,), *self.target.coupled, *((name,) for name in defaults)]:
@@ -245,10 +245,10 @@ class _Search:
                     {name: defaults[name] if index in chosen and name in names else old for name, old in config.items()}
                     for index, config in enumerate(self.log.header.configs)
                 ]
-                if all(map(self._is_possible, configs)):
+                if all(map(self._is_valid, configs)):
                     self._accepts(self.log.ops, configs)
 
-    def _is_possible(self, config: Mapping) -> bool:
+    def _is_valid(self, config: Mapping) -> bool:
         try:
             self.target.decode(config)
         except InvalidConfig:

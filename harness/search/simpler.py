@@ -1,4 +1,4 @@
-"""What is simpler than an op: its arguments nearer to their defaults, the most boring first."""
+"""Simpler ops for the shrinker: the same ops with arguments closer to their defaults, the simplest first."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,15 +21,15 @@ from harness.core.ops import (
 )
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
-Change = Callable[[str, Any], Any]  # of a field's name and value: the value that it gets
+Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value
 
-MAX_ELEMENTS = 16  # of a tuple whose elements are looked at one by one
-ADDED_UP: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
+MAX_ELEMENTS = 16  # the elements of a longer tuple are not simplified one by one
+MERGEABLE: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
 HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
 
 
 class Argument(NamedTuple):
-    """An argument, or a part of one, with what it would be by default."""
+    """An argument of an op, or a field of its recipe, and its default."""
 
     name: str
     value: Any
@@ -37,7 +37,7 @@ class Argument(NamedTuple):
 
 
 def simpler(op: StructT) -> Iterator[StructT]:
-    """All arguments at their defaults, then one argument after the other nearer to its default."""
+    """All arguments at their defaults, then one argument at a time closer to its default."""
     bare = type(op)()
     if op != bare:
         yield bare
@@ -46,13 +46,13 @@ def simpler(op: StructT) -> Iterator[StructT]:
 
 
 def simpler_in(op: StructT, name: str) -> Iterator[StructT]:
-    """The argument `name` nearer to its default, the default first."""
+    """The op with the argument `name` closer to its default, the default first."""
     for value in simpler_values(Argument(name, getattr(op, name), getattr(type(op)(), name))):
         yield msgspec.structs.replace(op, **{name: value})
 
 
 def simpler_values(argument: Argument) -> Iterator[Any]:
-    """The default, then what lies between it and the value, from far to near."""
+    """The default, then values between the default and the value, each closer to the value."""
     value, default = argument.value, argument.default
     if value == default:
         return
@@ -68,23 +68,23 @@ def simpler_values(argument: Argument) -> Iterator[Any]:
 
 
 def size(op: msgspec.Struct) -> int:
-    """How far the arguments are from their defaults; 0 where none needs to be written."""
+    """The distance of all arguments from their defaults; 0 if each is at its default."""
     return sum(_distance(argument.value, argument.default) for argument in _arguments(op))
 
 
 def shared_arguments(ops: Sequence[Op]) -> list[Argument]:
-    """The arguments that several ops have in common, in the order in which they are met."""
+    """The arguments with a value that several ops have, in the order of their first occurrence."""
     counts = Counter(argument for op in ops for argument in _all_arguments(op))
     return [argument for argument, count in counts.items() if count > 1 and argument.value != argument.default]
 
 
 def replaced(ops: Sequence[Op], argument: Argument, value: Any) -> list[Op]:
-    """The ops with `value` wherever that argument stood."""
+    """The ops with `value` in the place of each occurrence of the argument."""
     return [changed(op, lambda name, old: value if (name, old) == argument[:2] else old) for op in ops]
 
 
 def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """A choice that several recipes have in common left out or lowered in all of them, so that they still collide."""
+    """A choice that several recipes share is removed or lowered in all of them, so that they still share a prefix."""
     paths = [argument.value for op in ops for argument in _all_arguments(op) if argument.name == "path"]
     prefixes = Counter(path[:end] for path in paths for end in range(1, len(path) + 1))
     for prefix, count in prefixes.items():
@@ -95,32 +95,32 @@ def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """Two ops of a kind that adds up, such as steps, as one in place of the second or of the first."""
-    for kind, (name, most) in ADDED_UP.items():
+    """Two mergeable ops, such as steps, as one op in the place of the second or of the first."""
+    for kind, (name, limit) in MERGEABLE.items():
         of_kind = [index for index, op in enumerate(ops) if type(op) is kind]
         for first, second in pairwise(of_kind):
             if ops[first].engine == ops[second].engine:
-                total = min(most, getattr(ops[first], name) + getattr(ops[second], name))
+                total = min(limit, getattr(ops[first], name) + getattr(ops[second], name))
                 both = msgspec.structs.replace(ops[first], **{name: total})
                 yield [*ops[:first], *ops[first + 1 : second], both, *ops[second + 1 :]]
                 yield [*ops[:first], both, *ops[first + 1 : second], *ops[second + 1 :]]
 
 
 def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """Two prompts as one that is as long as both, in place of the second or of the first."""
+    """Two prompts as one with the choices of both, in the place of the second or of the first."""
     submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
     for (first, one), (second, other) in pairwise(submits):
         yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]
         yield [*ops[:first], _joined(one, other, one), *ops[first + 1 : second], *ops[second + 1 :]]
 
 
-def undrained(ops: Sequence[Op]) -> list[Op]:
-    """A few steps in place of each drain, which takes as many as it needs."""
+def drains_as_steps(ops: Sequence[Op]) -> list[Op]:
+    """The ops with a Step op of the maximum count in the place of each drain."""
     return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
 
 
-def renumbered(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """One op left out that brings something to be named by later ops, whose ordinals are one lower then."""
+def without_one_handle(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """One op that creates a handle (request, receipt) is removed, and the ordinals in later ops are lowered by one."""
     for index in reversed(range(len(ops))):
         handles = HANDLES.get(type(ops[index]), ())
         later = [_lowered(op, handles) for op in ops[index + 1 :]]
@@ -129,7 +129,7 @@ def renumbered(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def changed(value: StructT, change: Change) -> StructT:
-    """The same with each field changed, those of a recipe within an op included."""
+    """The op or recipe with `change` applied to each field, including the fields of its recipe."""
     fields = {}
     for argument in _arguments(value):
         new = change(argument.name, argument.value)
@@ -164,7 +164,7 @@ def _all_arguments(value: msgspec.Struct) -> Iterator[Argument]:
 
 
 def _nearer(value: int, default: int | None) -> Iterator[int | None]:
-    """From the default to the value's neighbour, each time half as far from the value."""
+    """The default, then numbers whose distance from the value halves, down to 1."""
     if default is None:
         yield None
     distance = value - (default or 0)
@@ -174,7 +174,7 @@ def _nearer(value: int, default: int | None) -> Iterator[int | None]:
 
 
 def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Beginnings, then one element left out, then one element lowered; of long ones beginnings only."""
+    """Prefixes of the tuple, then one element removed, then one element lowered; only prefixes of a long tuple."""
     yield from (value[:end] for end in _nearer(len(value), 0))
     if len(value) > MAX_ELEMENTS:
         return
@@ -197,7 +197,7 @@ def _distance(value: Any, default: Any) -> int:
 
 
 def _rebranched(ops: Sequence[Op], prefix: tuple[int, ...], new: tuple[int | None, ...]) -> list[Op]:
-    """The ops with all paths that begin with `prefix` beginning with `new`."""
+    """The ops with `prefix` replaced by `new` in all paths that begin with it."""
     length = len(prefix)
 
     def change(name: str, old: Any) -> Any:

@@ -17,22 +17,21 @@ from harness.search.shrink import Budget, DoesNotFail
 
 
 def replayed(path: Path) -> str:
-    """The story of an op-log that fails; raises UsageError for one that cannot be read, or not on this machine.
+    """The story of an op-log that fails, or ""; raises UsageError if the log cannot be read or its engine is missing.
 
-    A log that took a process down is run in a process of its own.
+    A log whose failure is a crash or a hang is run in its own process.
     """
     log = OpLog.load(path)
     death = death_of(log)
     if death is not None:
         return f"{log.header.expected}: run in a process of its own: {death}"
-    told = repeat(log, runs=1, trace_origins=True).told
-    failure = told.driver.failure
-    return "\n".join(map(str, story_lines(told.log.header, failure, path))) if failure is not None else ""
+    failure = repeat(log, runs=1, trace_origins=True).runs[0].driver.failure
+    return "\n".join(map(str, story_lines(log.header, failure, path))) if failure is not None else ""
 
 
 @dataclass(frozen=True)
 class Fuzz:
-    """How long, from which seed and by which machine an engine is fuzzed."""
+    """The options of a campaign in this process."""
 
     engine: str
     profile: str = "smoke"
@@ -42,7 +41,7 @@ class Fuzz:
     runs: int | None = None
 
     def plan(self, out: Path) -> Plan:
-        """The campaign of one worker; raises UsageError where the engine, the profile or the machine is not known."""
+        """The plan of one worker; raises UsageError if the engine, the profile or the machine is unknown."""
         machines = (None, *target_of(self.engine).machines)
         for name, value, known in (("profile", self.profile, PROFILES), ("machine", self.machine, machines)):
             if value not in known:
@@ -54,7 +53,7 @@ class Fuzz:
 
     @property
     def command(self) -> str:
-        """The line that runs the same campaign."""
+        """The command line that runs the same campaign."""
         options = {
             "engine": self.engine,
             "profile": self.profile,
@@ -68,18 +67,18 @@ class Fuzz:
 
 
 def fuzzed(fuzz: Fuzz, out: Path) -> str:
-    """The stories of what a campaign in this process finds, with the line that runs it again."""
-    told = [*_told(fuzz.plan(out), out)]
-    return "\n\n".join([*told, f"to run it again: {fuzz.command}"]) if told else ""
+    """Run a campaign. Returns the stories of its findings and the command that runs it again; "" without findings."""
+    stories = [*_stories(fuzz.plan(out), out)]
+    return "\n\n".join([*stories, f"to run it again: {fuzz.command}"]) if stories else ""
 
 
-def _told(plan: Plan, out: Path) -> Iterator[str]:
+def _stories(plan: Plan, out: Path) -> Iterator[str]:
     result = Worker(plan, lambda _: None).work()
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:
             report = report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
-        except DoesNotFail as never:
-            yield f"not deterministic: {never}"
+        except DoesNotFail as error:
+            yield f"not deterministic: {error}"
         else:
             yield "\n".join(map(str, report.story))

@@ -1,4 +1,4 @@
-"""Random traffic for any engine: what a target says of itself decides which ops are drawn, and how long prompts are."""
+"""Random traffic for any engine, drawn from the target's ops, faults and shape."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -26,11 +26,11 @@ from harness.core.ops import (
 from harness.core.target import ENGINE, Draw, Shape
 from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, rarely, step_counts, troubles
 from harness.search.machine import Machine
-from harness.search.scenes import TIMEOUT_MS, Wishes, contests, crowds, pauses, submissions, talks
+from harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 40, 1000, 7_200_000)
-OUTPUTS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # lengths; of one run one of these
-WEIGHTS: dict[str, tuple[type[Op], int]] = {  # how often each kind is drawn, and the op that the machine has to know
+OUTPUT_LENS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # a run uses one of these sets
+WEIGHTS: dict[str, tuple[type[Op], int]] = {  # by kind: the op that the machine must support, and the weight
     "submit": (Submit, 5),
     "step": (Step, 5),
     "crowd": (Submit, 2),
@@ -46,13 +46,13 @@ WEIGHTS: dict[str, tuple[type[Op], int]] = {  # how often each kind is drawn, an
     "accept": (Accept, 1),
     "trouble": (Inject, 2),
 }
-ALWAYS = ("submit", "step")  # a run without these is no run
+ALWAYS = ("submit", "step")  # the kinds that every run has
 
 ValueT = TypeVar("ValueT")
 
 
 class HypothesisDraw(Draw):
-    """Random choices for a target's configuration, which Hypothesis can replay."""
+    """Draws a target's configuration from Hypothesis, which can replay the choices."""
 
     def __init__(self, data: st.DataObject) -> None:
         self._data = data
@@ -65,12 +65,12 @@ class HypothesisDraw(Draw):
 
 
 class EngineTraffic(Machine):
-    """One rule that draws an op of the kinds that the run has: a random half of them may be missing (swarm)."""
+    """One rule draws an op of a random kind. Half of the runs leave out a random set of kinds (swarm testing)."""
 
     machine = ENGINE
     kinds: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    load = Wishes(OUTPUTS[0])
+    load = RequestMix(OUTPUT_LENS[0])
     shape = Shape()
 
     @initialize(data=st.data())
@@ -79,14 +79,14 @@ class EngineTraffic(Machine):
         config = target.config(HypothesisDraw(data))
         self.shape = target.shape(config)
         self.faults = data.draw(fault_sets(list(target.faults))) if target.faults else ()
-        self.load = Wishes(data.draw(st.sampled_from(OUTPUTS)))
+        self.load = RequestMix(data.draw(st.sampled_from(OUTPUT_LENS)))
         ops = target.machines[self.machine].ops
-        known = [name for name, (op, _) in WEIGHTS.items() if op in ops and (name != "trouble" or self.faults)]
+        supported = [name for name, (op, _) in WEIGHTS.items() if op in ops and (name != "trouble" or self.faults)]
         left_out: set[str] = set()
         if data.draw(st.booleans()):
-            optional = [name for name in known if name not in ALWAYS]
+            optional = [name for name in supported if name not in ALWAYS]
             left_out = set(optional) - data.draw(st.sets(st.sampled_from(optional))) if optional else set()
-        self.kinds = tuple(name for name in known if name not in left_out for _ in range(WEIGHTS[name][1]))
+        self.kinds = tuple(name for name in supported if name not in left_out for _ in range(WEIGHTS[name][1]))
         self.begin([config])
 
     @rule(data=st.data())
@@ -96,7 +96,7 @@ class EngineTraffic(Machine):
 
 @st.composite
 def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
-    """An op of a kind, or the few that belong together."""
+    """The ops of one kind: one op, or a short sequence."""
     match kind:
         case "submit":
             return (draw(prompts(run)), *draw(st.sampled_from(((), (Step(),), (Step(count=2),)))))
@@ -131,7 +131,7 @@ def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
 
 @st.composite
 def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
-    """A request whose prompt mostly ends around a multiple of a page, a window or a chunk."""
+    """A request whose prompt often ends near a multiple of a page, a window or a chunk."""
     request = draw(submissions(run.load))
     if draw(st.booleans()):
         return request
@@ -144,9 +144,12 @@ def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
-    """A request that takes most of a pool, in a namespace of its own, so that other requests and cached pages yield."""
+    """A request that needs most of the smallest pool, so that cached pages are evicted and requests are retracted.
+
+    Only long prompts use its namespace, so it matches no cached prefix of another request.
+    """
     units = min((pool.units for pool in run.shape.pools), default=16)
-    most = draw(st.sampled_from((1, 4, 16)))
-    length = min(units * run.shape.page_size - draw(st.integers(0, 3)), run.shape.max_context_len - most - 1)
+    max_new_tokens = draw(st.sampled_from((1, 4, 16)))
+    length = min(units * run.shape.page_size - draw(st.integers(0, 3)), run.shape.max_context_len - max_new_tokens - 1)
     recipe = Recipe(path=(3,), stretch=max(1, length))
-    return Submit(recipe=recipe, max_new_tokens=most, namespace=3 + draw(rarely(st.integers(1, 2))))
+    return Submit(recipe=recipe, max_new_tokens=max_new_tokens, namespace=3 + draw(rarely(st.integers(1, 2))))

@@ -37,7 +37,7 @@ NOTHING: Sequence[Violation] = ()
 class Audit:
     """Tracks the owner of each unit from the events. A take needs a free unit; a give or free needs the owner.
 
-    At the end of each step, each owner of a unit must have a record.  The free list must be as long as the books say.
+    At the end of each step, each owner of a unit must have a record.  The free list must be as long as recorded.
     The cost is proportional to the moved units, plus a pass over the records each step.
     """
 
@@ -121,7 +121,7 @@ class Audit:
         return NOTHING
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        """An owner without a row owns no unit. Rows and free lists match the books."""
+        """Check that owners without a row own no unit, and that rows and free lists match the recorded owners."""
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:

@@ -1,4 +1,4 @@
-"""The books of an audit: the owner of each unit of a pool, and the peers between two pools."""
+"""The bookkeeping of an audit: the owner of each unit of a pool, and the peers between two pools."""
 
 from array import array
 from collections import Counter
@@ -63,7 +63,7 @@ class Book:
         return self.counts[FREE]
 
     def view(self, *, protected: int) -> view.PoolView:
-        """The pool as the books have it, with `protected` of the tree's pages locked."""
+        """The pool as recorded in this book, with `protected` of the tree's pages shown as locked."""
         units: dict[Owner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)

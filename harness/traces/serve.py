@@ -184,7 +184,7 @@ class TraceServer:
 
     def _step(self) -> None:
         self.driver.apply(Step())
-        self.meter.look(self.system.heard)
+        self.meter.look(self.system.last_events)
         for streamed in self.system.streamed:
             self.hits.output_tokens += len(streamed.token_ids)
             if streamed.finish_reason is not None:

@@ -16,7 +16,7 @@ def own_driver(
     *,
     model: str = "",
     keep: Kept = EVERYTHING,
-    tell: Callable[[Transition], None] | None = None,
+    observe: Callable[[Transition], None] | None = None,
 ) -> Driver:
     header = Header(engine=OWN, machine=machine, configs=[config.to_mapping() for config in configs], model=model)
-    return driver_of(header, keep=keep, tell=tell)
+    return driver_of(header, keep=keep, observe=observe)

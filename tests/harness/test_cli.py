@@ -157,7 +157,7 @@ def test_engines_lists_an_engine_that_cannot_be_imported_with_a_remedy(swarden):
     assert first == f"blockserve 1.2.0 ({SPEC})"
     assert second == (
         "engine 'broken' cannot be imported: RuntimeError: no driver, no device; "
-        "mend or uninstall the package of broken:Target"
+        "repair or uninstall the package of broken:Target"
     )
     assert third.endswith("; pip install 'swarden[engine]'")
 

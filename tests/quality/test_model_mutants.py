@@ -48,7 +48,9 @@ def test_the_oracle_tells_of_a_bug_in_the_model(tmp_path, mutant):
 
 def test_the_oracle_is_asked_of_each_bug_that_is_left_to_it():
     here = [
-        row for row in ROWS if isinstance(row, ForTheOracle) and row.told_by == "tests/quality/test_model_mutants.py"
+        row
+        for row in ROWS
+        if isinstance(row, ForTheOracle) and row.detected_by == "tests/quality/test_model_mutants.py"
     ]
 
     assert [row for row in here if row not in PLANTED] == []

@@ -49,11 +49,11 @@ class HostSystem:
         self.log = EventLog(judged, code=CODE)
         self._faults = FaultPlan(
             [fault for fault in FAULTS if fault.startswith("host.")],
-            tell=lambda fault: self.log.tell(seen.Fired(fault)),
+            on_fire=lambda fault: self.log.add(seen.Fired(fault)),
         )
         store = UnsteadyHostStore(HostCopier(), self._faults)
         self._tiered = TieredCache.for_config(config, store, self.log)
-        self.log.also(CopyInspector(self._tiered.memory, self.log.tell))
+        self.log.forward_to(CopyInspector(self._tiered.memory, self.log.add))
         self._neighbour = Neighbour(self._tiered.memory)
         self._walk = MemoryWalk(self._tiered.memory, self._tiered.cache.tree)
         self._readers: dict[int, LockReceipt] = {}
@@ -180,7 +180,7 @@ class HostSystem:
         self._readers[self._num_ops] = self._tiered.cache.lock(match)
         self._tiered.tier.found(self._readers[self._num_ops].node)
         for pool, (expected, found) in self._tiered.read(match, tokens, op.namespace).items():
-            self.log.tell(seen.Modelled(f"{pool}: read under a lock", expected, found))
+            self.log.add(seen.Modelled(f"{pool}: read under a lock", expected, found))
         return True
 
     def _unlock(self, op: Unlock) -> bool:

@@ -67,7 +67,7 @@ class SwardenEngine(EnginePort):
         self.log = EventLog(judged, code=CODE)
         self.drafts: DraftPort | None = None
         known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
-        self.faults = FaultPlan(known, tell=lambda fault: self.log.notice(seen.Fired(fault)))
+        self.faults = FaultPlan(known, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
         steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self.log.notice)
@@ -82,7 +82,7 @@ class SwardenEngine(EnginePort):
         )
         self._engine = create_engine(replace(config, poison_freed_pages=True) if model else config, ports=ports)
         if self._engine.memory.host is not None:
-            self.log.also(CopyInspector(self._engine.memory, self.log.tell))
+            self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
         self._capture = EngineCapture(self._engine)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]

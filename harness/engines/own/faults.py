@@ -1,8 +1,8 @@
 """The faults that a run of our engine can have."""
 
 from fakes import catalog
-from harness.core.faults import OF_CLIENTS
+from harness.core.faults import CLIENT_FAULTS
 
-FAULTS = {**catalog.FAULTS, **OF_CLIENTS}
+FAULTS = {**catalog.FAULTS, **CLIENT_FAULTS}
 BETWEEN_ENGINES = catalog.BETWEEN_ENGINES
 WITHIN_AN_ENGINE = tuple(fault for fault in FAULTS if fault not in BETWEEN_ENGINES)

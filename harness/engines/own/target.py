@@ -18,9 +18,9 @@ from harness.core.errors import InvalidConfig, UsageError
 from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, SESSION_OPS
 from harness.core.registry import OWN
-from harness.core.said import told
 from harness.core.system import EngineSystem, System
 from harness.core.target import ENGINE, MachineSpec, Target
+from harness.core.validation import validation_text
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS
 from harness.engines.own.models import MODELS
@@ -77,7 +77,7 @@ class OwnTarget(Target):
             msgspec.convert(mapping, EngineConfig)
             return EngineConfig.from_mapping(mapping)
         except msgspec.ValidationError as error:
-            raise InvalidConfig(told(dict(mapping), error)) from error
+            raise InvalidConfig(validation_text(dict(mapping), error)) from error
         except ConfigError as error:
             raise InvalidConfig(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Random runs of all machines, recorded on the healthy engine, to be run again on broken ones."""
+"""Random runs of all machines, recorded on the healthy engine, to be repeated on mutated engines."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,11 @@ from harness.search.machine import Listener, Machine
 from harness.search.search import search
 
 RUNS_PER_SEARCH = 10
-PART_OF_THE_RUNS = {"engine": 1.0, "tree": 1.0, "ledger": 0.5}  # the more it finds, the more
+RUN_SHARES = {"engine": 1.0, "tree": 1.0, "ledger": 0.5}  # by machine, more for one that kills more mutations
 
 
 class Corpus(msgspec.Struct):
-    """Op-logs as files have them, by machine; `num_red` were left out, for they fail on the healthy engine too."""
+    """Op-logs by machine, in file format; `num_red` runs are left out, because they fail on the healthy engine too."""
 
     logs: dict[str, list[bytes]] = {}
     num_red: int = 0
@@ -28,14 +28,14 @@ class Corpus(msgspec.Struct):
 
 @dataclass
 class Recorder(Listener):
-    """Hears every run, and keeps what fails not."""
+    """Keeps the op-log of each run that passes."""
 
     target: Target
     corpus: Corpus = field(default_factory=Corpus)
     is_over: bool = False
 
     def on_op(self, driver: Driver) -> None:
-        """A run goes on to its end."""
+        """Continue the run."""
 
     def on_end(self, header: Header, driver: Driver) -> None:
         if driver.failure is not None:
@@ -46,9 +46,9 @@ class Recorder(Listener):
 
 
 def record(*, runs: int, seed: int) -> Corpus:
-    """About `runs` runs of whole engines, with and without swarm in turn, and as many of the parts alone."""
+    """Record about `runs` runs of whole engines, half of them with swarm testing, and of the parts by RUN_SHARES."""
     recorder = Recorder(target_of(OWN))
-    for name, share in PART_OF_THE_RUNS.items():
+    for name, share in RUN_SHARES.items():
         turns = list(dict.fromkeys(turns_of(recorder.target, name)))
         for number in range(max(1, round(runs * share / RUNS_PER_SEARCH))):
             machine: type[Machine] = turns[number % len(turns)]
@@ -57,7 +57,7 @@ def record(*, runs: int, seed: int) -> Corpus:
 
 
 def recorded(path: Path, *, runs: int, seed: int) -> Corpus:
-    """The corpus that lies at `path`, or a new one that lies there from now on."""
+    """The corpus in the file `path`; if there is none, a new corpus is recorded and written there."""
     if path.exists():
         return msgspec.msgpack.decode(path.read_bytes(), type=Corpus)
     corpus = record(runs=runs, seed=seed)

@@ -1,4 +1,4 @@
-"""The mutations of samples that change nothing that matters, each with the reason."""
+"""Mutations that do not change the correctness of the engine, each with the reason."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from harness.mutants.generic.mutation import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Changes after which the engine is as right as before; `changed` are the lines that went and came."""
+    """A change after which the engine is still correct; `changed` are the removed and the added lines."""
 
     why: str
     place: str
@@ -24,7 +24,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="The end of a slice may lie behind the end of the list.",
+        why="A slice may end beyond the end of the list.",
         place="engine_under_test/cache/record.py KVRecord.private_handles",
         changed=(
             "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
@@ -32,7 +32,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A lock cuts the tree at its top, so a walk upward meets it and never passes it.",
+        why="A lock splits the tree at the top of its range, so a walk upward always reaches exactly that position.",
         place="engine_under_test/cache/locks.py LockReceipt.segment",
         changed=(
             "- if reached > top:",
@@ -40,7 +40,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A follower's name sorts behind the anchor's; there is no other pair of pools.",
+        why="The name of each follower pool sorts after the name of the anchor pool.",
         place="engine_under_test/pools/paired.py PairedLedgers.pages_of",
         changed=(
             "- if pool == self.anchor.name:",
@@ -48,7 +48,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="Receipts are compared by identity alone, and their ids differ.",
+        why="Receipts have different ids, so two receipts are equal only if they are the same object.",
         place="engine_under_test/cache/locks.py LockReceipt",
         changed=(
             "- @dataclass(frozen=True, slots=True, eq=False)",
@@ -56,7 +56,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A row is written from its first page on, and the array grows with the last one.",
+        why="A row is written from its first page on, and a write at the end of the array extends it.",
         place="engine_under_test/pools/request_table.py RequestTable.__init__",
         changed=(
             '- self._handles = array("q", bytes(8 * width * (rows.capacity + 1)))',
@@ -64,7 +64,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="Launches are counted from 1, so none is waited for in either case.",
+        why="Launch numbers begin with 1, so neither value makes the free wait for a launch.",
         place="engine_under_test/pools/paired.py PairedLedgers.free",
         changed=(
             "- def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
@@ -72,7 +72,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="Launches are counted from 1, so none is waited for in either case.",
+        why="Launch numbers begin with 1, so neither value makes the free wait for a launch.",
         place="engine_under_test/pools/paired.py PairedLedgers.free_rest",
         changed=(
             "- def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
@@ -80,7 +80,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        why="The moment at which stale entries are removed affects only time and memory.",
         place="engine_under_test/cache/lru.py LruQueue.push",
         changed=(
             "- if len(self._heap) > self._compact_at:",
@@ -88,7 +88,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        why="The moment at which stale entries are removed affects only time and memory.",
         place="engine_under_test/cache/lru.py the module",
         changed=(
             "- COMPACT_AT = 32  # entries; a longer queue is searched for stale entries",
@@ -96,7 +96,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="When entries that no longer hold are dropped is a matter of time and memory.",
+        why="The moment at which stale entries are removed affects only time and memory.",
         place="engine_under_test/cache/lru.py LruQueue._compact",
         changed=(
             "- self._compact_at = max(COMPACT_AT, 4 * len(self._heap))",
@@ -112,7 +112,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A node is touched, or takes over the last use of the one it is split from, before anybody reads it.",
+        why="A new node is touched, or copies the last use of the node it is split from, before last_used is read.",
         place="engine_under_test/cache/node.py Node",
         changed=(
             "- last_used: int = 0",
@@ -120,7 +120,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="Without a window nobody slides, and one that slides no further than its lock begins gives up nothing.",
+        why="Without a window no request slides, and sliding to a position before the lock begins releases no page.",
         place="engine_under_test/cache/locks.py LockDesk.slide",
         changed=(
             "- if component is None or frontier <= receipt.node.end - receipt.lens[component]:",
@@ -128,7 +128,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A lock covers nothing of a root, whose locks nobody reads.",
+        why="A lock covers no token of a root, and the lock count of a root is never read.",
         place="engine_under_test/cache/tree.py RadixTree._root_node",
         changed=(
             "- return Node(number, namespace, None, 0, [], [], [True] * width, [0] * width, nothing)",
@@ -144,7 +144,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="The end of a slice may lie behind the end of the list.",
+        why="A slice may end beyond the end of the list.",
         place="engine_under_test/cache/record.py KVRecord.private_handles",
         changed=(
             "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
@@ -152,7 +152,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="A queue that is called unordered though it is in order is sorted once more.",
+        why="An ordered queue that is marked as unordered is sorted again, with the same result.",
         place="engine_under_test/scheduler/queues.py WaitingQueue.add",
         changed=(
             "- self._in_order = not self._requests or (self._in_order and request.id > next(reversed(self._requests)))",
@@ -164,6 +164,6 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
 
 
 def why_equivalent(mutation: Mutation) -> str | None:
-    """The reason, where a mutation is known to change nothing that matters, wherever its lines stand now."""
+    """The reason for which a mutation is equivalent, or None; line numbers are ignored."""
     place = f"{mutation.path} {mutation.place}"
     return next((one.why for one in EQUIVALENTS if (one.place, one.changed) == (place, mutation.changed)), None)

@@ -1,4 +1,4 @@
-"""Which mutations there are, by the operators of cosmic-ray, and a seeded sample of them."""
+"""A seeded sample of the mutations that the operators of cosmic-ray can make."""
 
 import ast
 import difflib
@@ -17,11 +17,11 @@ from harness.mutants.generic.mutation import Mutation
 
 Definition = ast.FunctionDef | ast.ClassDef
 BLOCKS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.For, ast.While, ast.If, ast.With)
-RESTRICTIONS = ("strict", "frozen", "slots")  # keywords that only forbid
+RESTRICTIONS = ("strict", "frozen", "slots")  # keyword arguments that only add checks or forbid assignments
 
 
 class Spot(NamedTuple):
-    """Where an operator can change a file, and in which of the ways that it knows."""
+    """One change that an operator can make: its place, and its ordinal among the operator's changes of the file."""
 
     path: str
     line: int
@@ -31,9 +31,9 @@ class Spot(NamedTuple):
 
 
 def sample(root: Path, folders: Sequence[str], *, count: int, seed: int) -> list[Mutation]:
-    """`count` mutations of the sources in `folders`, or all; one per place in a file before any has a second.
+    """`count` mutations of the sources in `folders`, or all; each place is mutated once before any is mutated twice.
 
-    What changes only what describes or restricts (annotations, assertions, zip(strict), ...) is none.
+    Changes that no run of a healthy engine can notice (annotations, assertions, zip(strict), ...) are left out.
     """
     paths = [path.relative_to(root).as_posix() for folder in folders for path in sorted((root / folder).rglob("*.py"))]
     sources = {path: (root / path).read_text() for path in paths}
@@ -52,27 +52,27 @@ def _spots(path: str, source: str) -> Iterator[Spot]:
     for name in sorted(operator_names()):
         operator = get_operator(name)
         if operator.arguments():
-            continue  # these want to be told names of variables
+            continue  # these need names of variables
         starts = [start for node in nodes for start, _ in operator().mutation_positions(node)]
         yield from (Spot(path, line, column, name, index) for index, (line, column) in enumerate(starts))
 
 
 def _shuffled(spots: Sequence[Spot], seed: int) -> list[Spot]:
-    """In the order of the seed: the first way of every place, then the second of each that has one."""
+    """The spots in an order given by the seed: one spot of each place, then a second one of each place, and so on."""
     ranked = sorted(spots, key=lambda spot: hashlib.blake2b(f"{seed}/{spot}".encode()).digest())
-    ways: Counter[tuple[str, int, int]] = Counter()
+    num_spots: Counter[tuple[str, int, int]] = Counter()
     rounds = []
     for spot in ranked:
-        ways[spot[:3]] += 1
-        rounds.append(ways[spot[:3]])
+        num_spots[spot[:3]] += 1
+        rounds.append(num_spots[spot[:3]])
     return [spot for _, spot in sorted(zip(rounds, ranked, strict=True), key=lambda pair: pair[0])]
 
 
 def _mutation(spot: Spot, source: str) -> Mutation | None:
-    """None where nothing that runs is changed, or the change is no Python."""
+    """The mutation of a spot; None if it does not change the behaviour, or is not valid Python."""
     changed = mutate_code(source, get_operator(spot.operator)(), spot.occurrence)
     try:
-        if changed is None or _runs(changed) == _runs(source):
+        if changed is None or _behaviour(changed) == _behaviour(source):
             return None
     except SyntaxError:
         return None
@@ -82,10 +82,10 @@ def _mutation(spot: Spot, source: str) -> Mutation | None:
 
 
 @cache
-def _runs(source: str) -> str:
-    """What of a file decides how a healthy engine runs: its syntax without what only describes or restricts.
+def _behaviour(source: str) -> str:
+    """The syntax of a file, without the parts that do not change how a healthy engine runs.
 
-    That is annotations, docstrings, assertions, how arguments may be passed, what zip and records forbid.
+    Those are annotations, docstrings, assertions, positional-only and keyword-only markers, and RESTRICTIONS.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -100,16 +100,16 @@ def _runs(source: str) -> str:
         elif isinstance(node, ast.Call):
             node.keywords = [keyword for keyword in node.keywords if keyword.arg not in RESTRICTIONS]
         if isinstance(node, BLOCKS):
-            node.body = [each for each in node.body if not _is_idle(each)]
+            node.body = [each for each in node.body if not _has_no_effect(each)]
     return ast.dump(tree)
 
 
-def _is_idle(node: ast.stmt) -> bool:
+def _has_no_effect(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assert) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 def _place(source: str, line: int) -> str:
-    """The qualified name of the innermost definition around a line; a decorator is part of what it decorates."""
+    """The qualified name of the innermost definition around a line; a decorator belongs to its definition."""
     names = []
     body: Sequence[ast.AST] = [ast.parse(source)]
     while body:

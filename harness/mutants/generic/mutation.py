@@ -11,9 +11,9 @@ ID_LEN = 10  # hex digits
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What was changed in the module at `path`: `place` is the innermost definition, `diff` has a line around it.
+    """A change of the module at `path`: `place` is the innermost definition, `diff` has one line of context.
 
-    `source` is the module's whole text after the change.
+    `source` is the whole text of the module after the change.
     """
 
     path: str
@@ -25,7 +25,7 @@ class Mutation:
 
     @property
     def id(self) -> str:
-        """The same however far the code has moved."""
+        """A hash that does not depend on line numbers, so it stays the same if the code moves."""
         return hashlib.blake2b(f"{self.path}\n{self.place}\n{self.diff}".encode()).hexdigest()[:ID_LEN]
 
     @property
@@ -34,16 +34,16 @@ class Mutation:
 
     @property
     def part(self) -> str:
-        """The part of the engine that it is in."""
+        """The part of the engine that the module belongs to."""
         return self.path.split("/")[1].removesuffix(".py")
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The lines that went and those that came, without their indentation."""
+        """The removed and the added lines, without their indentation."""
         return tuple(line[0] + " " + line[1:].strip() for line in self.diff.splitlines() if line[0] in "-+")
 
     def plant(self) -> None:
-        """Load the module as changed, in a process where nobody has imported it; the file stays as it is."""
+        """Load the changed module, in a process that has not imported it yet; the file is not changed."""
         spec = find_spec(self.module)
         assert spec is not None, f"{self.module}: no such module"
         assert spec.origin is not None, f"{self.module}: has no file"

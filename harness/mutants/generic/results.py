@@ -1,4 +1,4 @@
-"""What became of a sample of mutations: a file that grows by a line per trial, and its sum."""
+"""The results of a sample of mutations: a file with one line per trial, and their summary."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from harness.mutants.generic.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which a trial was held."""
+    """The build, the seed, the size of the corpus and the CPU seconds of a trial."""
 
     build: str
     seed: int
@@ -24,7 +24,7 @@ class Conditions:
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial as it is kept; one of the same build, seed and time need not be held again."""
+    """A trial as a line of the file; a trial with equal conditions is not repeated."""
 
     id: str
     path: str
@@ -39,7 +39,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results:
-    """The trials of one file, those of other conditions passed over; a torn last line is one that never was."""
+    """The trials of one file with these conditions; trials with other conditions and a torn last line are skipped."""
 
     def __init__(self, path: Path, conditions: Conditions) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class Results:
         self._tried = {one.id: one for one in known if one.conditions == conditions}
 
     def of(self, mutations: Iterable[Mutation]) -> list[Tried]:
-        """What is known of a sample, in its order, with the reasons that are known now."""
+        """The results of a sample in its order, with the current reasons for equivalence."""
         return [
             msgspec.structs.replace(self._tried[one.id], equivalent=why_equivalent(one))
             for one in mutations
@@ -61,11 +61,11 @@ class Results:
         ]
 
     def left(self, mutations: Iterable[Mutation]) -> list[Mutation]:
-        """The mutations without a trial."""
+        """The mutations without a result."""
         return [one for one in mutations if one.id not in self._tried]
 
     def add(self, trial: Trial) -> Tried:
-        """Keep a trial, in the file too."""
+        """Append the result of a trial to the file."""
         mutation = trial.mutation
         tried = Tried(
             id=mutation.id,
@@ -86,12 +86,12 @@ class Results:
 
 
 def survivors(tried: Sequence[Tried]) -> list[Tried]:
-    """Who was not killed and should have been."""
+    """The mutations that were not killed and are not equivalent."""
     return [one for one in tried if one.killed_by is None and one.equivalent is None]
 
 
 def killed_share(tried: Sequence[Tried]) -> float:
-    """Of those that change something that matters."""
+    """The share of killed mutations among those that are not equivalent."""
     killed = sum(one.killed_by is not None for one in tried)
     return killed / max(1, killed + len(survivors(tried)))
 

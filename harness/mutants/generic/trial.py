@@ -1,4 +1,4 @@
-"""One mutation on trial: planted in a process of its own, and attacked with recorded random traffic."""
+"""Trials of mutations: each is loaded in its own process, and the recorded traffic is run on it."""
 
 import resource
 import sys
@@ -15,15 +15,15 @@ from harness.search.jobs import JobDeath, run_jobs
 
 PACKAGE = "engine_under_test"
 OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
-SPARE_BYTES = 2 << 30  # beyond what a process maps when its trial begins: an endless list ends there
+SPARE_BYTES = 2 << 30  # the memory that a trial may allocate, so that an endless list ends
 STUCK = "stuck"
 
-Logs = Mapping[str, Sequence[bytes]]  # op-logs as files have them, by machine
+Logs = Mapping[str, Sequence[bytes]]  # op-logs by machine, in file format
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutation, and what killed it: a fingerprint, or STUCK; None where nothing did."""
+    """A mutation; `killed_by` is a fingerprint, STUCK or the death of its process, and None if it survived."""
 
     mutation: Mutation
     killed_by: str | None
@@ -31,28 +31,28 @@ class Trial:
 
 
 def trials(mutations: Sequence[Mutation], logs: Logs, *, seconds: float, workers: int) -> Iterator[Trial]:
-    """Every mutation's trial, as they end; `workers` at a time, each for at most `seconds` of CPU."""
-    for mutation, told in run_jobs(mutations, partial(_work, logs=logs, seconds=seconds), workers=workers):
-        if isinstance(told, JobDeath):
-            yield Trial(mutation, STUCK if told.has_hung else str(told), {})
+    """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU."""
+    for mutation, ended in run_jobs(mutations, partial(_work, logs=logs, seconds=seconds), workers=workers):
+        if isinstance(ended, JobDeath):
+            yield Trial(mutation, STUCK if ended.has_hung else str(ended), {})
         else:
-            yield Trial(mutation, told.pop("found"), told)
+            yield Trial(mutation, ended.pop("found"), ended)
 
 
 def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
-    """In the process of a trial: forget the healthy engine and every module that knows it, plant, attack, tell."""
+    """The process of a trial: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for name in [name for name in sys.modules if name.split(".")[0] in OWN_PACKAGES]:
         del sys.modules[name]
     try:
         mutation.plant()
-        told: dict[str, Any] = import_module("harness.mutants.generic.attack").attack(
+        result: dict[str, Any] = import_module("harness.mutants.generic.attack").attack(
             mutation.part, logs, seconds=seconds
         )
-    except Exception as error:  # an engine that cannot be built, or whose pages cannot be looked at
+    except Exception as error:  # the engine cannot be imported or built, or its state cannot be captured
         return {"found": fingerprint_of_error(error.__cause__ or error, PACKAGE)}
-    return told
+    return result
 
 
 def _mapped_bytes() -> int:

@@ -1,4 +1,4 @@
-"""Outputs are equal over both links, with few bytes; the speed is not tested."""
+"""Outputs are equal over both links, and few bytes are sent; the speed is not tested."""
 
 from dataclasses import replace
 

@@ -37,9 +37,9 @@ def test_prompts_have_common_prefixes_only_if_shared(is_shared, families):
 def test_figures_name_the_checkpoint(small):
     fast = replace(small, is_shared=False, ours=30.0, theirs=20.0)
 
-    told = figures([fast, replace(fast, is_shared=True, ours=50.0)])
+    result = figures([fast, replace(fast, is_shared=True, ours=50.0)])
 
-    assert told == {
+    assert result == {
         "tokens_per_second_ratio": {"tiny": 1.5},
         "tokens_per_second_ratio_shared": {"tiny": 2.5},
         "tokens_per_second": {"tiny": [30.0, 20.0], "tiny shared": [50.0, 20.0]},

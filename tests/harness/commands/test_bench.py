@@ -1,4 +1,4 @@
-"""How the benchmarks end: a ratio over wrong outputs is worth nothing."""
+"""The exit codes of `swarden bench`: wrong outputs are a violation."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_unequal_outputs_are_a_violation(speculation):
     assert measured.stdout.splitlines()[-1].startswith("wrong: speculation, tiny: ")
 
 
-def test_equal_outputs_end_clean(speculation):
+def test_equal_outputs_are_clean(speculation):
     measured = speculation("--json")
 
     assert measured.exit_code == 0

@@ -1,4 +1,4 @@
-"""The command line, as a user and as a script meet it."""
+"""The command line: output and exit codes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_t
 
 
 def swarden(*arguments, cwd, stdout=subprocess.PIPE, **environment):
-    """Run the command as a process of its own; `environment` comes besides the little that it needs."""
+    """Run the command in its own process; `environment` is added to the variables that it needs."""
     script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
@@ -46,22 +46,21 @@ def failing(tmp_path: Path) -> Path:
     return path
 
 
-def test_shrink_writes_a_smaller_log_and_leaves_the_first_alone(failing, tmp_path):
-    """The smaller log fails with the same fingerprint; nothing is overwritten."""
+def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
+    """The smaller log fails with the same fingerprint."""
     before = failing.read_bytes()
 
     run = swarden("shrink", failing, "--json", cwd=tmp_path)
 
-    told = json.loads(run.stdout)
-    small = OpLog.load(Path(told["path"]))
+    result = json.loads(run.stdout)
+    small = OpLog.load(Path(result["path"]))
     assert run.returncode == 0, run.stderr
     assert failing.read_bytes() == before
-    assert small.header.expected == told["fingerprint"]
-    assert len(small.ops) == told["ops"] <= len(OPS)
+    assert small.header.expected == result["fingerprint"]
+    assert len(small.ops) == result["ops"] <= len(OPS)
 
 
-def test_show_prints_a_row_per_step(failing, tmp_path):
-    """Ops, places and occupancy, then what failed."""
+def test_show_prints_a_row_per_transition_and_the_violation(failing, tmp_path):
     run = swarden("show", failing, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
@@ -76,8 +75,8 @@ def test_show_prints_a_row_per_step(failing, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["replay", "show"])
-def test_a_planted_bug_the_configuration_and_the_prompts_are_told(failing, tmp_path, command):
-    """With the default settings left out."""
+def test_output_has_the_mutant_the_configuration_and_the_prompts(failing, tmp_path, command):
+    """Settings with their defaults are left out."""
     lines = swarden(command, failing, cwd=tmp_path).stdout.splitlines()
 
     assert [line.split(" (")[0] for line in lines if line.startswith("mutant: ")] == [
@@ -90,7 +89,7 @@ def test_a_planted_bug_the_configuration_and_the_prompts_are_told(failing, tmp_p
     ]
 
 
-def test_a_planted_bug_that_shows_no_more_is_told_too(tmp_path):
+def test_replay_of_a_fixed_log_names_its_mutant(tmp_path):
     OpLog(Header(engine=OWN, machine="engine", configs=[{}], mutant="B18"), OPS).save(tmp_path / "healthy.oplog")
 
     run = swarden("replay", "healthy.oplog", cwd=tmp_path)
@@ -99,8 +98,8 @@ def test_a_planted_bug_that_shows_no_more_is_told_too(tmp_path):
     assert run.stdout.startswith("FIXED healthy.oplog\nmutant: B18 is planted in ")
 
 
-def test_show_says_what_is_submitted(tmp_path):
-    """Token ids as they are, recipes in words."""
+def test_show_prints_the_prompt_of_each_submit(tmp_path):
+    """Token ids are printed literally, recipes as text."""
     ops = (Submit(tokens=(7, 8, 9)), Submit(recipe=Recipe(path=(0, 1), cut=1, continues=0), max_new_tokens=2))
     OpLog(Header(engine=OWN, machine="engine", configs=[{}]), ops).save(tmp_path / "two.oplog")
 
@@ -110,8 +109,8 @@ def test_show_says_what_is_submitted(tmp_path):
     assert "submit 8 tokens by path 0.1 behind prompt 0 less 1, 2 new  " in run.stdout
 
 
-def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
-    """Equations, free lists, requests, records and nodes."""
+def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path):
+    """The state has equations, free lists, requests, records and nodes."""
     run = swarden("show", failing, "--step", 1, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
@@ -127,12 +126,12 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
         pytest.param(
             ("replay", "nowhere.oplog"),
             "ERROR nowhere.oplog: cannot be read: No such file or directory; name an op-log",
-            id="replay-of-nothing",
+            id="replay-of-a-missing-file",
         ),
         pytest.param(
             ("show", "nowhere.oplog"),
             "swarden: nowhere.oplog: cannot be read: No such file or directory; name an op-log",
-            id="show-of-nothing",
+            id="show-of-a-missing-file",
         ),
         pytest.param(
             ("fuzz", "--machine", "toaster"),
@@ -147,31 +146,29 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
         pytest.param(
             ("fuzz", "--model", "tiny-gemma3", "--machine", "tree"),
             "swarden: --model: machine tree runs no model; only engine does",
-            id="a-model-for-a-part",
+            id="model-for-a-part",
         ),
         pytest.param(
             ("fuzz", "--mutant", "S116"),
-            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py tells of it; see 'swarden mutants'",
-            id="a-bug-for-the-oracle",
+            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py detects it; see 'swarden mutants'",
+            id="bug-for-the-oracle",
         ),
         pytest.param(
             ("fuzz", "--mutant", "B0"), "swarden: mutant B0: not in the catalogue, nor in ", id="unknown-mutant"
         ),
-        pytest.param(
-            ("fuzz", "--minutes", "soon"), "swarden: Invalid value for '--minutes': ", id="a-word-for-a-number"
-        ),
+        pytest.param(("fuzz", "--minutes", "soon"), "swarden: Invalid value for '--minutes': ", id="text-for-a-number"),
         pytest.param(("fuzz", "--bogus"), "swarden: No such option: --bogus", id="unknown-option"),
         pytest.param(("fizz",), "swarden: No such command 'fizz'.", id="unknown-command"),
         pytest.param(("replay",), "swarden: Missing argument 'paths'.", id="no-file"),
         pytest.param(
             ("replay", "x.oplog", "--events", "nowhere/events"),
             "swarden: --events: nowhere/events cannot be written: No such file or directory",
-            id="events-to-nowhere",
+            id="events-to-a-missing-folder",
         ),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_two(arguments, message, tmp_path):
-    """No traceback, nothing written."""
+    """There is no traceback, and no file is written."""
     run = swarden(*arguments, cwd=tmp_path)
 
     lines = (run.stdout + run.stderr).strip().splitlines()
@@ -182,15 +179,15 @@ def test_misuse_is_one_line_and_exit_code_two(arguments, message, tmp_path):
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
-    """The op-log of two engines, of which the second has less to do."""
+    """The op-log of two engines; the second one has fewer ops."""
     ops = (Submit(max_new_tokens=2), Submit(engine=1, max_new_tokens=1), Step(count=2), Step(engine=1), Drain(engine=1))
     path = tmp_path / "pair.oplog"
     OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()] * 2), ops).save(path)
     return path
 
 
-def test_show_tells_the_engines_of_a_log_apart(pair, tmp_path):
-    """A table each; whoever wants one of them names it."""
+def test_show_prints_a_table_for_each_engine(pair, tmp_path):
+    """With --engine only the table of that engine is printed."""
     both, second = swarden("show", pair, cwd=tmp_path), swarden("show", pair, "--engine", 1, cwd=tmp_path)
 
     assert (both.returncode, second.returncode) == (0, 0), both.stderr + second.stderr
@@ -199,7 +196,7 @@ def test_show_tells_the_engines_of_a_log_apart(pair, tmp_path):
     assert "engine 0\n" not in second.stdout
 
 
-def test_show_tells_the_states_of_engines_apart(pair, tmp_path):
+def test_show_with_a_step_prints_the_state_of_each_engine(pair, tmp_path):
     run = swarden("show", pair, "--step", 1, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
@@ -211,7 +208,7 @@ def test_show_tells_the_states_of_engines_apart(pair, tmp_path):
     ]
 
 
-def test_show_tells_of_a_failed_engine_that_is_not_asked_for_with_its_configuration(tmp_path):
+def test_show_of_another_engine_also_prints_the_failed_engine_with_its_configuration(tmp_path):
     run = swarden("show", OPLOGS / "B73.oplog", "--engine", 0, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
@@ -243,16 +240,16 @@ def test_show_prints_the_configuration_of_an_engine_without_a_transition(tmp_pat
     assert lines[lines.index("engine 1") + 1].startswith("configuration: page_size 2")
 
 
-def test_the_events_of_a_replay_are_lines_of_json(pair, tmp_path):
-    """Each names its op, its engine and that engine's step."""
+def test_events_of_a_replay_are_lines_of_json(pair, tmp_path):
+    """Each event has its op, its engine and the step of that engine."""
     run = swarden("replay", pair, "--events", "events.jsonl", cwd=tmp_path)
 
-    first, *told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    launched = [line for line in told if line["event"] == "Launched"]
+    first, *events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    launched = [line for line in events if line["event"] == "Launched"]
     assert run.returncode == 0, run.stderr
     assert first == {"event": "replay", "path": str(pair)}
     assert [(line["op"], line["engine"], line["step"]) for line in launched] == [(3, 0, 1), (3, 0, 2), (4, 1, 1)]
-    assert {line["owner"] for line in told if line["event"] == "Taken"} == {"request r1"}
+    assert {line["owner"] for line in events if line["event"] == "Taken"} == {"request r1"}
 
 
 def test_error_of_a_log_with_an_unknown_mutant_names_the_file(tmp_path):
@@ -265,7 +262,7 @@ def test_error_of_a_log_with_an_unknown_mutant_names_the_file(tmp_path):
     assert run.stdout.startswith("ERROR odd.oplog: mutant ZZ: not in the catalogue")
 
 
-def test_full_disk_under_the_events_costs_the_events_alone(failing, tmp_path):
+def test_full_disk_for_the_events_does_not_stop_the_replay(failing, tmp_path):
     run = swarden("replay", failing, "--events", "/dev/full", cwd=tmp_path)
 
     assert run.returncode == 1
@@ -273,8 +270,8 @@ def test_full_disk_under_the_events_costs_the_events_alone(failing, tmp_path):
     assert run.stderr == "--events: no further lines: No space left on device\n"
 
 
-def test_a_replay_that_meets_another_state_exits_with_four(failing, tmp_path):
-    """The same build, and yet another digest: nothing it says can be believed."""
+def test_replay_with_another_digest_exits_with_four(failing, tmp_path):
+    """Another digest with the same build is nondeterminism."""
     log = OpLog.load(failing)
     OpLog(log.header, log.ops, ["c0ffee", *(log.digests or ())[1:]]).save(tmp_path / "other.oplog")
 
@@ -285,8 +282,8 @@ def test_a_replay_that_meets_another_state_exits_with_four(failing, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("show",), ("replay",)], ids=" ".join)
-def test_a_reader_who_goes_away_is_no_error_to_speak_of(failing, tmp_path, command):
-    """The other end of standard output is closed before anything is written."""
+def test_closed_standard_output_prints_no_error(failing, tmp_path, command):
+    """The read end of the pipe is closed before the command starts."""
     reading, writing = os.pipe()
     os.close(reading)
 
@@ -296,7 +293,7 @@ def test_a_reader_who_goes_away_is_no_error_to_speak_of(failing, tmp_path, comma
     assert (run.returncode, run.stderr) == (2, "")
 
 
-def test_a_full_disk_is_one_line(failing, tmp_path):
+def test_error_of_a_full_disk_is_one_line(failing, tmp_path):
     with Path("/dev/full").open("w") as full:
         run = swarden("show", failing, cwd=tmp_path, stdout=full)
 
@@ -304,8 +301,8 @@ def test_a_full_disk_is_one_line(failing, tmp_path):
     assert run.stderr == "swarden: standard output cannot be written: No space left on device\n"
 
 
-def test_a_torn_log_among_good_ones_is_named_and_the_others_still_run(failing, tmp_path):
-    """ERROR for the one, FAILED for the other; misuse decides the exit code."""
+def test_torn_log_is_an_error_and_the_other_logs_are_replayed(failing, tmp_path):
+    """The exit code of misuse takes precedence over FAILED."""
     torn = tmp_path / "torn.oplog"
     torn.write_bytes(failing.read_bytes()[:-30])
 
@@ -319,7 +316,7 @@ def test_a_torn_log_among_good_ones_is_named_and_the_others_still_run(failing, t
     assert torn.read_bytes() == failing.read_bytes()[:-30]
 
 
-def test_log_of_another_version_is_replayed_only_where_that_is_asked_for(failing, tmp_path):
+def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
     log = OpLog.load(failing)
     older = OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops)
     older.save(tmp_path / "older.oplog")
@@ -333,7 +330,7 @@ def test_log_of_another_version_is_replayed_only_where_that_is_asked_for(failing
     assert "replayed on swarden" in asked.stdout
 
 
-def test_log_of_an_engine_that_is_not_installed_is_no_pass(failing, tmp_path):
+def test_log_of_an_engine_that_is_not_installed_is_an_error(failing, tmp_path):
     text = failing.read_text().replace('"engine":"swarden"', '"engine":"toy"')
     (tmp_path / "toy.oplog").write_text(text)
 

@@ -1,4 +1,4 @@
-"""How commands end where an engine never finishes, or fails now and then, which no mutant of the catalogue does."""
+"""The exit codes of a replay whose engine never finishes, or fails only in some runs."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from harness.core.registry import OWN
 
 ENDLESS = Mutant(
     "endless",
-    "made up: there is always something left to do",
+    "made up: the engine always has work",
     (
         Hunk(
             "engine_under_test.engine:Engine.has_work",
@@ -31,7 +31,7 @@ ENDLESS = Mutant(
 RUNS = itertools.count(1)
 FLAKY = Mutant(
     "flaky",
-    "made up: what the engine does depends on something that no op-log has",
+    "made up: the behaviour of the engine depends on state that is not in the op-log",
     (
         Hunk(
             "engine_under_test.engine:Engine.flush",
@@ -45,7 +45,7 @@ FLAKY = Mutant(
 
 @pytest.fixture
 def run():
-    """Runs a command in this process, where the bug is planted."""
+    """Runs a command in this process, with the bug planted."""
 
     def invoke(command, *arguments, mutant=ENDLESS):
         app = typer.Typer()
@@ -56,7 +56,7 @@ def run():
     return invoke
 
 
-def test_a_replay_that_never_ends_its_drain_exits_with_three(run, tmp_path):
+def test_replay_with_a_stuck_drain_exits_with_three(run, tmp_path):
     path = tmp_path / "endless.oplog"
     OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
@@ -67,8 +67,7 @@ def test_a_replay_that_never_ends_its_drain_exits_with_three(run, tmp_path):
     assert "engine error: DrainStuck: engine 0: work left after " in result.stdout
 
 
-def test_a_replay_that_fails_now_and_then_exits_with_four_and_counts(run, tmp_path):
-    """The second of three runs fails, and is told."""
+def test_replay_that_fails_in_one_of_three_runs_is_flaky_and_exits_with_four(run, tmp_path):
     path = tmp_path / "flaky.oplog"
     OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Flush()]).save(path)
 
@@ -79,12 +78,12 @@ def test_a_replay_that_fails_now_and_then_exits_with_four_and_counts(run, tmp_pa
     assert "engine error: AssertionError" in result.stdout
 
 
-def test_a_replay_counts_its_runs_for_scripts(run, tmp_path):
+def test_json_of_a_replay_has_the_number_of_runs_and_failures(run, tmp_path):
     path = tmp_path / "endless.oplog"
     OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
     result = run(replay, path, "--repeat", 2, "--json")
 
-    [told] = json.loads(result.stdout)["replays"]
-    assert (told["verdict"], told["runs"], told["failures"]) == ("FAILED", 2, 2)
-    assert (told["engine"], told["mutant"], told["fingerprints"]) == ("swarden", None, ["stuck/drain"])
+    [replayed] = json.loads(result.stdout)["replays"]
+    assert (replayed["verdict"], replayed["runs"], replayed["failures"]) == ("FAILED", 2, 2)
+    assert (replayed["engine"], replayed["mutant"], replayed["fingerprints"]) == ("swarden", None, ["stuck/drain"])

@@ -1,4 +1,4 @@
-"""`swarden fuzz`, as a user and as a script meet it."""
+"""`swarden fuzz`: output, exit codes and files."""
 
 import json
 import shlex
@@ -7,13 +7,13 @@ from harness.engines.own.faults import FAULTS
 from tests.harness.commands.test_commands import swarden
 
 
-def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
-    """Standard output is one object with the promised keys; shares are from 0 to 1."""
+def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
+    """Standard output is one object with the documented keys; shares are from 0 to 1."""
     run = swarden("fuzz", "--profile", "smoke", "--runs", 4, "--workers", 1, "--seed", 5, "--json", cwd=tmp_path)
 
-    told = json.loads(run.stdout)
+    result = json.loads(run.stdout)
     assert run.returncode == 0, run.stderr
-    assert set(told) == {
+    assert set(result) == {
         "version",
         "command",
         "seed",
@@ -37,14 +37,14 @@ def test_a_clean_campaign_exits_with_zero_and_prints_json_alone(tmp_path):
         "engine_version",
         "faults",
     }
-    assert (told["runs"], told["violations"], told["findings"]) == (4, 0, [])
-    assert all(0 <= share <= 1 for share in told["noops"].values())
-    assert list(told["faults"]) == list(FAULTS)
+    assert (result["runs"], result["violations"], result["findings"]) == (4, 0, [])
+    assert all(0 <= share <= 1 for share in result["noops"].values())
+    assert list(result["faults"]) == list(FAULTS)
     assert list(tmp_path.glob(".swarden/findings/*")) == []
 
 
 def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
-    """The printed line, with --json, makes the same runs; every option that decides what runs is in it."""
+    """The printed line, with --json, makes the same runs; it has every option that changes the runs."""
     first = swarden(
         "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
         "--profile", "smoke", "--out", "there", cwd=tmp_path,
@@ -53,13 +53,13 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
 
     again = swarden(*shlex.split(line.partition(" swarden ")[2]), "--json", cwd=tmp_path)
 
-    told = json.loads(again.stdout)
-    assert told["command"] == line.removeprefix("to run it again: ")
-    assert f"{told['verdict']}: {told['runs']} runs, {told['steps']} engine steps in " in first.stdout
+    result = json.loads(again.stdout)
+    assert result["command"] == line.removeprefix("to run it again: ")
+    assert f"{result['verdict']}: {result['runs']} runs, {result['steps']} engine steps in " in first.stdout
     assert (first.returncode, again.returncode) == (1, 1)
 
 
-def test_first_line_of_a_campaign_is_for_a_person(tmp_path):
+def test_first_line_of_a_campaign_describes_it(tmp_path):
     run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, cwd=tmp_path)
 
     assert run.stderr.splitlines()[0] == (
@@ -67,7 +67,7 @@ def test_first_line_of_a_campaign_is_for_a_person(tmp_path):
     )
 
 
-def test_place_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
+def test_folder_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
     (tmp_path / "file").touch()
 
     run = swarden("fuzz", "--out", "file/findings", cwd=tmp_path)
@@ -76,8 +76,8 @@ def test_place_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):
     assert run.stderr == "swarden: --out: file/findings cannot be written: Not a directory; name another folder\n"
 
 
-def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
-    """The finding is shrunk, its op-log fails again, and so does the pytest file beside it."""
+def test_campaign_with_a_planted_bug_writes_a_shrunk_log_that_fails_again(tmp_path):
+    """A pytest file is written beside the op-log."""
     found = swarden(
         "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1, "--json",
         "--minutes", 1, cwd=tmp_path,
@@ -93,8 +93,7 @@ def test_a_campaign_over_a_planted_bug_writes_what_replays_it(tmp_path):
     assert len(list((tmp_path / ".swarden" / "findings").glob("test_*.py"))) == 1
 
 
-def test_a_planted_bug_that_is_missed_is_red(tmp_path):
-    """Nothing was violated, and yet the campaign failed: it did not see what is there."""
+def test_campaign_that_misses_the_planted_bug_is_red(tmp_path):
     run = swarden(
         "fuzz", "--machine", "engine", "--mutant", "B18", "--runs", 1, "--workers", 1, "--seed", 3, cwd=tmp_path
     )
@@ -103,8 +102,8 @@ def test_a_planted_bug_that_is_missed_is_red(tmp_path):
     assert run.stdout.startswith("red: mutant B18: missed by ")
 
 
-def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path):
-    """Nobody has to name it."""
+def test_bug_of_a_model_is_hunted_and_replayed_with_its_model(tmp_path):
+    """No option names the model."""
     found = swarden("fuzz", "--mutant", "S113", "--stop-on-first", "--workers", 1, "--seed", 1, "--json", cwd=tmp_path)
     [finding] = json.loads(found.stdout)["findings"]
 
@@ -115,20 +114,20 @@ def test_a_bug_of_a_model_is_hunted_with_its_model_and_replayed_with_it(tmp_path
     assert again.stdout.startswith(f"FAILED {finding['path']}\nfound: logits_match_uncached_model/")
 
 
-def test_two_workers_share_a_campaign(tmp_path):
-    """Each takes every second batch; the runs are those of the campaign, the counts of both."""
+def test_runs_of_two_workers_add_up_to_the_runs_of_the_campaign(tmp_path):
+    """Each worker makes every second batch."""
     run = swarden("fuzz", "--profile", "smoke", "--runs", 10, "--workers", 2, "--seed", 6, "--json", cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["runs"] == 10
 
 
-def test_the_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
+def test_events_of_a_campaign_are_its_progress_and_its_findings(tmp_path):
     swarden(
         "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1,
         "--events", "events.jsonl", "--minutes", 1, cwd=tmp_path,
     )  # fmt: skip
 
-    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert [line["runs"] for line in told[:-1]] == list(range(1, len(told)))
-    assert (told[-1]["event"], told[-1]["invariant"]) == ("finding", "requests_are_in_one_queue")
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["runs"] for line in events[:-1]] == list(range(1, len(events)))
+    assert (events[-1]["event"], events[-1]["invariant"]) == ("finding", "requests_are_in_one_queue")

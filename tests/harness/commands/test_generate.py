@@ -1,4 +1,4 @@
-"""`swarden generate`: text in, text out, the pools' figures beside it, and one line for what cannot be run."""
+"""`swarden generate`: the generated text, the figures of the pools, and the errors of invalid calls."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def checkpoint(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def answer(checkpoint) -> str:
-    """What transformers makes of the prompt."""
+    """The text that transformers generates for the prompt."""
     tokenizer = Tokenizer(checkpoint)
     prompt = tokenizer.encode(PROMPT)
     model: Any = AutoModelForCausalLM.from_pretrained(checkpoint)
@@ -44,7 +44,7 @@ def generate(checkpoint: Path, *arguments, **environment):
     return swarden("generate", *given, *arguments, cwd=checkpoint.parent, **environment)
 
 
-def test_the_text_is_that_of_transformers_and_the_figures_stand_beside_it(checkpoint, answer):
+def test_text_equals_that_of_transformers_and_figures_go_to_standard_error(checkpoint, answer):
     run = generate(checkpoint, "--page-size", 4)
 
     assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
@@ -56,13 +56,13 @@ def test_the_text_is_that_of_transformers_and_the_figures_stand_beside_it(checkp
 def test_json_has_the_text_the_tokens_and_the_pools(checkpoint, answer):
     run = generate(checkpoint, "--page-size", 4, "--json")
 
-    told = json.loads(run.stdout)
-    assert told["text"] == answer
-    assert set(told) == {"prompt_tokens", "token_ids", "text", "finish_reason", "steps", "pools"}
-    assert 0 < told["pools"]["swa"]["peak"] <= told["pools"]["swa"]["pages"]
+    result = json.loads(run.stdout)
+    assert result["text"] == answer
+    assert set(result) == {"prompt_tokens", "token_ids", "text", "finish_reason", "steps", "pools"}
+    assert 0 < result["pools"]["swa"]["peak"] <= result["pools"]["swa"]["pages"]
 
 
-def test_a_prompt_can_come_from_a_file(checkpoint, answer):
+def test_prompt_is_read_from_a_file(checkpoint, answer):
     file = checkpoint / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
 
@@ -71,26 +71,28 @@ def test_a_prompt_can_come_from_a_file(checkpoint, answer):
     assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
 
 
-@pytest.mark.parametrize("guesses", [(), ("--draft", "{checkpoint}")], ids=["looked up", "by a draft model"])
-def test_guesses_change_nothing_but_the_steps(checkpoint, answer, guesses):
-    given = [argument.format(checkpoint=checkpoint) for argument in guesses]
+@pytest.mark.parametrize("drafts", [(), ("--draft", "{checkpoint}")], ids=["prompt lookup", "draft model"])
+def test_draft_tokens_change_only_the_number_of_steps(checkpoint, answer, drafts):
+    given = [argument.format(checkpoint=checkpoint) for argument in drafts]
     run = generate(checkpoint, "--page-size", 4, "--draft-tokens", 3, *given, "--json")
 
-    told = json.loads(run.stdout)
-    assert told["text"] == answer
-    assert told["steps"] <= 25
+    result = json.loads(run.stdout)
+    assert result["text"] == answer
+    assert result["steps"] <= 25
 
 
-@pytest.mark.parametrize("given", [(), ("--over-tcp",), ("--draft-tokens", 3)], ids=["here", "over-tcp", "guesses"])
-def test_two_engines_say_what_one_does(checkpoint, answer, given):
+@pytest.mark.parametrize(
+    "given", [(), ("--over-tcp",), ("--draft-tokens", 3)], ids=["in-process", "over-tcp", "drafts"]
+)
+def test_two_engines_generate_the_text_of_one(checkpoint, answer, given):
     run = generate(checkpoint, "--page-size", 4, "--disaggregated", *given, "--json")
 
-    said = json.loads(run.stdout)
-    assert (said["text"], said["finish_reason"]) == (answer, "length")
-    assert sorted(said["pools"]) == ([] if "--over-tcp" in given else SIDES)
+    result = json.loads(run.stdout)
+    assert (result["text"], result["finish_reason"]) == (answer, "length")
+    assert sorted(result["pools"]) == ([] if "--over-tcp" in given else SIDES)
 
 
-def test_the_strict_level_applies(checkpoint, answer):
+def test_strict_check_of_the_environment_has_no_violation(checkpoint, answer):
     run = generate(checkpoint, SWARDEN_STRICT_MEM_CHECK="census")
 
     assert (run.returncode, run.stdout) == (0, f"{answer}\n"), run.stderr
@@ -114,29 +116,33 @@ def test_the_strict_level_applies(checkpoint, answer):
         pytest.param(
             ["--disaggregated", "--over-tcp", "--dtype", "int8"],
             r"swarden: dtype: 'int8' is not one of .*",
-            id="no such dtype, in a process of its own",
+            id="no such dtype, in an engine process",
         ),
-        pytest.param(["--top-p", 0], r"swarden: top_p: 0\.0; want a probability above 0 and at most 1", id="no share"),
+        pytest.param(
+            ["--top-p", 0], r"swarden: top_p: 0\.0; want a probability above 0 and at most 1", id="top_p of 0"
+        ),
         pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
         pytest.param(
             ["--draft", "there"],
             r"swarden: draft: there is given and draft_tokens is 0; say how many tokens it is to guess",
-            id="a guess of no tokens",
+            id="no draft tokens",
         ),
         pytest.param(
-            ["--draft", "there", "--draft-tokens", 2], r"swarden: there: no such directory; .*", id="nobody to guess"
+            ["--draft", "there", "--draft-tokens", 2],
+            r"swarden: there: no such directory; .*",
+            id="no draft checkpoint",
         ),
         pytest.param(["--prompt-file", "x"], r"swarden: prompt: give --prompt TEXT or .*", id="two prompts"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(checkpoint, arguments, line):
+def test_error_of_an_invalid_call_is_one_line(checkpoint, arguments, line):
     run = generate(checkpoint, *arguments)
 
     assert (run.returncode, run.stdout) == (2, ""), run.stderr
     assert re.fullmatch(rf"{line}\n", run.stderr), run.stderr
 
 
-def test_a_directory_that_is_none_is_one_line(tmp_path):
+def test_error_of_a_missing_checkpoint_is_one_line(tmp_path):
     run = generate(tmp_path / "nowhere")
 
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
@@ -152,14 +158,14 @@ def test_a_directory_that_is_none_is_one_line(tmp_path):
     ],
 )
 def test_engine_processes_end_with_the_command(checkpoint, number, send):
-    """Whatever ends the command: neither engine goes on alone, and neither prints a traceback."""
+    """After any signal both engine processes end, without a traceback."""
     given = ("--checkpoint", checkpoint, "--prompt", PROMPT, "--max-new-tokens", 8000)
     with running("generate", *given, "--disaggregated", "--over-tcp", cwd=checkpoint) as command:
         assert command.stdout is not None
         assert command.stdout.read(1)
 
         send(command.pid, number)
-        _, told = command.communicate(timeout=60)
+        _, errors = command.communicate(timeout=60)
 
         wait_until(lambda: not processes_of(command.pid))
-    assert b"Traceback" not in told
+    assert b"Traceback" not in errors

@@ -1,4 +1,4 @@
-"""swarden mutants run: how hunts end, what is kept of them, and what is refused before any begins."""
+"""`swarden mutants run`: the results of hunts, the file of results, and errors before the first hunt."""
 
 import json
 import os
@@ -30,7 +30,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A file with mutants of one's own."""
+    """A file with mutants of the user."""
     path = tmp_path / "own.py"
     path.write_text(OWN)
     return path
@@ -38,7 +38,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hunting(own, tmp_path):
-    """A command that has ended one hunt, and goes on with one that lasts; its process, and that of the hunt."""
+    """A command that has finished one hunt and runs a long one: its process, and the ids of its child processes."""
     arguments = ("mutants", "run", "--mutants", own.name, "listed", "harmless", "--seeds", "1", "--seconds", "600")
     with subprocess.Popen(
         [sys.executable, "-c", "from harness.cli import main; main()", *arguments],
@@ -53,9 +53,9 @@ def hunting(own, tmp_path):
         process.kill()
 
 
-def wait_until(is_so):
+def wait_until(condition):
     deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline
 
 
@@ -72,8 +72,8 @@ def hunt(own, *arguments, cwd):
     return swarden("mutants", "run", "--mutants", own, *arguments, cwd=cwd)
 
 
-def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
-    """Every seed's figures are in the object, and in the file of seeds."""
+def test_bug_that_a_law_of_its_list_detects_is_found(own, tmp_path):
+    """The figures of each seed are in the JSON output, and in the file of results."""
     run = hunt(own, "listed", "--seeds", 2, "--workers", 2, "--json", cwd=tmp_path)
 
     [mutant] = json.loads(run.stdout)["mutants"]
@@ -83,8 +83,8 @@ def test_a_bug_that_a_law_of_its_list_tells_of_is_found(own, tmp_path):
     assert sorted(kept(tmp_path), key=lambda one: one["seed"]) == mutant["hunts"]
 
 
-def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(own, tmp_path):
-    """It is red, and not missed; the op-log replays where the file of the mutant is named."""
+def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp_path):
+    """The op-log can be replayed if SWARDEN_MUTANTS names the file of the mutant."""
     run = hunt(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
 
     [one] = kept(tmp_path)
@@ -103,8 +103,7 @@ def test_a_bug_that_another_law_tells_of_is_named_with_that_law_and_its_op_log(o
     )
 
 
-def test_a_missed_bug_tells_what_was_spent(own, tmp_path):
-    """All of the CPU seconds that it was given."""
+def test_hunt_of_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
     run = hunt(own, "harmless", "--seeds", 1, "--seconds", 2, cwd=tmp_path)
 
     [one] = kept(tmp_path)
@@ -115,7 +114,7 @@ def test_a_missed_bug_tells_what_was_spent(own, tmp_path):
     assert run.stdout.rstrip().endswith("red: harmless: missed; want 90% of the seeds to find it by stuck")
 
 
-def test_a_hunt_whose_process_dies_has_found_the_bug_and_the_others_go_on(own, tmp_path):
+def test_hunt_whose_process_dies_has_found_the_bug_and_other_hunts_continue(own, tmp_path):
     run = hunt(own, "crashing", "listed", "--seeds", 1, cwd=tmp_path)
 
     assert run.returncode == 5, run.stderr
@@ -127,7 +126,7 @@ def test_a_hunt_whose_process_dies_has_found_the_bug_and_the_others_go_on(own, t
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_keeps_and_tells_what_has_ended(hunting, tmp_path, number):
+def test_finished_hunts_are_kept_and_reported_after_an_interrupt(hunting, tmp_path, number):
     process, hunts = hunting
 
     process.send_signal(number)
@@ -141,7 +140,7 @@ def test_an_interrupt_keeps_and_tells_what_has_ended(hunting, tmp_path, number):
     assert [pid for pid in hunts if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_a_hunt_ends_with_the_command_that_began_it(hunting):
+def test_hunt_ends_with_its_command(hunting):
     process, hunts = hunting
 
     os.kill(process.pid, signal.SIGKILL)
@@ -158,7 +157,7 @@ def test_a_hunt_ends_with_the_command_that_began_it(hunting):
         pytest.param((), "stale: engine_under_test.cache.window:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
-def test_what_cannot_be_hunted_is_one_line_before_any_hunt(tmp_path, arguments, message):
+def test_invalid_mutant_is_refused_in_one_line_before_the_first_hunt(tmp_path, arguments, message):
     (tmp_path / "own.py").write_text(f'{OWN}\nSTALE = planted("stale", "no such text", "", "stuck")\n')
 
     run = swarden("mutants", "run", "--mutants", "own.py", *arguments, cwd=tmp_path)

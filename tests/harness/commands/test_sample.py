@@ -1,4 +1,4 @@
-"""swarden mutants sample: what it prints, and that it goes on where it was ended."""
+"""`swarden mutants sample`: its output, and its continuation after an interrupt."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ RUN_WITHOUT_COSMIC_RAY = f"import sys; sys.modules['cosmic_ray'] = None; {RUN}"
 
 
 def swarden(*arguments, cwd, code=RUN):
-    """Run the command as a process of its own."""
+    """Run the command in its own process."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,
@@ -25,20 +25,19 @@ def swarden(*arguments, cwd, code=RUN):
     )
 
 
-def test_a_sample_is_told_and_need_not_be_tried_again(tmp_path):
-    """The second time nothing is left, and the sum is the same."""
+def test_second_call_repeats_no_trial_and_prints_the_same_summary(tmp_path):
     first, second = swarden(*SAMPLE, cwd=tmp_path), swarden(*SAMPLE, cwd=tmp_path)
 
-    told = json.loads(first.stdout)
+    figures = json.loads(first.stdout)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr
-    assert json.loads(second.stdout) == told
-    assert set(told) == {"mutations", "killed", "survived", "equivalent", "killed_share", "folders", "survivors"}
-    assert told["mutations"] == told["killed"] + told["survived"] + told["equivalent"] == 2
+    assert json.loads(second.stdout) == figures
+    assert set(figures) == {"mutations", "killed", "survived", "equivalent", "killed_share", "folders", "survivors"}
+    assert figures["mutations"] == figures["killed"] + figures["survived"] + figures["equivalent"] == 2
     assert "2 of 2: " in first.stderr
     assert "of 2: " not in second.stderr
 
 
-def test_a_sample_without_cosmic_ray_names_the_extra_to_install(tmp_path):
+def test_error_without_cosmic_ray_names_the_extra_to_install(tmp_path):
     run = swarden(*SAMPLE, cwd=tmp_path, code=RUN_WITHOUT_COSMIC_RAY)
 
     [line] = run.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""swarden trace: what it prints where, and how it ends."""
+"""`swarden trace`: output and exit codes."""
 
 import json
 from pathlib import Path
@@ -58,31 +58,31 @@ def path(tmp_path):
     return write_trace(tmp_path / "t.jsonl", chatty_rows(40))
 
 
-def test_json_is_one_object_and_nothing_else(run, path):
+def test_json_output_is_one_object(run, path):
     result = run(path, "--limit", 30, "--json")
 
-    told = json.loads(result.stdout)
+    figures = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert list(told) == KEYS
-    assert told["requests"] == 30
-    assert all(0 < told[share] < 1 for share in ("hit_share", "hit_share_beyond_first_block"))
-    assert [list(pool) for pool in told["pools"].values()] == [["capacity", "peak", "evicted"]] * 2
+    assert list(figures) == KEYS
+    assert figures["requests"] == 30
+    assert all(0 < figures[share] < 1 for share in ("hit_share", "hit_share_beyond_first_block"))
+    assert [list(pool) for pool in figures["pools"].values()] == [["capacity", "peak", "evicted"]] * 2
 
 
-def test_the_oracle_has_one_pool_that_never_evicts(run, path):
-    told = json.loads(run(path, "--oracle", "--json").stdout)
+def test_oracle_has_one_pool_that_never_evicts(run, path):
+    figures = json.loads(run(path, "--oracle", "--json").stdout)
 
-    assert list(told["pools"]) == ["full"]
-    assert told["pools"]["full"]["evicted"] == 0
-
-
-def test_without_windows_there_is_one_pool(run, path):
-    told = json.loads(run(path, "--swa-pages", 0, "--json").stdout)
-
-    assert list(told["pools"]) == ["full"]
+    assert list(figures["pools"]) == ["full"]
+    assert figures["pools"]["full"]["evicted"] == 0
 
 
-def test_a_person_gets_a_table(run, path):
+def test_engine_without_swa_pages_has_one_pool(run, path):
+    figures = json.loads(run(path, "--swa-pages", 0, "--json").stdout)
+
+    assert list(figures["pools"]) == ["full"]
+
+
+def test_output_without_json_is_a_table(run, path):
     result = run(path, "--limit", 30)
 
     assert result.exit_code == 0
@@ -101,7 +101,7 @@ def test_a_person_gets_a_table(run, path):
     ]
 
 
-def test_what_was_cut_short_is_a_remark(run, tmp_path):
+def test_requests_that_were_cut_short_are_reported_on_standard_error(run, tmp_path):
     path = write_trace(tmp_path / "t.jsonl", [row([0, 1]), row(list(range(300)))])
 
     result = run(path, "--json")
@@ -110,7 +110,7 @@ def test_what_was_cut_short_is_a_remark(run, tmp_path):
     assert result.stderr == "requests cut short: 1, the first was rejected: the prompt needs 301 full pages of 256\n"
 
 
-def test_a_violation_ends_with_1_and_its_story(run, path):
+def test_violation_exits_with_1_and_prints_its_story(run, path):
     with LEAK.planted():
         result = run(path, "--json")
 
@@ -120,7 +120,7 @@ def test_a_violation_ends_with_1_and_its_story(run, path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         pytest.param(("--format", "azure"), "format 'azure' is not known; want one of mooncake", id="format"),
         pytest.param(
@@ -128,14 +128,14 @@ def test_a_violation_ends_with_1_and_its_story(run, path):
         ),
     ],
 )
-def test_misuse_is_one_line(run, path, options, said):
+def test_misuse_is_one_line(run, path, options, message):
     result = run(path, *options)
 
     assert isinstance(result.exception, UsageError)
-    assert (str(result.exception), result.stdout) == (said, "")
+    assert (str(result.exception), result.stdout) == (message, "")
 
 
-def test_a_bad_row_is_named_before_anything_is_served(run, path):
+def test_invalid_row_is_refused_before_the_first_request(run, path):
     path.write_text(path.read_text() + "{}\n")
 
     result = run(path, "--json")
@@ -146,8 +146,8 @@ def test_a_bad_row_is_named_before_anything_is_served(run, path):
 
 
 @pytest.mark.parametrize("level", ["sums", "audit", "census"])
-def test_a_healthy_trace_is_served_under_a_strict_check(run, path, level, monkeypatch):
-    """Alone, without the harness's own checks."""
+def test_strict_check_finds_no_violation_in_a_healthy_engine(run, path, level, monkeypatch):
+    """The checks of the harness itself are off."""
     monkeypatch.setenv(VARIABLE, level)
 
     result = run(path, "--limit", 20, "--check-every", 0, "--json")
@@ -155,8 +155,8 @@ def test_a_healthy_trace_is_served_under_a_strict_check(run, path, level, monkey
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_a_bug_under_a_strict_check_leaves_a_log_that_replays_and_shrinks(run, path, tmp_path, monkeypatch):
-    """What a violation in somebody's own run comes to: the message names the op-log, which fails again."""
+def test_violation_of_a_strict_check_writes_a_log_that_replays_and_shrinks(run, path, tmp_path, monkeypatch):
+    """The message names the op-log, which fails again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "audit")
 
@@ -172,8 +172,8 @@ def test_a_bug_under_a_strict_check_leaves_a_log_that_replays_and_shrinks(run, p
     assert len(OpLog.load(log.with_suffix(".small.oplog")).ops) <= 4
 
 
-def test_without_checks_a_bug_shows_at_the_end_or_not_at_all(run, path, monkeypatch):
-    """Only the drain is looked at."""
+def test_trace_without_checks_exits_with_0(run, path, monkeypatch):
+    """Only the drain is checked."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
     result = run(path, "--limit", 5, "--check-every", 0)

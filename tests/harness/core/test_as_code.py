@@ -16,7 +16,7 @@ CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_rati
 
 
 def run_code(log: OpLog) -> OpLog:
-    """The value of a log's code, where only the names that a generated test imports are known."""
+    """Evaluate the code of a log with only the names that a generated test imports."""
     names = {"Header": Header, "OpLog": OpLog} | {name: getattr(ops, name) for name in kinds_in(log)}
     again: OpLog = eval(log_code(log), {"__builtins__": {}}, names)
     return again
@@ -65,10 +65,10 @@ def test_each_op_is_a_line_without_arguments_at_their_defaults():
 
 class Toy(Target):
     name = "toy"
-    defaults = {"blocks": 16, "block_size": 4}  # noqa: RUF012 - as plain as a target can be
+    defaults = {"blocks": 16, "block_size": 4}  # noqa: RUF012 - a minimal target
 
 
-def test_target_reads_settings_that_are_left_out_as_their_defaults():
+def test_target_decodes_missing_settings_as_their_defaults():
     toy = Toy()  # type: ignore[abstract]  # it builds no engine
 
     assert toy.decode({"blocks": 8}) == {"blocks": 8, "block_size": 4}

@@ -1,4 +1,4 @@
-"""The driver: every op is applied, captured and checked, until one fails."""
+"""The driver: each op is applied and its transitions are checked, until one fails."""
 
 import pytest
 
@@ -31,15 +31,15 @@ class BrokenSystem(EngineSystem):
 
 
 class EndlessSystem(EngineSystem):
-    """An engine whose work never ends."""
+    """An engine that always has work."""
 
     @property
     def has_work(self):
         return True
 
 
-def test_an_error_is_of_the_engine_that_raised_and_its_last_events_are_in_the_history():
-    """Whichever op it happens in; a drain serves both engines in turns."""
+def test_error_names_the_engine_that_raised_and_its_last_events_are_in_the_history():
+    """The error is raised in a drain, in which both engines make steps in turn."""
     systems = [EngineSystem(SwardenEngine(SMALL)), BrokenSystem(SwardenEngine(SMALL))]
     driver = Driver(systems)
 
@@ -51,8 +51,8 @@ def test_an_error_is_of_the_engine_that_raised_and_its_last_events_are_in_the_hi
     assert (driver.failure.history[-1].system, driver.failure.history[-1].step) == (1, 3)
 
 
-def test_every_step_of_an_op_is_judged_by_itself():
-    """A step op of five makes five transitions, each with its own snapshot."""
+def test_each_step_of_a_step_op_is_checked():
+    """A step op of five steps has five transitions."""
     driver = own_driver("engine", [SMALL])
 
     driver.apply(REQUEST)
@@ -63,7 +63,7 @@ def test_every_step_of_an_op_is_judged_by_itself():
     assert driver.counts.tally["unit_has_one_owner"].evaluated == 6
 
 
-def test_what_finds_nothing_to_do_is_counted_as_a_no_op():
+def test_op_without_effect_is_counted_as_a_noop():
     """Abort and step of an empty engine are no-ops; a flush is not."""
     driver = own_driver("engine", [SMALL])
 
@@ -74,8 +74,8 @@ def test_what_finds_nothing_to_do_is_counted_as_a_no_op():
     assert +driver.counts.noops == {"abort": 1, "step": 1}
 
 
-def test_an_error_of_the_engine_is_a_failure_with_a_fingerprint_of_its_own():
-    """The run ends, names the error and where it came from, and passes further ops over."""
+def test_engine_error_is_a_failure_whose_fingerprint_names_the_error():
+    """The fingerprint has the error and the function; further ops are skipped."""
     driver = Driver([BrokenSystem(SwardenEngine(SMALL))])
 
     for op in (REQUEST, Step(count=2), Step(), Step()):
@@ -87,8 +87,7 @@ def test_an_error_of_the_engine_is_a_failure_with_a_fingerprint_of_its_own():
     assert len(driver.ops) == 3
 
 
-def test_a_drain_that_does_not_end_within_its_bound_is_stuck():
-    """What never finishes is named as stuck, not waited for."""
+def test_drain_that_exceeds_its_bound_is_stuck():
     driver = Driver([EndlessSystem(SwardenEngine(SMALL))])
 
     driver.apply(Drain())
@@ -97,8 +96,7 @@ def test_a_drain_that_does_not_end_within_its_bound_is_stuck():
     assert driver.failure.fingerprint == STUCK
 
 
-def test_a_drain_finishes_everything_and_leaves_every_pool_free():
-    """Requests end, the cache is flushed, and nothing is held by anybody."""
+def test_drain_finishes_all_requests_and_frees_every_unit():
     driver = own_driver("engine", [SMALL])
 
     for op in (REQUEST, Step(), REQUEST, Drain()):
@@ -108,8 +106,7 @@ def test_a_drain_finishes_everything_and_leaves_every_pool_free():
     assert [len(pool.free) == pool.capacity for pool in driver.snapshot().pools] == [True] * 3
 
 
-def test_with_a_cadence_only_some_steps_are_judged():
-    """Every third step is captured and checked, the others only happen."""
+def test_with_an_interval_only_every_third_step_is_checked():
     driver = Driver([EngineSystem(SwardenEngine(SMALL))], checking=Checking(every=3))
 
     driver.apply(REQUEST)
@@ -119,8 +116,7 @@ def test_with_a_cadence_only_some_steps_are_judged():
     assert driver.counts.tally["unit_has_one_owner"].evaluated == 2
 
 
-def test_the_same_ops_give_the_same_digests():
-    """A second run of the same ops passes through the same states."""
+def test_equal_ops_give_equal_digests():
     first, second = own_driver("engine", [SMALL]), own_driver("engine", [SMALL])
 
     for driver in (first, second):
@@ -131,8 +127,7 @@ def test_the_same_ops_give_the_same_digests():
     assert len(set(first.digests)) == len(first.digests)
 
 
-def test_two_engines_of_one_log_do_not_disturb_each_other():
-    """An op goes to the engine that it names; the other one stays as it was."""
+def test_op_changes_only_the_engine_that_it_names():
     driver = own_driver("engine", [SMALL, SMALL])
     before: Snapshot = driver.snapshot(0)
 
@@ -144,8 +139,7 @@ def test_two_engines_of_one_log_do_not_disturb_each_other():
 
 
 @pytest.mark.parametrize("mutant", ["B18", "B46"])
-def test_a_planted_bug_ends_the_run_with_the_names_of_the_invariants(mutant):
-    """The failure holds the violations, the transition and the whole history."""
+def test_failure_of_a_planted_bug_has_its_violations_and_history(mutant):
     with BY_ID[mutant].planted():
         driver = own_driver(
             "engine", [EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2, chunk_len=4)]
@@ -160,7 +154,6 @@ def test_a_planted_bug_ends_the_run_with_the_names_of_the_invariants(mutant):
 
 
 def test_error_in_an_invariant_is_no_finding():
-    """It is a fault of swarden, and is not blamed on the engine."""
     config = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6)
     driver = own_driver("engine", [config])
 

@@ -1,17 +1,17 @@
-"""The fault plan says when an armed fault comes true."""
+"""The fault plan: an armed fault fires at the right crossings."""
 
 import pytest
 
 from harness.core.faults import FaultPlan, UnknownFault
 
 
-def test_what_is_not_armed_never_fires():
+def test_fault_that_is_not_armed_never_fires():
     plan = FaultPlan(["pool.refuses"])
 
     assert [plan.fires("pool.refuses") for _ in range(3)] == [False, False, False]
 
 
-def test_an_armed_fault_fires_behind_the_skipped_crossings_as_often_as_asked():
+def test_armed_fault_fires_count_times_after_the_skipped_crossings():
     plan = FaultPlan(["pool.refuses"])
     plan.arm("pool.refuses", skip=1, count=2)
 
@@ -25,7 +25,7 @@ def test_each_fault_counts_its_own_crossings():
     assert [plan.fires(name) for name in ("client.gone", "pool.refuses", "pool.refuses")] == [False, False, True]
 
 
-def test_what_is_armed_again_forgets_what_was_left_of_it():
+def test_arming_again_replaces_the_remaining_firings():
     plan = FaultPlan(["pool.refuses"])
     plan.arm("pool.refuses", count=5)
     plan.arm("pool.refuses", skip=1, count=1)
@@ -33,7 +33,7 @@ def test_what_is_armed_again_forgets_what_was_left_of_it():
     assert [plan.fires("pool.refuses") for _ in range(3)] == [False, True, False]
 
 
-def test_a_count_of_none_never_fires():
+def test_fault_armed_with_count_0_never_fires():
     plan = FaultPlan(["pool.refuses"])
     plan.arm("pool.refuses", count=0)
 
@@ -56,18 +56,18 @@ def test_healing_all_disarms_every_fault():
 
 
 @pytest.mark.parametrize("name", [pytest.param("client.gone", id="one of them"), pytest.param(None, id="all")])
-def test_healing_what_is_not_armed_finds_nothing_to_do(name):
+def test_healing_without_an_armed_fault_returns_false(name):
     assert FaultPlan(["client.gone"]).heal(name) is False
 
 
-def test_every_firing_is_counted_and_told():
-    told: list[str] = []
-    plan = FaultPlan(["pool.refuses"], told.append)
+def test_each_firing_is_counted_and_reported():
+    reported: list[str] = []
+    plan = FaultPlan(["pool.refuses"], reported.append)
     plan.arm("pool.refuses", skip=1, count=2)
     for _ in range(5):
         plan.fires("pool.refuses")
 
-    assert (dict(plan.fired), told) == ({"pool.refuses": 2}, ["pool.refuses"] * 2)
+    assert (dict(plan.fired), reported) == ({"pool.refuses": 2}, ["pool.refuses"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_every_firing_is_counted_and_told():
         pytest.param(lambda plan: plan.fires("link.down"), id="fires"),
     ],
 )
-def test_a_fault_that_nobody_knows_is_refused_with_those_that_are_known(use):
+def test_unknown_fault_is_refused_with_the_known_faults(use):
     with pytest.raises(UnknownFault) as caught:
         use(FaultPlan(["pool.refuses", "client.gone"]))
 

@@ -1,4 +1,4 @@
-"""A fingerprint says what is wrong, and nothing that differs from run to run."""
+"""A fingerprint names the kind of failure, without values that differ between runs."""
 
 import pytest
 
@@ -27,11 +27,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("subject", "values", "name"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_violation_has_a_name_without_numbers(subject, values, name):
+def test_fingerprint_of_a_violation_has_no_numbers(subject, values, name):
     assert fingerprint(Violation("claim", subject, Broken.SHARED, values)) == name
 
 
-def test_the_violations_of_a_transition_are_named_once_and_in_order():
+def test_fingerprints_of_a_transition_are_distinct_and_in_order():
     violations = [
         Violation("peers_are_live", REQUEST, Broken.SHARED, {}),
         *(Violation("unit_has_one_owner", Ref("page", page, "swa"), Broken.SHARED, {}) for page in (9, 4)),
@@ -74,22 +74,22 @@ def fail() -> None:
         ("calling(fail)", "KeyError/pools.ledger.calling"),
     ],
 )
-def test_an_error_is_named_by_the_innermost_function_of_the_engine(statement, name):
-    """However deep in something else it was raised."""
+def test_fingerprint_of_an_error_names_the_innermost_function_of_the_engine(statement, name):
+    """Inner functions outside of the engine are ignored."""
     assert fingerprint_of_error(raised(statement, fail=fail), package="toy") == name
 
 
-def test_an_error_outside_of_the_engine_is_named_by_where_it_was_raised():
+def test_fingerprint_of_an_error_outside_of_the_engine_names_the_innermost_function():
     assert (
         fingerprint_of_error(raised("Ledger().take()"), "engine_under_test") == "KeyError/toy.pools.ledger.Ledger.take"
     )
 
 
-def test_an_error_that_was_not_raised_is_named_by_its_type():
+def test_fingerprint_of_an_error_that_was_not_raised_is_its_type():
     assert fingerprint_of_error(ValueError("17"), "engine_under_test") == "ValueError"
 
 
-def test_our_engine_is_the_engine():
+def test_fingerprint_of_an_error_of_our_engine_omits_the_package():
     with pytest.raises(ValueError, match="page_size") as caught:
         EngineConfig(page_size=3)
 
@@ -104,5 +104,5 @@ def test_our_engine_is_the_engine():
         ("../a\n" + "b" * 200, "a-" + "b" * 115),
     ],
 )
-def test_a_fingerprint_makes_a_file_name(name, file_name):
+def test_slug_of_a_fingerprint_is_a_file_name(name, file_name):
     assert slug(name) == file_name

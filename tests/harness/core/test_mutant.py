@@ -1,4 +1,4 @@
-"""Planting: from outside, exactly once, and undone."""
+"""Planting a mutant: each hunk fits once, and the code is restored afterwards."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from tests.invariants.builders import HEALTHY
 WINDOW = "engine_under_test.cache.window:kept_len"
 
 
-def test_a_planted_bug_reaches_everybody_who_imported_the_function():
-    """The function itself is changed, and healthy again afterwards."""
+def test_planted_bug_affects_modules_that_imported_the_function():
+    """The function object itself is changed, and restored afterwards."""
     healthy = kept_len(window=2, page_size=16), window_frontier(40, window=2, page_size=16)
 
     with BY_ID["B14"].planted():
@@ -23,8 +23,8 @@ def test_a_planted_bug_reaches_everybody_who_imported_the_function():
     assert kept_len(window=2, page_size=16) == 16
 
 
-def test_planting_twice_is_planting_once():
-    """A replay inside a campaign that has planted the bug already does not stumble over it."""
+def test_planting_a_planted_mutant_has_no_effect():
+    """A replay within a campaign plants the bug of the campaign again."""
     with BY_ID["B14"].planted():
         with BY_ID["B14"].planted():
             pass
@@ -40,8 +40,8 @@ def test_planting_twice_is_planting_once():
         pytest.param("page_size", 3, id="ambiguous"),
     ],
 )
-def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
-    """The message names the mutant, the target, the text and how often it stands there."""
+def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times):
+    """The message has the mutant, the target, the text and its number of occurrences."""
     stale = Mutant("B0", "nowhere", (Hunk(WINDOW, healthy, "pass"),), ())
 
     with pytest.raises(StaleMutant) as raised, stale.planted():
@@ -53,16 +53,20 @@ def test_a_hunk_that_does_not_fit_once_is_stale(healthy, times):
 @pytest.mark.parametrize(
     ("target", "broken", "why"),
     [
-        pytest.param("no.such.module:function", "", "is no function whose code can be changed: No module", id="module"),
-        pytest.param("invariants.windows:gone", "", "is no function whose code can be changed: gone", id="function"),
-        pytest.param("invariants.windows", "", "is no function whose code can be changed: ", id="no-function"),
         pytest.param(
-            "invariants.windows:HANDOVER_KIND", "", "is no function whose code can be changed: ", id="a-value"
+            "no.such.module:function", "", "is not a function whose code can be changed: No module", id="module"
         ),
-        pytest.param("invariants.windows:lookback", "1 +", "with the bug in is no Python: invalid syntax", id="syntax"),
+        pytest.param("invariants.windows:gone", "", "is not a function whose code can be changed: gone", id="function"),
+        pytest.param("invariants.windows", "", "is not a function whose code can be changed: ", id="no-function"),
+        pytest.param(
+            "invariants.windows:HANDOVER_KIND", "", "is not a function whose code can be changed: ", id="a-value"
+        ),
+        pytest.param(
+            "invariants.windows:lookback", "1 +", "with the bug is not valid Python: invalid syntax", id="syntax"
+        ),
     ],
 )
-def test_a_target_that_cannot_be_changed_is_stale(target, broken, why):
+def test_target_that_cannot_be_changed_is_stale(target, broken, why):
     stale = Mutant("B0", "nowhere", (Hunk(target, "window - 1", broken),), ())
 
     with pytest.raises(StaleMutant) as raised, stale.planted():
@@ -71,8 +75,7 @@ def test_a_target_that_cannot_be_changed_is_stale(target, broken, why):
     assert str(raised.value).startswith(f"B0: {target} {why}")
 
 
-def test_a_stale_hunk_leaves_the_others_unplanted():
-    """Nothing is changed unless all of it fits."""
+def test_no_hunk_is_planted_if_one_is_stale():
     good = BY_ID["B14"].hunks[0]
     half_stale = Mutant("B0", "nowhere", (good, Hunk(WINDOW, "return nothing_of_the_kind", "pass")), ())
 
@@ -82,8 +85,8 @@ def test_a_stale_hunk_leaves_the_others_unplanted():
     assert kept_len(window=2, page_size=16) == 16
 
 
-def test_hunks_of_one_function_are_planted_together():
-    """The second does not undo the first."""
+def test_all_hunks_of_one_function_are_planted():
+    """The second hunk does not undo the first."""
     both = Mutant("B0", "nowhere", (Hunk(WINDOW, "max(", "min("), Hunk(WINDOW, "align_up(", "align_down(")), ())
 
     with both.planted():
@@ -92,7 +95,7 @@ def test_hunks_of_one_function_are_planted_together():
     assert broken == 16
 
 
-def test_a_bug_of_a_checker_is_planted_beside_the_one_that_it_overlooks():
+def test_checker_bug_is_planted_with_the_mutant_that_it_overlooks():
     blind = Mutant(
         "B0", "nowhere", (Hunk("invariants.windows:lookback", "window - 1", "0"),), (), overlooks=BY_ID["B14"]
     )
@@ -104,8 +107,8 @@ def test_a_bug_of_a_checker_is_planted_beside_the_one_that_it_overlooks():
     assert (kept_len(window=3, page_size=16), lookback(3)) == (16, 2)
 
 
-def test_a_decorated_function_can_be_changed():
-    """The generator that an invariant was made of, as well as a property of a class."""
+def test_decorated_function_can_be_changed():
+    """Such as the generator of an invariant."""
     target = "invariants.laws.memory.pools:pools_conserve_units"
     mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
 

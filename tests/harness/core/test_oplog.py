@@ -1,4 +1,4 @@
-"""Op-logs: what is written is read again, and whatever is wrong with a file is said in one line."""
+"""Op-logs: a saved log can be loaded, and each error in a file is reported in one line."""
 
 import hashlib
 import pickle
@@ -51,7 +51,7 @@ headers = st.builds(
 
 @st.composite
 def logs(draw):
-    """Ops for engines that are there, and digests after none, some or all of them."""
+    """Logs of valid ops, with digests after none, some or all of them."""
     header = draw(headers)
     known = target_of(header.engine).machines[header.machine].ops
     ops = draw(st.lists(any_ops(known).filter(lambda op: op.engine < len(header.configs)), max_size=8))
@@ -60,7 +60,7 @@ def logs(draw):
 
 
 def complaint(content: bytes | str) -> str:
-    """The line that a file with this content gets."""
+    """The error for a file with this content."""
     with pytest.raises(OpLogError) as caught:
         OpLog.parse(content if isinstance(content, bytes) else content.encode(), PATH)
     return str(caught.value)
@@ -75,15 +75,15 @@ def sealed(*lines: str) -> str:
 
 @settings(derandomize=True, database=None, deadline=None)
 @given(log=logs())
-def test_what_was_written_is_read_again(log):
+def test_saved_log_is_read_again(log):
     assert OpLog.parse(log.to_bytes(), PATH) == log
 
 
-def test_a_fresh_log_has_digests_and_an_end_line():
+def test_fresh_log_has_digests_and_an_end_line():
     assert FRESH.to_bytes().decode() == FRESH_TEXT
 
 
-def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_line():
+def test_regression_case_has_a_fingerprint_but_no_digests_and_no_end_line():
     log = FRESH.as_regression("unit_has_one_owner/swa page/free+tree")
 
     assert log.to_bytes().decode() == (
@@ -93,8 +93,8 @@ def test_a_regression_case_has_its_fingerprint_and_neither_digests_nor_an_end_li
     )
 
 
-def test_a_log_can_be_written_by_hand():
-    """Blank lines, spaces, Windows line ends and a missing one at the end are all right."""
+def test_log_written_by_hand_is_read():
+    """Blank lines, spaces, Windows line ends and a missing last line end are accepted."""
     header = '{"format": 2, "engine": "swarden", "machine": "tree", "configs": [{}]}'
     text = f'\n{header}\r\n\r\n{{"op": "slide", "page": 2}}\n{{"op":"flush"}}'
 
@@ -103,7 +103,7 @@ def test_a_log_can_be_written_by_hand():
     assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{}]), [Slide(page=2), Flush()])
 
 
-def test_log_of_format_1_was_written_for_our_engine():
+def test_log_of_format_1_is_a_log_of_our_engine():
     text = '{"version":1,"machine":"tree","engines":[{"page_size":4}],"seed":3}\n{"op":"flush"}\n'
 
     log = OpLog.parse(text.encode(), PATH)
@@ -111,8 +111,8 @@ def test_log_of_format_1_was_written_for_our_engine():
     assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{"page_size": 4}], seed=3), [Flush()])
 
 
-def test_an_edited_log_is_read_once_it_is_unsealed():
-    """Its digests are those of other ops, so they are not read."""
+def test_edited_log_is_read_if_it_is_unsealed():
+    """Its digests are those of other ops, so they are ignored."""
     edited = FRESH_TEXT.replace('"count":2', '"count":5').replace('"sealed":true', '"sealed":false')
 
     log = OpLog.parse(edited.encode(), PATH)
@@ -142,7 +142,7 @@ BROKEN_HEADERS = [
     (
         "engine that is not installed",
         HEADER.replace("swarden", "toy"),
-        ":1: the header: engine 'toy' is not installed; install its package; here are swarden",
+        ":1: the header: engine 'toy' is not installed; install its package; installed are swarden",
     ),
     (
         "unknown machine",
@@ -160,7 +160,7 @@ BROKEN_HEADERS = [
         f':1: the header: model is "huge-gemma3", machine engine runs {", ".join(MODELS)}; {CORRECT}',
     ),
     (
-        "a model where nothing runs one",
+        "a model for a machine that runs none",
         HEADER.replace('"machine":"engine"', '"machine":"tree"').replace("]}", '],"model":"tiny-gemma3"}'),
         f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
     ),
@@ -170,7 +170,7 @@ BROKEN_HEADERS = [
         ":1: the header: the engines' roles are both, machine pd wants prefill, decode; correct the configurations",
     ),
     (
-        "a side without the other",
+        "a decode engine alone",
         HEADER.replace("{}", '{"role":"decode"}'),
         ":1: the header: the engines' roles are decode, machine engine wants both; correct the configurations",
     ),
@@ -202,7 +202,7 @@ def kind_of(op: type[Op]) -> str:
 
 BROKEN_OPS = [
     ("not an object", "3", f"3 is not an object; {WRITE}"),
-    ("no op", '{"count":2}', f"no op is named; {WRITE}"),
+    ("no op", '{"count":2}', f"the line names no op; {WRITE}"),
     ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
     (
         "an op of another machine",
@@ -239,7 +239,7 @@ BROKEN_OPS = [
     (
         "engine that is not there",
         '{"op":"flush","engine":1}',
-        "flush: engine is 1, the header's last is 0; name one that the header has, or add it there",
+        "flush: engine is 1, the header's last is 0; name an engine of the header, or add one there",
     ),
     ("second header", HEADER, "a second header; put each log into a file of its own"),
     ("too deep", "[" * 100_000, "not a line of JSON: nested too deeply; correct or remove the line"),
@@ -247,19 +247,19 @@ BROKEN_OPS = [
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [case[1:] for case in BROKEN_HEADERS], ids=[case[0] for case in BROKEN_HEADERS]
+    ("content", "message"), [case[1:] for case in BROKEN_HEADERS], ids=[case[0] for case in BROKEN_HEADERS]
 )
-def test_a_broken_header_is_named(content, said):
-    assert complaint(content) == f"found.oplog{said}"
+def test_error_names_the_part_of_the_header_that_is_invalid(content, message):
+    assert complaint(content) == f"found.oplog{message}"
 
 
-@pytest.mark.parametrize(("line", "said"), [case[1:] for case in BROKEN_OPS], ids=[case[0] for case in BROKEN_OPS])
-def test_a_broken_op_is_named_by_its_line(line, said):
-    assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n') == f"found.oplog:4: {said}"
+@pytest.mark.parametrize(("line", "message"), [case[1:] for case in BROKEN_OPS], ids=[case[0] for case in BROKEN_OPS])
+def test_error_names_the_line_of_an_invalid_op(line, message):
+    assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n') == f"found.oplog:4: {message}"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param(
             FRESH_TEXT[: FRESH_TEXT.index('{"end"')],
@@ -288,7 +288,7 @@ def test_a_broken_op_is_named_by_its_line(line, said):
         ),
         pytest.param(
             FRESH_TEXT + '{"op":"step"}\n',
-            "5: something stands behind the end line; remove one or the other",
+            "5: a line follows the end line; remove one of the two",
             id="an op added behind the end",
         ),
         pytest.param(
@@ -298,18 +298,18 @@ def test_a_broken_op_is_named_by_its_line(line, said):
         ),
     ],
 )
-def test_a_sealed_log_that_is_not_as_it_was_written_is_known(content, said):
-    assert complaint(content) == f"found.oplog:{said}"
+def test_change_of_a_sealed_log_is_detected(content, message):
+    assert complaint(content) == f"found.oplog:{message}"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_error_names_a_missing_file(tmp_path):
     with pytest.raises(OpLogError) as caught:
         OpLog.load(tmp_path / "none.oplog")
 
     assert str(caught.value) == f"{tmp_path}/none.oplog: cannot be read: No such file or directory; name an op-log"
 
 
-def test_saving_makes_the_folder_and_leaves_nothing_else_there(tmp_path):
+def test_save_creates_the_folder_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "findings" / "found.oplog"
 
     FRESH.save(path)
@@ -318,7 +318,7 @@ def test_saving_makes_the_folder_and_leaves_nothing_else_there(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_another_file_is_overwritten_only_when_told(tmp_path):
+def test_file_with_other_content_is_overwritten_only_if_requested(tmp_path):
     path = tmp_path / "found.oplog"
     FRESH.save(path)
     other = FRESH.as_regression("lost")
@@ -326,13 +326,13 @@ def test_another_file_is_overwritten_only_when_told(tmp_path):
     with pytest.raises(OpLogError) as caught:
         other.save(path)
 
-    assert str(caught.value) == f"{path}: exists and holds something else; choose another name or remove it"
+    assert str(caught.value) == f"{path}: exists and has other content; choose another name or remove it"
     assert OpLog.load(path) == FRESH
     other.save(path, overwrite=True)
     assert OpLog.load(path) == other
 
 
-def test_the_same_file_again_is_not_written(tmp_path):
+def test_file_with_equal_content_is_not_written_again(tmp_path):
     path = tmp_path / "found.oplog"
     FRESH.save(path)
     before = path.stat()
@@ -342,23 +342,21 @@ def test_the_same_file_again_is_not_written(tmp_path):
     assert path.stat() == before
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_error_names_a_path_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(OpLogError) as caught:
         FRESH.save(tmp_path / "file" / "found.oplog")
 
-    assert str(caught.value) == (
-        f"{tmp_path}/file/found.oplog: cannot be written: File exists; name a place that can be"
-    )
+    assert str(caught.value) == (f"{tmp_path}/file/found.oplog: cannot be written: File exists; name another path")
 
 
-def test_more_digests_than_ops_are_refused():
+def test_log_with_more_digests_than_ops_is_refused():
     with pytest.raises(AssertionError, match="2 digests for 1 ops"):
         OpLog(FRESH.header, [Step()], ["9f", "02"])
 
 
-def test_an_error_comes_whole_out_of_another_process():
+def test_pickled_error_keeps_its_text():
     error = OpLogError(PATH, 2, "torn", "remove the line")
 
     assert str(pickle.loads(pickle.dumps(error))) == "found.oplog:2: torn; remove the line"

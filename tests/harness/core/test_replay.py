@@ -1,4 +1,4 @@
-"""Replaying: the same driver again, and a verdict."""
+"""Replays of op-logs and their verdicts."""
 
 import dataclasses
 from pathlib import Path
@@ -27,15 +27,14 @@ def fresh_log(mutant=None, model=""):
     return log_of(bare.header, run_log(bare, keep_digests=True))
 
 
-def test_a_healthy_log_replays_as_fixed_and_deterministic():
-    """Nothing fails and every digest is met again."""
+def test_log_that_does_not_fail_is_fixed_and_deterministic():
     outcome = replay(fresh_log())
 
     assert (outcome.verdict, outcome.diverged, outcome.is_same_build) == (Verdict.FIXED, None, True)
 
 
-def test_a_log_of_a_planted_bug_fails_as_before():
-    """The header's mutant is planted again, and the same fingerprint shows."""
+def test_log_of_a_planted_bug_fails_with_the_same_fingerprint():
+    """The mutant of the header is planted again."""
     outcome = replay(fresh_log("B18"))
 
     assert outcome.verdict is Verdict.FAILED
@@ -44,8 +43,8 @@ def test_a_log_of_a_planted_bug_fails_as_before():
     assert outcome.driver.failure.fingerprint == outcome.log.header.expected
 
 
-def test_a_log_of_a_model_runs_with_it_again():
-    """And a bug that only a model can have shows again, which it does not with the stand-in."""
+def test_log_of_a_model_is_replayed_with_the_model():
+    """A bug that only a model can have fails again, but does not fail with the stand-in."""
     healthy, failing = fresh_log(model="tiny-mistral"), fresh_log("S110", model="tiny-mistral")
     with_the_stand_in = msgspec.structs.replace(failing.header, model="")
 
@@ -54,16 +53,14 @@ def test_a_log_of_a_model_runs_with_it_again():
     assert run_log(OpLog(with_the_stand_in, failing.ops)).failure is None
 
 
-def test_a_log_that_fails_in_another_way_has_changed():
-    """What the log expects is not what is seen."""
+def test_log_that_fails_with_another_fingerprint_has_changed():
     log = fresh_log("B18")
     log.header = msgspec.structs.replace(log.header, expected="drained_engine_is_empty/swa")
 
     assert replay(log).verdict is Verdict.CHANGED
 
 
-def test_the_first_op_whose_state_differs_is_named():
-    """A digest that is not met says where the two runs part."""
+def test_divergence_names_the_first_op_whose_digest_differs():
     log = fresh_log()
     then = ["000000000000", *log.digests[1:]]
 
@@ -73,8 +70,8 @@ def test_the_first_op_whose_state_differs_is_named():
     assert outcome.is_nondeterministic
 
 
-def test_a_run_that_fails_in_another_way_than_the_same_build_did_is_not_deterministic():
-    """The op that fails has no digest; its fingerprint is held against the log's."""
+def test_other_fingerprint_with_the_same_build_is_nondeterminism():
+    """The op that fails has no digest, so its fingerprint is compared."""
     log = fresh_log("B18")
     log.header = msgspec.structs.replace(log.header, expected="drained_engine_is_empty/swa")
 
@@ -85,8 +82,7 @@ def test_a_run_that_fails_in_another_way_than_the_same_build_did_is_not_determin
     assert outcome.diverged.endswith("the log has drained_engine_is_empty/swa")
 
 
-def test_a_divergence_from_another_build_is_a_remark():
-    """Only the same sources must agree."""
+def test_divergence_from_another_build_is_no_nondeterminism():
     log = fresh_log()
     older = msgspec.structs.replace(log.header, source_hash="another build")
 
@@ -96,8 +92,7 @@ def test_a_divergence_from_another_build_is_a_remark():
     assert not outcome.is_nondeterministic
 
 
-def test_a_mutant_that_is_not_in_the_catalogue_is_named():
-    """One line, with what there is."""
+def test_error_names_an_unknown_mutant():
     log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant="B0"), OPS)
 
     with pytest.raises(
@@ -106,16 +101,14 @@ def test_a_mutant_that_is_not_in_the_catalogue_is_named():
         run_log(log)
 
 
-def test_a_log_survives_its_file(tmp_path: Path):
-    """Written, read and run again it is the same run."""
+def test_saved_and_loaded_log_fails_again(tmp_path: Path):
     path = tmp_path / "run.oplog"
     fresh_log("B18").save(path)
 
     assert replay(OpLog.load(path)).verdict is Verdict.FAILED
 
 
-def test_a_log_of_two_engines_drives_both():
-    """Ops name their engine by its ordinal in the header."""
+def test_log_of_two_engines_drives_both():
     log = OpLog(
         Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
         [Submit(), Submit(engine=1), Step(engine=1), Drain()],
@@ -127,8 +120,7 @@ def test_a_log_of_two_engines_drives_both():
     assert [driver.snapshot(index).step for index in (0, 1)] == [1, 1]
 
 
-def test_a_driver_is_built_for_each_machine():
-    """Whatever a header may name can be driven."""
+def test_driver_is_built_for_each_machine():
     drivers = {name: own_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
 
     for driver in drivers.values():
@@ -138,7 +130,7 @@ def test_a_driver_is_built_for_each_machine():
 
 
 class FlakyEngine(SwardenEngine):
-    """An engine whose runs are counted by the class: the second of three fails."""
+    """An engine that fails in the second run of the process; the class counts the runs."""
 
     num_runs = 0
 
@@ -148,8 +140,8 @@ class FlakyEngine(SwardenEngine):
         assert FlakyEngine.num_runs != 2, "node 1 is not there"
 
 
-def test_runs_that_end_in_different_ways_are_flaky():
-    """The run that failed is the one to speak of."""
+def test_runs_that_end_differently_are_flaky():
+    """The run that failed is reported."""
     log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()]), OPS)
     drivers = [Driver([EngineSystem(FlakyEngine(CONFIG))]) for _ in range(3)]
     for driver in drivers:
@@ -159,21 +151,21 @@ def test_runs_that_end_in_different_ways_are_flaky():
     repeated = Repeated([Replayed(log, driver, None) for driver in drivers])
 
     assert (repeated.verdict, repeated.num_failed) == (Verdict.FLAKY, 1)
-    assert repeated.differs == "op 3: one run failed there and the other did not"
-    assert repeated.told.driver is drivers[1]
+    assert repeated.first_difference == "op 3: one run failed there and the other did not"
+    assert repeated.reported.driver is drivers[1]
 
 
 @pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
-def test_runs_that_end_alike_keep_their_verdict(mutant):
+def test_repeated_equal_runs_have_the_verdict_of_one_run(mutant):
     log = fresh_log(mutant)
 
     repeated = repeat(log, 2)
 
-    assert (len(repeated.runs), repeated.differs, repeated.verdict) == (2, None, replay(log).verdict)
+    assert (len(repeated.runs), repeated.first_difference, repeated.verdict) == (2, None, replay(log).verdict)
 
 
-def test_a_run_that_differs_can_be_kept_beside_the_first():
-    """Its log has the states that this run had, and the failure."""
+def test_diverging_run_has_an_op_log_of_its_own():
+    """The log has the digests and the failure of this run."""
     log = fresh_log("B18")
     healthy = msgspec.structs.replace(log.header, mutant=None)
 
@@ -184,8 +176,8 @@ def test_a_run_that_differs_can_be_kept_beside_the_first():
     assert replay(again).diverged is None
 
 
-def test_a_failure_that_another_joins_is_the_same_failure():
-    """Whichever of them comes first."""
+def test_failure_with_the_expected_fingerprint_among_others_has_failed():
+    """The expected fingerprint need not be the first."""
     log = fresh_log("B18")
     failure = run_log(log).failure
     assert failure is not None

@@ -1,4 +1,4 @@
-"""The hash of a build changes with each source, and with nothing else."""
+"""The hash of a build changes if and only if a source changes."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def build(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["engine_under_test/pools/ledger.py", "harness/core/ops.py", "fakes/clock.py"])
-def test_a_source_that_changes_or_comes_changes_the_hash(build, name):
+def test_changed_or_added_source_changes_the_hash(build, name):
     before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
     (build / name).parent.mkdir(exist_ok=True)
 
@@ -25,7 +25,7 @@ def test_a_source_that_changes_or_comes_changes_the_hash(build, name):
 
 
 @pytest.mark.parametrize("name", ["tests/test_ops.py", "harness/notes.txt"])
-def test_what_is_no_source_of_a_run_does_not(build, name):
+def test_other_file_does_not_change_the_hash(build, name):
     before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
 
     (build / name).write_text("pass")
@@ -33,7 +33,7 @@ def test_what_is_no_source_of_a_run_does_not(build, name):
     assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) == before
 
 
-def test_a_source_that_moves_changes_the_hash(build):
+def test_renamed_source_changes_the_hash(build):
     before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
 
     (build / "harness/core/ops.py").rename(build / "harness/deeds.py")
@@ -41,6 +41,6 @@ def test_a_source_that_moves_changes_the_hash(build):
     assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) != before
 
 
-def test_packages_that_are_installed_have_one_hash_and_others_none():
+def test_missing_and_builtin_packages_do_not_change_the_hash():
     assert len(hash_of_packages(("harness",))) == 16
     assert hash_of_packages(("harness", "no_such_package", "sys")) == hash_of_packages(("harness",))

@@ -1,4 +1,4 @@
-"""An engine as its clients see it: pauses, faults, clients who hang up, and what is asked of its progress."""
+"""An engine as its clients see it: pauses, faults, disconnects, and the count of idle steps."""
 
 import pytest
 
@@ -15,7 +15,7 @@ REQUEST = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=6)
 
 
 class PlainEngine(SwardenEngine):
-    """An engine that knows no pause and runs on nothing that could fail."""
+    """An engine without pauses, whose only fault is a client that disconnects."""
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
@@ -26,7 +26,7 @@ class PlainEngine(SwardenEngine):
 
 
 def after(*ops, config=CONFIG):
-    """A system to which this was done."""
+    """A system after these ops."""
     system = EngineSystem(SwardenEngine(config))
     for op in ops:
         do(system, op)
@@ -34,7 +34,7 @@ def after(*ops, config=CONFIG):
 
 
 def do(system, op):
-    """Do an op, and take the events as the driver does; the op's result."""
+    """Execute an op and take the events, as the driver does. Returns the result of the op."""
     worked = system.do(op)
     system.take_events()
     return worked
@@ -46,7 +46,7 @@ def events(system, op, kind):
 
 
 def ends(system, *, steps):
-    """How requests ended within so many steps, by request."""
+    """The finish reasons of the requests that end within `steps` steps, by request."""
     ended = {}
     for _ in range(steps):
         do(system, Step())
@@ -54,7 +54,7 @@ def ends(system, *, steps):
     return ended
 
 
-def test_a_paused_engine_launches_nothing_until_it_is_resumed():
+def test_paused_engine_launches_no_pass_until_it_is_resumed():
     system = after(REQUEST, Step(), Pause())
 
     paused = events(system, Step(), Launched)
@@ -74,51 +74,51 @@ def test_a_paused_engine_launches_nothing_until_it_is_resumed():
         pytest.param([Inject(fault="client.gone")], Heal(fault="pool.refuses"), id="another fault armed"),
     ],
 )
-def test_an_op_that_finds_nothing_to_do_is_a_noop(before, op):
+def test_op_without_effect_is_a_noop(before, op):
     assert do(after(*before), op) is False
 
 
 @pytest.mark.parametrize("op", [Pause(), Inject(fault="pool.refuses"), Heal(fault="pool.refuses")], ids=repr)
-def test_what_an_engine_does_not_have_is_a_noop(op):
+def test_op_that_the_engine_does_not_support_is_a_noop(op):
     assert EngineSystem(PlainEngine(CONFIG)).do(op) is False
 
 
 @pytest.mark.parametrize("heal", [Heal(), Heal(fault="pool.refuses")], ids=["all", "one"])
-def test_a_healed_fault_does_not_fire(heal):
+def test_healed_fault_does_not_fire(heal):
     system = after(REQUEST, Inject(fault="pool.refuses", count=9))
 
     assert do(system, heal)
     assert events(system, Step(), Fired) == []
 
 
-def test_a_fault_that_fires_is_told_before_what_comes_of_it():
+def test_event_of_a_fault_comes_before_the_events_of_its_effects():
     system = after(REQUEST, Inject(fault="pool.refuses", skip=1))
 
-    told = events(system, Step(), (Fired, Refused))
+    emitted = events(system, Step(), (Fired, Refused))
 
-    assert [type(event) for event in told] == [Fired, Refused]
-    assert (told[0].fault, told[1].pool) == ("pool.refuses", "swa")
+    assert [type(event) for event in emitted] == [Fired, Refused]
+    assert (emitted[0].fault, emitted[1].pool) == ("pool.refuses", "swa")
 
 
-def test_a_neighbour_takes_its_pages_whatever_the_engine_is_refused():
+def test_fault_pool_refuses_does_not_refuse_pressure():
     system = after(Inject(fault="pool.refuses"))
 
     assert events(system, Pressure(pages=3), Fired) == []
 
 
-def test_the_request_of_a_client_who_hung_up_is_aborted():
+def test_request_of_a_disconnected_client_is_aborted():
     system = after(REQUEST, REQUEST, Inject(fault="client.gone"))
 
     assert ends(system, steps=12) == {1: "abort", 2: "length"}
 
 
-def test_nobody_hangs_up_on_a_request_that_has_ended():
+def test_client_of_a_finished_request_does_not_disconnect():
     system = after(Submit(max_new_tokens=1), Inject(fault="client.gone"))
 
     assert ends(system, steps=2) == {1: "length"}
 
 
-def test_healing_ends_every_trouble():
+def test_heal_ends_faults_pressure_and_pause():
     system = after(REQUEST, Step(), Pause(), Inject(fault="forward.fails", count=9), Pressure(pages=30))
 
     system.heal()
@@ -129,25 +129,25 @@ def test_healing_ends_every_trouble():
 @pytest.mark.parametrize(
     ("trouble", "idle"),
     [
-        pytest.param(Pause(), 0, id="a pause that was asked for"),
+        pytest.param(Pause(), 0, id="pause"),
         pytest.param(Inject(fault="pool.refuses", count=99), 0, id="a fault that fires"),
         pytest.param(Inject(fault="pool.refuses", skip=99), 0, id="a fault that does not fire"),
-        pytest.param(Pressure(pages=32), 3, id="want of pages"),
+        pytest.param(Pressure(pages=32), 3, id="too few free pages"),
     ],
 )
-def test_only_steps_that_nothing_excuses_count_as_idle(trouble, idle):
+def test_only_unexcused_steps_are_counted_as_idle(trouble, idle):
     system = after(trouble, REQUEST, *[Step()] * 3)
 
     assert system.steps_without_forward == idle
 
 
-def test_what_was_excused_does_not_excuse_what_comes_after():
+def test_excused_step_does_not_excuse_later_steps():
     system = after(Pressure(pages=32), REQUEST, Step(), Step(), Pause(), Step(), Resume(), Step())
 
     assert system.steps_without_forward == 3
 
 
-def test_a_late_pass_is_excused_while_its_fault_fires():
+def test_late_pass_is_excused_while_its_fault_fires():
     system = after(REQUEST, Step(), Inject(fault="forward.late", count=3), config=OVERLAP)
 
     late = [events(system, Step(), Late) for _ in range(4)]
@@ -156,7 +156,7 @@ def test_a_late_pass_is_excused_while_its_fault_fires():
     assert system.steps_without_forward == 0
 
 
-def test_hours_pass_at_once():
+def test_clock_advances_by_hours_in_one_op():
     config = EngineConfig(page_size=4, full_pages=32, request_timeout_ms=100)
 
     assert ends(after(REQUEST, Step(), AdvanceClock(ms=7_200_000), Flush(), config=config), steps=1) == {1: "timeout"}

@@ -1,4 +1,4 @@
-"""Scores over seeds: when a mutant counts as found, and what its figures are."""
+"""Scores over seeds: the share of seeds that must find a mutant, and the figures of a score."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def score(*outcomes, seeds=None):
         pytest.param(score(seeds=3), False, "not hunted", id="not-hunted"),
     ],
 )
-def test_a_mutant_is_found_when_nine_seeds_of_ten_find_it_by_a_law_of_its_list(one, is_found, text):
+def test_mutant_is_found_if_nine_of_ten_seeds_find_it_by_a_law_of_its_list(one, is_found, text):
     assert (one.is_found, str(one)) == (is_found, text)
 
 

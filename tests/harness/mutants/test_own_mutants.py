@@ -1,4 +1,4 @@
-"""A file with mutants of one's own: what is wrong with it is one line."""
+"""A user's file of mutants: each error in it is reported in one line."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def own(tmp_path: Path, monkeypatch) -> Path:
     return path
 
 
-def test_a_mutant_of_ones_own_is_known_under_any_id(own):
+def test_mutant_of_a_user_file_is_known_by_any_id(own):
     own.write_text(f'{HEAD}ONE = Mutant("my own/1", "made up", {HUNKS}, ("stuck", "KeyError"))')
 
     mutant = mutant_of(target_of(OWN), "my own/1")
@@ -41,12 +41,12 @@ def test_a_mutant_of_ones_own_is_known_under_any_id(own):
             "{path}: mutant one is there twice; give one of them another id",
             id="id-twice",
         ),
-        pytest.param("", "{path}: has no Mutant at its top", id="empty"),
+        pytest.param("", "{path}: has no Mutant at module level", id="empty"),
         pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),
         pytest.param("\nimport no_such_module", "{path}:2: ModuleNotFoundError: No module named", id="raises"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(own, source, message):
+def test_error_in_a_mutant_file_names_the_file(own, source, message):
     own.write_text(source)
 
     with pytest.raises(UsageError) as raised:
@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_used_is_named(own, source, message):
     assert str(raised.value).startswith(message.format(path=own))
 
 
-def test_a_file_that_is_not_there_is_named(own):
+def test_error_of_a_missing_mutant_file_names_the_file(own):
     with pytest.raises(UsageError) as raised:
         mutants_of_environment(target_of(OWN))
 
@@ -67,10 +67,10 @@ def test_a_file_that_is_not_there_is_named(own):
     [
         pytest.param(
             f'{HUNKS}, ("outputs_equal",)',
-            "caught_by has 'outputs_equal', which is no invariant and no exception",
+            "caught_by has 'outputs_equal', which is neither an invariant nor an exception",
             id="no-such-law",
         ),
-        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may tell of it", id="no-law"),
+        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may detect it", id="no-law"),
         pytest.param(f'{HUNKS}, "stuck"', "Expected `array`, got `str` - at `$.caught_by`", id="laws-are-a-text"),
         pytest.param(
             f'{HUNKS}, ("stuck",), machine="toaster"', "machine 'toaster' is not one of 'engine', ", id="machine"
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_there_is_named(own):
         pytest.param(f'{HUNKS}, ("stuck",), model="huge"', "model 'huge' is not one of '', ", id="model"),
     ],
 )
-def test_a_mutant_that_cannot_be_hunted_says_why(own, arguments, message):
+def test_error_of_an_invalid_mutant_names_the_reason(own, arguments, message):
     own.write_text(f'{HEAD}ONE = Mutant("one", "made up", {arguments})')
 
     with pytest.raises(UsageError) as raised:

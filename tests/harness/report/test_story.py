@@ -1,4 +1,4 @@
-"""What is told of a failure, and how it looks on a terminal."""
+"""The story of a failure, and its layout on a terminal."""
 
 import io
 import re
@@ -27,7 +27,7 @@ from invariants.violation import Ref, Violation, pool_ref
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
 ORIGIN = re.compile(r"(\S+\.py):(\d+) (\w+)(?: \(\w+\))?$")
-EVENTS_OF_THE_FAKES = "written"  # the forward tells of them
+EVENTS_OF_THE_FAKES = "written"  # emitted by the fake forward
 
 
 def shown(lines, **terminal):
@@ -52,7 +52,7 @@ def lines_of(name, part=None):
     return [line.text for line in story_lines(log.header, failure_of(log)) if part in (None, line.part)]
 
 
-def test_a_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
+def test_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
     heading = lines_of("B80", Part.HEADING)
 
     assert heading[0].endswith("; engine 1 (decode) failed")
@@ -60,61 +60,59 @@ def test_a_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
     assert configuration.endswith(", role decode")
 
 
-def test_the_history_of_a_page_is_that_of_the_engine_that_failed():
-    """Both engines of a pair have a page of this number."""
+def test_history_of_a_page_has_only_events_of_the_engine_that_failed():
+    """Both engines of the pair have a page with this number."""
     failure = failure_of(kept("B80"))
     moments = [Moment(engine, 1, [Taken("swa", (1,), Owner("request", 10 + engine))]) for engine in (0, 1)]
     violation = Violation("unit_has_one_owner", Ref("page", 1, "swa"), PoolCode.LEAKED, {})
 
-    told = failure_lines(replace(failure, history=moments, violations=[violation]))
+    lines = failure_lines(replace(failure, history=moments, violations=[violation]))
 
-    assert [line.text for line in told if line.part is Part.HISTORY] == ["step 1     taken by request r11"]
+    assert [line.text for line in lines if line.part is Part.HISTORY] == ["step 1     taken by request r11"]
 
 
-def test_a_page_on_the_host_has_its_history_and_no_equation_of_another_pool():
-    """The name of its pool ends with that of the pool on the device."""
+def test_page_on_the_host_has_its_history_and_the_equation_of_its_pool_only():
+    """The name of the host pool ends with the name of the device pool."""
     log = kept("S136")
     failure = failure_of(log)
-    told = failure_lines(replace(failure, violations=failure.violations[:1]))
+    lines = failure_lines(replace(failure, violations=failure.violations[:1]))
 
-    history = [line.text for line in told if line.part is Part.HISTORY]
+    history = [line.text for line in lines if line.part is Part.HISTORY]
     assert history
     assert all("  host/" in entry for entry in history)
-    assert any(" copied from swa page " in line.text for line in told)
-    assert [line.text.split(":")[0] for line in told if line.part is Part.EQUATION] == ["host swa"]
+    assert any(" copied from swa page " in line.text for line in lines)
+    assert [line.text.split(":")[0] for line in lines if line.part is Part.EQUATION] == ["host swa"]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in OPLOGS.glob("*.oplog")))
-def test_every_kept_log_is_told_once_and_within_80_columns(name):
-    """No equation twice, and no line beyond the terminal but those that are to be copied."""
+def test_story_of_each_kept_log_has_no_repeated_equation_and_fits_80_columns(name):
     log = kept(name)
     failure = failure_of(log)
-    told = story_lines(log.header, failure)
+    lines = story_lines(log.header, failure)
 
-    equations = [line.text for line in told if ": capacity " in line.text]
+    equations = [line.text for line in lines if ": capacity " in line.text]
     assert len(equations) == len(set(equations))
-    assert [line.text for line in told if line.part is Part.EVIDENCE and len(line.text) > 450] == []
-    assert max(map(len, shown(told).splitlines())) <= 80
+    assert [line.text for line in lines if line.part is Part.EVIDENCE and len(line.text) > 450] == []
+    assert max(map(len, shown(lines).splitlines())) <= 80
 
 
-def test_an_engine_error_is_told_with_its_frames_its_history_and_all_pools():
-    """The engine's own code, outermost first; what it did up to the error belongs to the history."""
+def test_story_of_an_engine_error_has_its_frames_its_history_and_all_pools():
+    """The frames are in the engine's code, outermost first; the history includes the events up to the error."""
     failure = failure_of(kept("B20"))
-    told = failure_lines(failure)
+    lines = failure_lines(failure)
 
-    frames = [line.text for line in told if line.part is Part.EVIDENCE and ORIGIN.match(line.text)]
+    frames = [line.text for line in lines if line.part is Part.EVIDENCE and ORIGIN.match(line.text)]
     assert frames[0].startswith("engine.py:")
     assert frames[-1].endswith(" _release")
-    assert any(line.text.endswith("split") and "upper 3" in line.text for line in told if line.part is Part.HISTORY)
-    assert {line.text.split(":")[0] for line in told if line.part is Part.EQUATION} >= {"full", "swa", "rows"}
+    assert any(line.text.endswith("split") and "upper 3" in line.text for line in lines if line.part is Part.HISTORY)
+    assert {line.text.split(":")[0] for line in lines if line.part is Part.EQUATION} >= {"full", "swa", "rows"}
 
 
-def test_an_origin_is_a_place_in_the_engine_that_a_reader_can_open():
-    """Of what is taken, given and freed the code that did it, and not the ledger's."""
-    told = [entry for entry in lines_of("B18", Part.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
-    origins = [found.groups() for entry in told if (found := ORIGIN.search(entry))]
+def test_origin_of_an_event_is_a_line_of_the_engine_outside_of_the_ledgers():
+    lines = [entry for entry in lines_of("B18", Part.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
+    origins = [found.groups() for entry in lines if (found := ORIGIN.search(entry))]
 
-    assert len(origins) == len(told) > 0
+    assert len(origins) == len(lines) > 0
     for path, line, function in origins:
         source = (ROOT / "engine_under_test" / path).read_text().splitlines()
         above = [text for text in source[: int(line)] if re.match(r" *def ", text)]
@@ -129,26 +127,26 @@ def test_tracing_changes_no_digest():
     assert traced.digests == plain.digests
 
 
-def test_without_a_trace_no_origin_is_noted():
+def test_run_without_trace_has_no_origins():
     failure = run_log(kept("B18")).failure
 
     assert failure is not None
     assert [moment.origins for moment in failure.history if moment.origins] == []
 
 
-def test_what_is_expected_is_told_first():
-    """Where another fingerprint joins, and would come before it."""
+def test_violation_with_the_expected_fingerprint_comes_first():
+    """Another violation is before it in the failure."""
     joined = Violation("unit_has_one_owner", Ref("page", 1, "swa"), PoolCode.LEAKED, {})
     expected = Violation("pools_conserve_units", pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "one too few"})
     failure = replace(failure_of(kept("B18")), violations=[joined, expected])
 
-    told = failure_lines(failure, expected=fingerprint(expected))
+    lines = failure_lines(failure, expected=fingerprint(expected))
 
-    claims = [line.text.split(":")[0] for line in told if line.part is Part.CLAIM]
+    claims = [line.text.split(":")[0] for line in lines if line.part is Part.CLAIM]
     assert claims == [expected.law, joined.law]
 
 
-def test_the_requests_are_told_with_what_their_prompts_share():
+def test_request_lines_name_common_prefixes():
     ops = (
         Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4),
         Submit(recipe=Recipe(path=(0, 1)), namespace=1),
@@ -164,16 +162,16 @@ def test_the_requests_are_told_with_what_their_prompts_share():
     ]
 
 
-def test_of_many_requests_those_of_the_evidence_and_the_newest_are_told():
+def test_of_many_requests_only_those_in_the_evidence_and_the_newest_are_listed():
     driver = run_log(OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit()] * 20))
 
-    *told, rest = request_lines(driver.systems[0].reference, named={3})
+    *lines, rest = request_lines(driver.systems[0].reference, named={3})
 
-    assert [line.split(":")[0] for line in told] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
+    assert [line.split(":")[0] for line in lines] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
     assert rest == "and 12 other requests"
 
 
-def test_unit_whose_pool_has_its_name_is_named_once():
+def test_pool_name_that_repeats_the_unit_is_omitted():
     violation = Violation("unit_has_one_owner", Ref("row", 16, "rows"), PoolCode.LEAKED, {})
 
     _, evidence = story([violation], [], []).splitlines()
@@ -181,17 +179,17 @@ def test_unit_whose_pool_has_its_name_is_named_once():
     assert evidence == "  row 16: no owner"
 
 
-def test_the_heading_ends_with_the_op_that_failed_and_its_engine_step():
+def test_heading_ends_with_the_op_that_failed_and_its_engine_step():
     assert lines_of("S4", Part.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
 
 
-def test_a_unit_in_the_detail_of_a_violation_has_its_history_too():
-    told = lines_of("B1")
+def test_unit_in_the_detail_of_a_violation_has_its_history():
+    lines = lines_of("B1")
 
-    assert told[told.index("swa page 8:") + 1].startswith("step 1     taken by request r1 ")
+    assert lines[lines.index("swa page 8:") + 1].startswith("step 1     taken by request r1 ")
 
 
-def test_evidence_of_two_claims_is_told_under_the_first():
+def test_equal_evidence_of_a_second_claim_refers_to_the_first():
     violations = [
         Violation(name, pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "1 too few"})
         for name in ("pools_conserve_units", "drained_engine_is_empty")
@@ -202,7 +200,7 @@ def test_evidence_of_two_claims_is_told_under_the_first():
     assert evidence == ["  swa: 1 too few", "  swa: as above"]
 
 
-def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
+def test_long_evidence_is_cut_and_has_its_length():
     violation = Violation("unit_has_one_owner", pool_ref("swa"), PoolCode.TOO_FEW, {"terms": "page " * 1000})
 
     _, evidence = story([violation], [], []).splitlines()
@@ -211,17 +209,17 @@ def test_evidence_of_thousands_of_characters_is_cut_and_says_its_length():
     assert evidence.endswith("page … (5005 characters)")
 
 
-def test_the_replay_line_of_a_path_with_spaces_is_one_argument_of_a_shell():
+def test_replay_line_quotes_a_path_with_spaces():
     *_, argument = shlex.split(replay_line(Path("my logs/it's.oplog")).text)
 
     assert argument == "my logs/it's.oplog"
 
 
-def test_colours_are_for_terminals_alone():
-    told = story_lines(kept("B18").header, failure_of(kept("B18")))
+def test_story_has_colours_only_on_a_terminal():
+    lines = story_lines(kept("B18").header, failure_of(kept("B18")))
 
-    assert "\x1b[" in shown(told, force_terminal=True)
-    assert "\x1b[" not in shown(told)
+    assert "\x1b[" in shown(lines, force_terminal=True)
+    assert "\x1b[" not in shown(lines)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +232,7 @@ def test_colours_are_for_terminals_alone():
         pytest.param("swa: want 1, 256 free", [], id="nothing"),
     ],
 )
-def test_what_a_text_names_is_found(text, refs):
+def test_units_nodes_and_requests_in_a_message_are_found(text, refs):
     assert refs_in_message(text, ["swa", "host swa"]) == refs
 
 

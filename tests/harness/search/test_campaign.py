@@ -39,7 +39,7 @@ def test_campaigns_with_equal_seeds_make_equal_runs():
 
 @pytest.mark.parametrize("model", ["tiny-gemma3", "tiny-gpt-oss"])
 def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
-    """The same ops from the same seed as with the stand-in, checked by other laws, the same when run twice."""
+    """The ops are those of the stand-in with the same seed; other laws check them; a recheck gives the same run."""
     plan = {"max_runs": 3}
     result, with_the_stand_in = work(model=model, **plan), work(**plan)
 
@@ -99,7 +99,7 @@ def test_failures_with_one_fingerprint_are_one_finding():
     ("workers", "runs"),
     [pytest.param(1, [8], id="one"), pytest.param(2, [6, 2], id="two"), pytest.param(3, [6, 2, 0], id="three")],
 )
-def test_the_runs_of_a_campaign_are_shared_out_among_its_workers(workers, runs):
+def test_runs_of_a_campaign_are_distributed_over_its_workers(workers, runs):
     """A batch has 6 runs; the worker with the second batch makes the remaining 2."""
     assert [
         work(max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs for worker in range(workers)
@@ -115,7 +115,7 @@ def test_finding_is_written_at_once(tmp_path):
 
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
-    """The first six batches use all machines; with a machine name only that machine is used."""
+    """The first six batches use all machines. With a machine name only that machine is used."""
     turns = turns_of(target_of(OWN), None)
 
     assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
@@ -123,7 +123,7 @@ def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
     assert turns_of(target_of(OWN), "ledger") == [LedgerTraffic]
 
 
-def test_the_seed_of_a_batch_depends_on_the_campaign_and_its_number_alone():
+def test_seed_of_a_batch_depends_only_on_the_campaign_and_its_number():
     """The values are fixed, because a change would invalidate recorded seeds."""
     assert [batch_seed(7, batch) for batch in (0, 1)] == [1718373188, 4149949613]
     assert batch_seed(7, 0) != batch_seed(8, 0)
@@ -141,8 +141,8 @@ def test_equal_findings_of_two_results_keep_the_cheaper_one():
     assert one.findings[fingerprint].found_cpu_seconds == 0.0
 
 
-def test_known_failure_is_counted_and_not_run_again():
-    """Two runs of each fingerprint are run twice to confirm it; passing runs are sampled as before."""
+def test_known_failure_is_counted_and_not_rechecked():
+    """The first two runs of each fingerprint are run twice; passing runs are sampled as usual."""
     result = work(mutant="B46", max_runs=36)
 
     passed = result.tallies.runs - result.tallies.failed_runs

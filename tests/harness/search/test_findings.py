@@ -64,10 +64,10 @@ def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path)
     "fingerprint",
     [
         pytest.param("unit_has_one_owner/swa page/free+tree", id="an invariant"),
-        pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its place"),
+        pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its function"),
     ],
 )
-def test_the_test_of_a_finding_is_a_module_that_python_can_import(finding, tmp_path, fingerprint):
+def test_generated_test_is_an_importable_module(finding, tmp_path, fingerprint):
     write(finding.log, fingerprint, tmp_path / "out")
 
     [test] = (tmp_path / "out").glob("test_*.py")
@@ -78,7 +78,7 @@ def test_the_test_of_a_finding_is_a_module_that_python_can_import(finding, tmp_p
 
 @pytest.fixture
 def generated(tmp_path):
-    """Runs the test of a finding after an edit; beside it stands nothing else."""
+    """Runs the generated test after an edit; its op-log is deleted."""
     log = OpLog.load(KEPT)
     write(log, "a bug", tmp_path).unlink()
     [path] = tmp_path.iterdir()
@@ -91,15 +91,15 @@ def generated(tmp_path):
     return run
 
 
-def test_test_of_a_finding_fails_with_the_story_while_the_bug_is_there(generated):
+def test_generated_test_fails_with_the_story_while_the_bug_is_present(generated):
     with pytest.raises(AssertionError, match=r"step 1 +taken by request r1 +scheduler/custody\.py:\d+ grow"):
         generated()
 
 
-def test_test_of_a_finding_passes_once_the_bug_is_gone(generated):
+def test_generated_test_passes_without_the_bug(generated):
     generated("mutant='B18'", "mutant=None")
 
 
-def test_test_of_a_finding_does_not_pass_where_its_engine_is_not_installed(generated):
+def test_generated_test_fails_if_its_engine_is_not_installed(generated):
     with pytest.raises(UnknownEngine, match="engine 'toy' is not installed; install its package"):
         generated("engine='swarden'", "engine='toy'")

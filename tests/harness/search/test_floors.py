@@ -1,4 +1,4 @@
-"""What a campaign must have seen for its green to be earned."""
+"""The coverage that a campaign needs for the verdict green."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ from invariants.catalog import ALL
 TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
 
 
-def earned() -> Tallies:
-    """A campaign of 100 engine runs that saw and evaluated everything."""
+def full_coverage() -> Tallies:
+    """A campaign of 100 engine runs that reached every probe, fired every fault and evaluated every invariant."""
     tallies = Tallies(runs=100)
     tallies.machine_runs["engine"] = 100
     tallies.ops.update({"step": 100})
@@ -26,22 +26,22 @@ def earned() -> Tallies:
     return tallies
 
 
-def test_an_earned_campaign_is_green():
-    """Everything evaluated, every probe at its floor, no op mostly idle."""
-    assert why_not_green(earned(), replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN)) == []
+def test_campaign_with_full_coverage_is_green():
+    """Every invariant is evaluated, every probe is at its floor, and no op is mostly a no-op."""
+    assert why_not_green(full_coverage(), replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN)) == []
 
 
 @pytest.mark.parametrize(("times", "owed"), [(19, []), (20, ["op complete: 15 of 20 were no-ops"])])
-def test_op_is_judged_once_it_came_often_enough(times, owed):
-    tallies = earned()
+def test_noop_share_is_judged_from_20_occurrences_on(times, owed):
+    tallies = full_coverage()
     tallies.ops.update({"complete": times})
     tallies.noops.update({"complete": 15})
 
     assert why_not_green(tallies, TINY, target_of(OWN)) == owed
 
 
-def test_campaign_below_its_minimum_owes_nothing():
-    """Nothing was evaluated, no probe was seen, no fault fired."""
+def test_campaign_below_min_runs_lacks_no_coverage():
+    """No invariant was evaluated, no probe was reached, no fault fired."""
     tallies = Tallies(runs=99)
 
     assert why_not_green(tallies, replace(TINY, must_evaluate=True, min_runs=100), target_of(OWN)) == []
@@ -71,9 +71,8 @@ def test_campaign_below_its_minimum_owes_nothing():
         ),
     ],
 )
-def test_a_campaign_that_did_not_see_enough_is_red(spoil, owed):
-    """Zero violations are not enough."""
-    tallies = earned()
+def test_campaign_that_lacks_coverage_is_red(spoil, owed):
+    tallies = full_coverage()
     spoil(tallies)
 
     assert why_not_green(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN)) == [owed]

@@ -1,4 +1,4 @@
-"""A job that hangs or crashes costs its own result, and no process outlives its use."""
+"""A job that hangs or crashes loses only its own result, and all processes end with the iterator."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def work(job):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 9])
-def test_each_job_ends_with_its_result_or_with_how_its_process_died(workers):
+def test_each_job_yields_its_result_or_the_death_of_its_process(workers):
     jobs = ["one", "hang", "two", "crash", "three"]
 
     ended = dict(run_jobs(jobs, work, workers=workers))
@@ -39,12 +39,12 @@ def test_each_job_ends_with_its_result_or_with_how_its_process_died(workers):
     assert hung.cpu_seconds > HANG_SECONDS / 2  # the kernel counts in ticks
 
 
-def test_a_job_s_misuse_is_raised_where_the_jobs_are_run():
+def test_usage_error_of_a_job_is_raised_in_the_parent():
     with pytest.raises(UsageError, match="no room"):
         list(run_jobs(["misuse"], work, workers=1))
 
 
-def test_the_processes_end_with_the_iterator():
+def test_processes_end_with_the_iterator():
     running = run_jobs(["one", "hang", "hang"], work, workers=3)
     next(running)
 
@@ -53,9 +53,9 @@ def test_the_processes_end_with_the_iterator():
     assert active_children() == []
 
 
-def test_an_interrupt_while_a_process_is_forked_is_not_lost():
-    """Python drops what is raised in the hooks that run around a fork."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
+def test_interrupt_during_a_fork_is_not_lost():
+    """Python drops exceptions that are raised in the hooks around a fork."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits SIG_IGN
     due = [signal.SIGINT]
 
     def interrupt_once():

@@ -81,8 +81,8 @@ def test_trail_that_rarely_fails_skips_no_op(known, log):
         pytest.param(1, 4, 8, True, id="beyond upwards"),
         pytest.param(1, 4, 2, False, id="between upwards"),
         pytest.param(True, False, False, True, id="a flag"),
-        pytest.param(None, 40, 20, True, id="set, where the default is not"),
-        pytest.param(None, 40, None, False, id="not set"),
+        pytest.param(None, 40, 20, True, id="set, default None"),
+        pytest.param(None, 40, None, False, id="not set, default None"),
     ],
 )
 def test_setting_follows_a_trail_on_the_same_side_of_its_default(default, mark, value, expected):

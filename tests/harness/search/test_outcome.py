@@ -1,4 +1,4 @@
-"""How a campaign ends: its exit code and its verdict."""
+"""The exit code and the verdict of a campaign."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def report(*fingerprints: str) -> FindingReport:
 
 
 def outcome(**changes) -> Outcome:
-    """A campaign with enough runs, that found nothing."""
+    """A campaign with enough runs and no finding."""
     return replace(Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
 
 
@@ -34,23 +34,26 @@ def outcome(**changes) -> Outcome:
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
         pytest.param({"is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted"),
         pytest.param(
-            {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="a-part-of-the-engine"
+            {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="part-of-the-engine"
         ),
         pytest.param({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
         pytest.param(
             {"findings": [report("stuck/drain"), report("crash/SIGSEGV/step")]},
             ExitCode.VIOLATED,
             "violated",
-            id="a-crash-before-stuck",
+            id="crash-takes-precedence",
         ),
         pytest.param(
-            {"findings": [report("stuck/drain")], "is_interrupted": True}, ExitCode.STUCK, "stuck", id="found-before"
+            {"findings": [report("stuck/drain")], "is_interrupted": True},
+            ExitCode.STUCK,
+            "stuck",
+            id="found-before-interrupt",
         ),
         pytest.param(
             {"not_reproduced": ["does not fail again"]},
             ExitCode.NONDETERMINISTIC,
             "not deterministic",
-            id="not-shown-again",
+            id="not-reproduced",
         ),
         pytest.param(
             {"result": Result(Tallies(runs=10), unexplained_deaths=["worker 0 was killed"])},
@@ -58,15 +61,15 @@ def outcome(**changes) -> Outcome:
             "red",
             id="death",
         ),
-        pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="a-missed-bug"),
+        pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="missed-bug"),
         pytest.param(
-            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="an-interrupted-hunt"
+            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted-hunt"
         ),
         pytest.param(
             {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)]},
             ExitCode.RED,
             "red",
-            id="a-death-that-does-not-repeat",
+            id="death-not-reproduced",
         ),
     ],
 )
@@ -77,8 +80,7 @@ def test_campaign_ends_with_its_code_and_verdict(changes, code, verdict):
     assert ended.lines()[-1].startswith(verdict)
 
 
-def test_planted_bug_is_found_whichever_fingerprint_names_a_law_of_its_list():
-    """The first fingerprint of a failure is not the only one."""
+def test_planted_bug_is_found_if_any_fingerprint_names_a_law_of_its_list():
     listed = BY_ID["B18"].caught_by[0]
 
     ended = outcome(mutant=BY_ID["B18"], findings=[report("another_law/page", f"{listed}/page")])

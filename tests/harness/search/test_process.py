@@ -1,9 +1,9 @@
-"""The temporary directory is everybody's: nothing in it is followed, and nothing is left there."""
+"""The temporary directory is shared by all users: no link in it is followed, and no file is left there."""
 
 from tests.harness.commands.test_commands import swarden
 
 
-def test_a_link_in_the_temporary_directory_is_not_followed(tmp_path):
+def test_link_in_the_temporary_directory_is_not_followed(tmp_path):
     temporary, victim = tmp_path / "tmp", tmp_path / "victim"
     temporary.mkdir()
     victim.mkdir()

@@ -1,4 +1,4 @@
-"""The shrinker finds the smallest log for failures that are planted as predicates over ops."""
+"""The shrinker finds the smallest log for failures that are predicates over ops."""
 
 from collections.abc import Callable
 from random import Random
@@ -26,20 +26,20 @@ class FailedAt(NamedTuple):
 Bug = Callable[[OpLog], FailedAt | None]
 
 
-class Counted:
-    """A bug that remembers which ops it was asked about."""
+class Recorded:
+    """A bug that records the candidates that it was called with."""
 
     def __init__(self, bug: Bug) -> None:
         self.bug = bug
-        self.asked: list[OpLog] = []
+        self.candidates: list[OpLog] = []
 
     def __call__(self, log: OpLog) -> FailedAt | None:
-        self.asked.append(log)
+        self.candidates.append(log)
         return self.bug(log)
 
 
 def in_order(*matches: Callable[[Op], bool]) -> Bug:
-    """Fails with the last of some ops that come one behind the other, whatever is between."""
+    """Fails at the last of several ops that occur in this order, with any other ops between them."""
 
     def bug(log: OpLog) -> FailedAt | None:
         awaited = list(matches)
@@ -62,7 +62,7 @@ def shrunk(ops: list[Op], bug: Bug, header: Header = HEADER) -> Shrunk:
 
 
 def traffic(seed: int, length: int) -> list[Op]:
-    """Ops as a machine draws them."""
+    """Random ops as a machine draws them."""
     random = Random(seed)
 
     def recipe() -> Recipe:
@@ -81,7 +81,7 @@ def traffic(seed: int, length: int) -> list[Op]:
 
 
 def six_steps(log: OpLog) -> FailedAt | None:
-    """A prompt, pressure, a prompt that shares its first choice, five engine steps, an abort and a step."""
+    """Fails after a prompt, pressure, a prompt with the same first choice, five engine steps, an abort and a step."""
     stage, first, steps = 0, -1, 0
     for index, op in enumerate(log.ops):
         match stage, op:
@@ -104,14 +104,14 @@ def six_steps(log: OpLog) -> FailedAt | None:
 submit_step_abort = in_order(is_a(Submit), is_a(Step), is_a(Abort))
 
 
-def test_what_a_failure_needs_is_left_with_boring_arguments():
+def test_shrunk_log_has_only_the_needed_ops_with_default_arguments():
     ops = [Flush(), *traffic(1, 60), Submit(max_new_tokens=9), Step(count=7), Abort(request=3)]
 
     assert shrunk(ops, submit_step_abort).log.ops == [Submit(), Step(), Abort()]
 
 
 @pytest.mark.parametrize("length", [100, 200, 400])
-def test_a_six_step_bug_is_found_with_few_executions(length):
+def test_log_of_a_bug_that_needs_six_ops_is_shrunk_with_few_executions(length):
     search = shrunk(traffic(1000 + length, length), six_steps)
 
     assert search.log.ops == [Submit(), Pressure(pages=3), Submit(), Step(count=5), Abort(), Step()]
@@ -120,8 +120,8 @@ def test_a_six_step_bug_is_found_with_few_executions(length):
     assert search.op_calls <= 10 * length
 
 
-def test_a_long_run_before_a_short_cause_costs_next_to_nothing():
-    """Beside the first run, which is the whole log."""
+def test_long_run_before_a_short_cause_costs_few_op_calls():
+    """Apart from the first execution, which runs the whole log."""
     cause = [Pressure(pages=99), Step(), Flush()]
     ops = [*traffic(3, 400), *cause]
 
@@ -131,16 +131,16 @@ def test_a_long_run_before_a_short_cause_costs_next_to_nothing():
     assert small.op_calls < len(ops) + 60
 
 
-def test_what_stands_behind_the_failing_op_goes_at_once():
-    bug = Counted(in_order(is_a(Flush)))
+def test_ops_after_the_failing_op_are_removed_without_a_further_execution():
+    bug = Recorded(in_order(is_a(Flush)))
 
     shrunk([Flush(), *traffic(2, 100)], bug)
 
-    assert len(bug.asked) == 1
+    assert len(bug.candidates) == 1
 
 
-def test_two_ops_that_only_go_together_are_removed_together():
-    """As a pressure and its release do."""
+def test_two_ops_that_cannot_be_removed_singly_are_removed_together():
+    """Such as a pressure and its release."""
 
     def bug(log: OpLog) -> FailedAt | None:
         even = sum(isinstance(op, Flush) for op in log.ops) % 2 == 0
@@ -151,8 +151,8 @@ def test_two_ops_that_only_go_together_are_removed_together():
     assert shrunk(ops, bug).log.ops == [Submit(), Step(), Abort()]
 
 
-def test_steps_that_add_up_become_one_op():
-    """They cannot be left out one by one: all seven are needed before the abort."""
+def test_step_ops_are_merged_into_one():
+    """No step op can be removed alone: seven steps are needed before the abort."""
 
     def bug(log: OpLog) -> FailedAt | None:
         steps = 0
@@ -167,16 +167,16 @@ def test_steps_that_add_up_become_one_op():
     assert shrunk(ops, bug).log.ops == [Step(count=7), Abort()]
 
 
-def test_a_drain_that_fails_in_its_first_steps_becomes_steps():
-    """As few as it fails in; where there are no steps a drain is left."""
+def test_drain_that_fails_in_its_first_steps_becomes_a_step_op():
+    """The step op has as few steps as the failure needs. A machine without step ops keeps the drain."""
     fails_in_three = in_order(lambda op: isinstance(op, Drain) or (isinstance(op, Step) and op.count >= 3))
 
     assert shrunk([Flush(), Drain()], fails_in_three).log.ops == [Step(count=3)]
     assert shrunk([Drain()], fails_in_three, Header(engine=OWN, machine="tree", configs=[{}])).log.ops == [Drain()]
 
 
-def test_two_prompts_become_one_that_is_as_long():
-    """A prompt may go though the one that is left must be longer for it."""
+def test_two_prompts_become_one_with_the_length_of_both():
+    """One prompt is removed although the other one must get longer."""
 
     def many_tokens(log: OpLog) -> FailedAt | None:
         lens = [len(op.recipe.path) for op in log.ops if isinstance(op, Submit)]
@@ -187,8 +187,8 @@ def test_two_prompts_become_one_that_is_as_long():
     assert shrunk(ops, many_tokens).log.ops == [Submit(recipe=Recipe(path=(0, 0, 0, 0, 0)))]
 
 
-def test_a_handle_follows_what_it_names():
-    """Without the requests before it, the one that is aborted is another ordinal."""
+def test_handle_is_renumbered_when_earlier_requests_are_removed():
+    """The ordinal of the aborted request changes with the number of requests before it."""
 
     def bug(log: OpLog) -> FailedAt | None:
         alive = []
@@ -210,7 +210,7 @@ def test_a_handle_follows_what_it_names():
         pytest.param(
             lambda op: op.max_new_tokens >= 37, Submit(max_new_tokens=90), Submit(max_new_tokens=37), id="least"
         ),
-        pytest.param(lambda op: op.priority <= -3, Submit(priority=-50), Submit(priority=-3), id="below zero"),
+        pytest.param(lambda op: op.priority <= -3, Submit(priority=-50), Submit(priority=-3), id="negative"),
         pytest.param(
             lambda op: len(op.recipe.path) >= 3,
             Submit(recipe=Recipe(path=(2, 1, 2, 0, 1), stretch=16, cut=3, continues=2)),
@@ -237,11 +237,11 @@ def test_a_handle_follows_what_it_names():
         ),
     ],
 )
-def test_an_argument_goes_as_near_to_its_default_as_the_failure_lets_it(match, op, smallest):
+def test_argument_gets_as_close_to_its_default_as_the_failure_allows(match, op, smallest):
     assert shrunk([op], in_order(match)).log.ops == [smallest]
 
 
-def test_what_two_prompts_share_is_simplified_in_both():
+def test_common_prefix_of_two_prompts_is_simplified_in_both():
     def bug(log: OpLog) -> FailedAt | None:
         paths = [op.recipe.path for op in log.ops if isinstance(op, Submit)]
         shared = len(paths) == 2 and paths[0][:1] == paths[1][:1] and paths[0] != paths[1]
@@ -254,7 +254,7 @@ def test_what_two_prompts_share_is_simplified_in_both():
     assert {first, second} == {Submit(), Submit(recipe=Recipe(path=(0, 0)))}
 
 
-def test_what_two_ops_have_in_common_is_simplified_in_both():
+def test_equal_argument_of_two_ops_is_simplified_in_both():
     def bug(log: OpLog) -> FailedAt | None:
         namespaces = [op.namespace for op in log.ops if isinstance(op, Submit)]
         return FailedAt(len(log.ops) - 1) if len(namespaces) == 2 and len(set(namespaces)) == 1 else None
@@ -272,7 +272,7 @@ def small_pages(log: OpLog) -> FailedAt | None:
     return FailedAt(0) if EngineConfig.from_mapping(engine).page_size == 4 else None
 
 
-def test_settings_that_do_not_matter_become_the_default_and_stay_written_out():
+def test_irrelevant_settings_are_written_with_their_defaults():
     header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     found = shrunk([Step()], small_pages, header)
@@ -280,7 +280,7 @@ def test_settings_that_do_not_matter_become_the_default_and_stay_written_out():
     assert found.log.header.configs == [EngineConfig(page_size=4).to_mapping()]
 
 
-def test_settings_that_need_each_other_stay_possible():
+def test_coupled_settings_stay_valid():
     def windowed(log: OpLog) -> FailedAt | None:
         [engine] = log.header.configs
         return small_pages(log) if engine["swa_pages"] == 8 else None
@@ -293,7 +293,7 @@ def test_settings_that_need_each_other_stay_possible():
     assert found.log.header.configs == [expected.to_mapping()]
 
 
-def test_settings_can_be_left_alone():
+def test_settings_are_kept_without_simplify_config():
     header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     found = shrink(OpLog(header, [Step()]), small_pages, PLENTY, simplify_config=False)
@@ -301,7 +301,7 @@ def test_settings_can_be_left_alone():
     assert found.log.header.configs == [SMALL.to_mapping()]
 
 
-def test_the_rest_of_the_header_is_kept_and_digests_are_not():
+def test_shrunk_log_keeps_the_header_and_drops_the_digests():
     fresh = OpLog(HEADER, [Flush(), Step(count=3)], ["9f", "02"])
 
     found = shrink(fresh, in_order(is_a(Step)), PLENTY)
@@ -310,13 +310,13 @@ def test_the_rest_of_the_header_is_kept_and_digests_are_not():
     assert fresh == OpLog(HEADER, [Flush(), Step(count=3)], ["9f", "02"])
 
 
-def test_a_log_that_does_not_fail_is_refused():
+def test_log_that_does_not_fail_is_refused():
     with pytest.raises(DoesNotFail, match="nothing to shrink: the op-log does not fail, or not in this way"):
         shrunk([Flush()], submit_step_abort)
 
 
 @pytest.mark.parametrize("executions", [1, 5, 20, 60])
-def test_when_the_budget_ends_the_smallest_so_far_is_kept(executions):
+def test_smallest_log_so_far_is_kept_when_the_budget_ends(executions):
     ops = traffic(1200, 200)
 
     found = shrink(OpLog(HEADER, ops), six_steps, Budget(executions=executions))
@@ -326,7 +326,7 @@ def test_when_the_budget_ends_the_smallest_so_far_is_kept(executions):
     assert measure(found.log) < measure(OpLog(HEADER, ops))
 
 
-def test_without_time_nothing_is_run():
+def test_nothing_is_run_without_cpu_time():
     log = OpLog(HEADER, traffic(1200, 200))
 
     found = shrink(log, six_steps, Budget(cpu_seconds=0.0))
@@ -334,20 +334,20 @@ def test_without_time_nothing_is_run():
     assert (found.log, found.executions, found.op_calls, found.complete) == (log, 0, 0, False)
 
 
-def test_the_same_log_is_shrunk_in_the_same_way_and_no_candidate_is_run_twice():
-    first, second = Counted(six_steps), Counted(six_steps)
+def test_shrinking_is_deterministic_and_runs_no_candidate_twice():
+    first, second = Recorded(six_steps), Recorded(six_steps)
 
     shrunk(traffic(1200, 200), first)
     shrunk(traffic(1200, 200), second)
 
-    assert first.asked == second.asked
-    assert len({log.to_bytes() for log in first.asked}) == len(first.asked)
+    assert first.candidates == second.candidates
+    assert len({log.to_bytes() for log in first.candidates}) == len(first.candidates)
 
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=60)
 @given(ops=st.lists(any_ops(), min_size=1, max_size=30), indices=st.sets(st.integers(0, 29), min_size=1, max_size=5))
-def test_no_op_of_what_is_left_can_be_left_out(ops, indices):
-    """Whatever kinds of ops a failure needs in order, with whatever else it was met."""
+def test_shrunk_log_has_exactly_the_needed_ops(ops, indices):
+    """This holds for any sequence of needed kinds, and for any other ops around them."""
     kinds = [type(ops[index]) for index in sorted({index % len(ops) for index in indices})]
     bug = in_order(*map(is_a, kinds))
 
@@ -359,18 +359,18 @@ def test_no_op_of_what_is_left_can_be_left_out(ops, indices):
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=60)
 @given(ops=st.lists(any_ops(), min_size=1, max_size=20), modulus=st.integers(2, 5))
-def test_every_candidate_is_an_op_log_and_smaller_than_the_last_that_failed(ops, modulus):
-    """Even where the failure is as good as arbitrary."""
+def test_each_failing_candidate_is_smaller_than_the_one_before(ops, modulus):
+    """Even if the failure depends on the ops in an arbitrary way."""
 
     def bug(log: OpLog) -> FailedAt | None:
         failed = len(log.to_bytes()) % modulus or log.ops == ops
         return FailedAt(len(log.ops) - 1) if failed else None
 
     header = Header(engine=OWN, machine="engine", configs=[{}] * 3)
-    asked = Counted(bug)
+    recorded = Recorded(bug)
 
-    found = shrink(OpLog(header, ops), asked, Budget(executions=400))
+    found = shrink(OpLog(header, ops), recorded, Budget(executions=400))
 
-    failing = [measure(log) for log in asked.asked if bug(log)]
+    failing = [measure(log) for log in recorded.candidates if bug(log)]
     assert failing == sorted(failing, reverse=True)
     assert measure(found.log) == failing[-1]

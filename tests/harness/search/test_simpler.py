@@ -1,17 +1,17 @@
-"""What is simpler than an op is smaller, can stand in an op-log, and begins with the most boring."""
+"""Simplified ops are smaller and valid in an op-log; the default op comes first."""
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 
 from harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
-from harness.search.simpler import joined, merged, renumbered, simpler, size, undrained
+from harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle
 from tests.harness.some_ops import any_ops
 
 
 @settings(derandomize=True, database=None, deadline=None)
 @given(op=any_ops())
-def test_each_candidate_is_smaller_and_within_the_ranges_of_an_op_log(op):
+def test_each_simpler_op_is_smaller_and_valid_in_an_op_log(op):
     candidates = list(simpler(op))
 
     assert all(size(candidate) < size(op) for candidate in candidates)
@@ -20,7 +20,7 @@ def test_each_candidate_is_smaller_and_within_the_ranges_of_an_op_log(op):
 
 @settings(derandomize=True, database=None, deadline=None)
 @given(op=any_ops())
-def test_the_most_boring_op_comes_first_and_nothing_is_simpler(op):
+def test_default_op_comes_first_and_cannot_be_simplified(op):
     bare = type(op)()
 
     assert next(simpler(op), bare) == bare
@@ -54,34 +54,34 @@ def test_the_most_boring_op_comes_first_and_nothing_is_simpler(op):
         ),
     ],
 )
-def test_candidates_lead_from_the_default_to_the_op(op, candidates):
+def test_simpler_ops_run_from_the_default_to_the_op(op, candidates):
     assert list(simpler(op)) == candidates
 
 
-def test_long_tuples_are_only_cut():
+def test_long_tuple_is_only_shortened():
     op = Submit(tokens=tuple(range(100, 164)))
 
     assert [len(candidate.tokens or ()) for candidate in simpler(op)] == [0, 0, 0, 32, 48, 56, 60, 62, 63]
 
 
-def test_steps_of_one_engine_add_up_to_what_an_op_may_have():
+def test_steps_of_one_engine_are_merged_up_to_the_maximum_count():
     ops = [Step(count=6), Lock(), Step(engine=1), Step(count=5)]
 
     assert list(merged(ops)) == []
     assert list(merged([ops[0], ops[1], ops[3]])) == [[Lock(), Step(count=8)], [Step(count=8), Lock()]]
 
 
-def test_without_a_lock_later_receipts_are_one_lower():
+def test_receipts_after_a_removed_lock_are_one_lower():
     ops = [Lock(), Lock(namespace=1), Slide(receipt=1, page=2), Unlock()]
 
-    assert list(renumbered(ops)) == [
+    assert list(without_one_handle(ops)) == [
         [Lock(), Slide(page=2), Unlock()],
         [Lock(namespace=1), Slide(page=2), Unlock()],
     ]
 
 
 def test_two_prompts_are_joined_in_the_place_of_either():
-    """As long as both, and with the longer output."""
+    """The joined prompt has the choices of both, and the longer output."""
     first = Submit(recipe=Recipe(path=(0, 1), stretch=3, cut=2, continues=4), max_new_tokens=9)
     second = Submit(recipe=Recipe(path=(2,), stretch=5, continues=0), namespace=1)
     both = Recipe(path=(0, 1, 2), stretch=5, continues=4)
@@ -92,10 +92,10 @@ def test_two_prompts_are_joined_in_the_place_of_either():
     ]
 
 
-def test_prompts_that_are_spelled_out_are_not_joined():
-    """Nobody looks at their recipes."""
+def test_prompts_with_literal_tokens_are_not_joined():
+    """Their recipes are not used."""
     assert list(joined([Submit(tokens=(1, 2)), Submit()])) == []
 
 
-def test_a_drain_becomes_as_many_steps_as_an_op_may_have():
-    assert undrained([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]
+def test_drain_becomes_a_step_op_of_the_maximum_count():
+    assert drains_as_steps([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]

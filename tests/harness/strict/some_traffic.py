@@ -1,4 +1,4 @@
-"""Traffic for an engine that a checker watches, and the engine under it."""
+"""Traffic and engines for the tests of the strict check."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -53,20 +53,20 @@ CONFIGS = {
     "hybrid": some_config(),
     "full only": some_config(swa_pages=0, sliding_window=None),
     "swa only": some_config(full_pages=0),
-    "nothing shared": some_config(prefix_sharing=False),
+    "no prefix sharing": some_config(prefix_sharing=False),
     "page above window": some_config(page_size=16, sliding_window=4, full_pages=16, swa_pages=8),
     "page of one token": some_config(page_size=1, full_pages=70, swa_pages=30),
     "oldest page first": some_config(page_reuse="fifo", waiting_order="lpm"),
     "overlapped": some_config(overlap=True),
     "overlapped and mixed": some_config(overlap=True, mixed_batches=True, chunk_len=6),
     "overlapped, swa only": some_config(overlap=True, full_pages=0, mixed_batches=True),
-    "looks ahead": some_config(overlap=True, lookahead_tokens=5, swa_pages=14),
-    "preempts": some_config(overlap=True, preemption_threshold=0),
-    "times out": some_config(request_timeout_ms=60),
-    "sessions time out": some_config(session_timeout_ms=40),
-    "writes through": some_config(host_full_pages=40, host_swa_pages=20, load_back_threshold=1),
-    "writes back": some_config(host_full_pages=12, host_swa_pages=6, host_policy="write_back", load_back_threshold=1),
-    "swa only, writes back": some_config(full_pages=0, host_swa_pages=8, host_policy="write_back"),
+    "lookahead": some_config(overlap=True, lookahead_tokens=5, swa_pages=14),
+    "preemption": some_config(overlap=True, preemption_threshold=0),
+    "request timeout": some_config(request_timeout_ms=60),
+    "session timeout": some_config(session_timeout_ms=40),
+    "write-through": some_config(host_full_pages=40, host_swa_pages=20, load_back_threshold=1),
+    "write-back": some_config(host_full_pages=12, host_swa_pages=6, host_policy="write_back", load_back_threshold=1),
+    "swa only, write-back": some_config(full_pages=0, host_swa_pages=8, host_policy="write_back"),
 }
 
 
@@ -124,11 +124,11 @@ DRAWN: Kinds = {
 def served(config: EngineConfig, ops: Sequence[Op]) -> set[str]:
     """Apply the ops, finish, flush and step once more. Returns the names of the emitted events."""
     system = EngineSystem(SwardenEngine(config))
-    told: set[str] = set()
+    emitted: set[str] = set()
     for op in ops:
         for _ in range(op.count if isinstance(op, Step) else 1):
             system.do(op)
-            told |= {type(event).__name__ for event in system.take_events()}
+            emitted |= {type(event).__name__ for event in system.take_events()}
     system.heal()
     for _ in range(system.drain_bound):
         if not system.has_work:
@@ -138,11 +138,11 @@ def served(config: EngineConfig, ops: Sequence[Op]) -> set[str]:
     assert not system.has_work, f"work is left after {system.drain_bound} steps"
     system.clear()
     system.do(Step())
-    return told
+    return emitted
 
 
 class Watched:
-    """A small engine with a checker beside it."""
+    """A small engine with a strict checker as its observer."""
 
     def __init__(self, level: str, config: EngineConfig | None = None, *, reports: bool = False) -> None:
         self.clock = FakeClock()

@@ -47,8 +47,8 @@ def test_sums_name_the_pool_and_its_terms():
     ]
 
 
-def test_sums_are_blind_to_a_page_that_is_free_and_in_use():
-    """Together with a leaked page the sum is balanced. Deeper levels find both."""
+def test_sums_do_not_find_a_leak_if_another_page_is_free_and_in_use():
+    """The sum is balanced. Deeper levels find both pages."""
     watched = running("sums")
     free = watched.engine.memory.ledgers.anchor._free
 
@@ -78,12 +78,12 @@ def test_sums_count_the_pools_of_the_host():
         pytest.param(
             Freed("full", (20,), FIRST, "finished", 0),
             "full page 20: freed by request r1 (finished), but its owner was tree",
-            id="not-his",
+            id="freed-by-another-owner",
         ),
         pytest.param(
             Freed("swa", (1,), FIRST, "slid", 0),
             "swa page 1: freed by request r1 (slid), but it was free already",
-            id="free-already",
+            id="double-free",
         ),
         pytest.param(
             Taken("full", (19,), FIRST),
@@ -98,7 +98,7 @@ def test_sums_count_the_pools_of_the_host():
         pytest.param(
             Freed("swa", (11,), TREE, "evicted", 0),
             "swa page 11: freed by tree, but ids run from 1 to 10",
-            id="beyond-the-pool",
+            id="out-of-range",
         ),
         pytest.param(
             Freed("full", (0,), TREE, "evicted", 0),
@@ -108,7 +108,7 @@ def test_sums_count_the_pools_of_the_host():
         pytest.param(
             Freed("swa", (10,), TREE, "evicted", 0),
             "full page 20: its peer swa page 10 is free",
-            id="peer-left-behind",
+            id="peer-freed",
         ),
         pytest.param(
             Freed("full", (20,), TREE, "evicted", 0),
@@ -195,7 +195,7 @@ def test_audit_finds_pages_of_an_owner_without_a_row():
 
 
 @pytest.mark.parametrize("level", ["audit", "census"])
-def test_a_leak_has_one_fingerprint_at_each_level_that_knows_pages(level):
+def test_leak_has_the_same_fingerprint_at_both_levels_that_know_pages(level):
     watched = Watched(level, reports=True)
     watched.engine.memory.ledgers.anchor._free.pop()
 
@@ -216,7 +216,7 @@ def test_census_checks_every_invariant():
 
 
 @pytest.mark.parametrize("level", ["audit", "census"])
-def test_a_planted_bug_is_found(level):
+def test_planted_bug_is_found(level):
     """B1, with random traffic: pages of tombstones that are never freed."""
     with BY_ID["B1"].planted():
         watched = Watched(level, some_config(page_size=1, sliding_window=2))
@@ -237,7 +237,7 @@ def test_sums_find_a_page_freed_as_a_duplicate():
 # --- reporting only
 
 
-def test_a_report_logs_once_and_counts_each_time(caplog):
+def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
     """The engine goes on; the log has the text of the error."""
     watched = Watched("sums", reports=True)
     watched.engine.memory.ledgers.anchor._free.pop()

@@ -1,7 +1,7 @@
-"""A healthy engine is never accused, whatever it is doing: checkers have been wrong about all of this before.
+"""A healthy engine has no violation. The states tested here caused false alarms of memory checks in other engines.
 
-What running, chunked and parked requests hold, what a pass in flight still reads, that waiting requests hold
-nothing, and that nothing is whole in the middle of a step (bug catalogue, 8.7).
+They are pages of running, chunked and parked requests, pages that a pass in flight still reads, waiting requests
+without pages, and inconsistent counts in the middle of a step (bug catalogue, 8.7).
 """
 
 import pytest
@@ -11,7 +11,7 @@ from engine_under_test.strict import VARIABLE
 from harness.strict.checker import LOGS
 from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, talk, traffic
 
-MET = {
+REACHED = {
     events.Parked,
     events.Retracted,
     events.Preempted,
@@ -64,7 +64,7 @@ def test_traffic_reaches_the_states_of_past_false_alarms(monkeypatch):
 
     met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2, 3)])
 
-    assert {kind.__name__ for kind in MET} - met == set()
+    assert {kind.__name__ for kind in REACHED} - met == set()
 
 
 def test_traffic_continues_and_drops_sessions(monkeypatch):
@@ -77,7 +77,7 @@ def test_traffic_continues_and_drops_sessions(monkeypatch):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_chunk_between_two_steps_is_counted(level):
+def test_pages_of_a_chunk_between_two_steps_are_counted(level):
     """The pages of an unfinished prefill are neither cached nor owned by a running request."""
     watched = Watched(level, some_config(chunk_len=4))
     watched.submit(*range(16))
@@ -89,7 +89,7 @@ def test_a_chunk_between_two_steps_is_counted(level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_pass_in_flight_is_counted(level):
+def test_fenced_pages_of_a_pass_in_flight_are_counted(level):
     """An abort during a pass fences its pages, and its lock waits among the departing locks."""
     watched = Watched(level, some_config(overlap=True))
     watched.submit(*range(12))

@@ -1,4 +1,4 @@
-"""What the flight recorder keeps, and that it replays."""
+"""The flight recorder: the ops that it records, and their replay."""
 
 import pytest
 
@@ -39,8 +39,8 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_was_asked_is_kept_literally():
-    """Steps in a row are one op; whom an abort meant is said by its place among those alive."""
+def test_client_calls_are_recorded_with_their_arguments():
+    """Consecutive steps are one op; an abort has the ordinal of its request among the live ones."""
     watched = Watched("sums")
     engine = watched.engine
     engine.submit(PROMPT, SamplingParams(1, [7]), namespace=2, priority=3)
@@ -131,7 +131,7 @@ def test_overflowing_log_drops_its_oldest_ops_and_says_so():
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 @pytest.mark.parametrize("some", [traffic, talk])
-@pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "times out", "sessions time out"])
+@pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "request timeout", "session timeout"])
 def test_replay_of_a_recorded_run_gives_the_same_outputs(name, some, seed, monkeypatch):
     """The run has aborts, pressure, and late and failed passes; outputs are compared from the start of the log on."""
     monkeypatch.setenv(VARIABLE, "sums")
@@ -145,7 +145,7 @@ def test_replay_of_a_recorded_run_gives_the_same_outputs(name, some, seed, monke
 
 
 def run(config, ops):
-    """The recorded ops of a run, and the streamed tokens and finish reasons in order.
+    """The recorded ops of a run, and its streamed tokens and finish reasons in order.
 
     Rejections are left out: their reason names requests by id, and some have no op.
     """

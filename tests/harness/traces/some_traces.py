@@ -10,7 +10,7 @@ BLOCK_LEN = 512
 
 
 def row(block_ids: list[int], *, tail: int = 0, timestamp: int = 0, output_length: int = 32) -> dict[str, Any]:
-    """A row whose last block has `tail` tokens, or all of them."""
+    """A row whose last block has `tail` tokens; 0 for a whole block."""
     input_length = BLOCK_LEN * len(block_ids) - (BLOCK_LEN - tail if tail else 0)
     return {
         "timestamp": timestamp,
@@ -26,7 +26,7 @@ def write_trace(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def chatty_rows(count: int, *, seed: int = 1) -> list[dict[str, Any]]:
-    """Conversations behind one system prompt: bursts of long prompts with fresh tails and long outputs."""
+    """Conversations with one system prompt: bursts of long prompts with new tails and long outputs."""
     chance, rows, history, fresh = Random(seed), [], [[0]], 1
     for index in range(count):
         blocks = chance.choice(history[-8:]) + list(range(fresh, fresh + chance.randint(1, 3)))

@@ -16,7 +16,7 @@ KEYS = "timestamp, input_length, output_length, hash_ids"
 
 
 def changed(**values: object) -> str:
-    """A good row but for these values."""
+    """A valid row with these values changed."""
     return json.dumps(GOOD | values)
 
 
@@ -26,7 +26,7 @@ def complaint(path: Path, *, limit: int | None = None, scale: int = 32) -> str:
     return str(caught.value)
 
 
-def test_a_row_becomes_a_request_with_all_lengths_scaled(tmp_path):
+def test_row_becomes_a_request_with_scaled_lengths(tmp_path):
     path = write_trace(tmp_path / "t.jsonl", [row([7, 8, 9], tail=100, timestamp=40, output_length=350)])
 
     [request] = read_mooncake(path, limit=None, scale=32)
@@ -39,8 +39,8 @@ def test_a_row_becomes_a_request_with_all_lengths_scaled(tmp_path):
     ("tail", "output_length", "lens"),
     [
         pytest.param(0, 0, (2, 32, 1), id="no-tail-no-output"),
-        pytest.param(1, 1, (1, 17, 1), id="never-less-than-one"),
-        pytest.param(511, 47, (1, 32, 1), id="a-tail-that-rounds-to-a-block-is-no-full-block"),
+        pytest.param(1, 1, (1, 17, 1), id="at-least-one"),
+        pytest.param(511, 47, (1, 32, 1), id="tail-rounded-to-a-block-is-no-full-block"),
         pytest.param(511, 49, (1, 32, 2), id="rounded-to-the-nearest"),
     ],
 )
@@ -52,7 +52,7 @@ def test_lengths_are_rounded_and_at_least_one(tmp_path, tail, output_length, len
     assert (request.num_full_blocks, request.prompt_len, request.max_new_tokens) == lens
 
 
-def test_equal_ids_are_equal_tokens_and_others_share_none(tmp_path):
+def test_blocks_with_equal_ids_have_equal_tokens_and_others_share_none(tmp_path):
     rows = [row([0, 1]), row([0, 2]), row([0, 1], tail=160)]
     path = write_trace(tmp_path / "t.jsonl", rows)
 
@@ -71,7 +71,7 @@ def test_prompt_has_the_stated_length(tmp_path):
     assert len(request.prompt_token_ids()) == request.prompt_len == 64 + 64 + 10
 
 
-def test_the_limit_ends_the_reading(tmp_path):
+def test_reading_ends_at_the_limit(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f"{changed()}\n{changed()}\nnever read\n")
 
@@ -119,7 +119,7 @@ def test_the_limit_ends_the_reading(tmp_path):
         pytest.param(changed(timestamp=99), "timestamp 99 follows 100; want one that does not go back", id="goes-back"),
     ],
 )
-def test_a_bad_row_is_one_line_that_names_it(tmp_path, line, message):
+def test_error_of_an_invalid_row_is_one_line_with_its_number(tmp_path, line, message):
     path = tmp_path / "t.jsonl"
     path.write_text(f"{changed(timestamp=100)}\n{line}\n")
 
@@ -129,28 +129,28 @@ def test_a_bad_row_is_one_line_that_names_it(tmp_path, line, message):
     assert "\n" not in found
 
 
-def test_bytes_that_are_no_utf8_are_refused(tmp_path):
+def test_invalid_utf8_is_refused(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"timestamp": "\xff"}\n')
 
     assert complaint(path).startswith(f"{path}:1: not JSON: ")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_error_names_a_missing_file(tmp_path):
     assert complaint(tmp_path / "t.jsonl") == f"{tmp_path}/t.jsonl: No such file or directory; want a trace to read"
 
 
-def test_a_folder_is_no_trace(tmp_path):
+def test_folder_is_refused(tmp_path):
     assert complaint(tmp_path) == f"{tmp_path}: Is a directory; want a trace to read"
 
 
-def test_an_empty_trace_is_refused(tmp_path):
+def test_empty_trace_is_refused(tmp_path):
     path = write_trace(tmp_path / "t.jsonl", [])
 
     assert complaint(path) == f"{path}: no rows; want at least one request"
 
 
-def test_a_scale_that_does_not_divide_a_block_is_refused(tmp_path):
+def test_scale_that_does_not_divide_a_block_is_refused(tmp_path):
     path = write_trace(tmp_path / "t.jsonl", [GOOD])
 
     assert complaint(path, scale=3) == (

@@ -11,9 +11,9 @@ from harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longes
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 RELEASE = "engine_under_test.cache.departures:Departures.release"
-GIVES_BACK = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
-LEAK = Mutant("leak", "made up", (Hunk(RELEASE, GIVES_BACK, "pass\n"),), ("unit_has_one_owner",))
-CRASH = Mutant("crash", "made up", (Hunk(RELEASE, GIVES_BACK, "raise ValueError(cause)\n"),), ("ValueError",))
+FREES = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
+LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_one_owner",))
+CRASH = Mutant("crash", "made up", (Hunk(RELEASE, FREES, "raise ValueError(cause)\n"),), ("ValueError",))
 
 SMALL = EngineConfig(
     page_size=4,
@@ -35,10 +35,10 @@ def served_by_oracle(requests, *, check_every=1):
     return serve(requests, oracle_config(requests), Pace(check_every=check_every, sequential=True))
 
 
-def test_oracle_hit_share_is_that_of_whole_pages(tmp_path):
-    """Pages of a block each; the last token of a prompt is always computed.
+def test_hit_share_of_the_oracle_counts_whole_pages(tmp_path):
+    """A page has one block; the last token of a prompt is always computed.
 
-    In the end blocks 0, 1 and 4 are cached, and the tail of the last prompt.
+    At the end blocks 0, 1 and 4 and the tail of the last prompt are cached.
     """
     rows = [
         row([0, 1, 2], tail=100),  # 35 tokens, nothing cached
@@ -57,7 +57,7 @@ def test_oracle_hit_share_is_that_of_whole_pages(tmp_path):
     assert summary.pools == {"full": PoolUse(capacity=3 + 3 + 3 + 3 + 4, peak=4, evicted=0)}
 
 
-def test_a_trace_without_a_block_beyond_the_first_has_no_share_there(tmp_path):
+def test_hit_share_beyond_the_first_block_is_0_without_such_blocks(tmp_path):
     summary = served_by_oracle(read(tmp_path, [row([0], tail=9), row([0], tail=9)])).summary
 
     assert (summary.hit_share, summary.hit_share_beyond_first_block) == (0.0, 0.0)
@@ -73,7 +73,7 @@ def test_small_pools_evict_and_retract_without_a_violation(tmp_path):
     assert all(0 < use.peak <= use.capacity and use.evicted > 0 for use in summary.pools.values())
 
 
-def test_the_cadence_of_checks_changes_nothing_but_the_time(tmp_path):
+def test_interval_of_checks_changes_only_the_duration(tmp_path):
     requests = read(tmp_path, chatty_rows(30))
 
     often, rarely = (serve(requests, SMALL, Pace(check_every=every)).summary for every in (1, 1000))
@@ -81,7 +81,7 @@ def test_the_cadence_of_checks_changes_nothing_but_the_time(tmp_path):
     assert replace(often, seconds=0.0) == replace(rarely, seconds=0.0)
 
 
-def test_an_idle_engine_jumps_to_the_next_arrival(tmp_path):
+def test_clock_of_an_idle_engine_jumps_to_the_next_arrival(tmp_path):
     requests = read(tmp_path, [row([0, 1], timestamp=hour * 3_600_000, output_length=96) for hour in range(3)])
 
     summary = serve(requests, SMALL, Pace(step_ms=10)).summary
@@ -89,7 +89,7 @@ def test_an_idle_engine_jumps_to_the_next_arrival(tmp_path):
     assert summary.steps == 3 * 3  # a prompt of 32 tokens is one chunk, and gives the first of 3 tokens
 
 
-def test_requests_meet_when_steps_take_longer_than_they_are_apart(tmp_path):
+def test_requests_are_batched_if_steps_take_longer_than_their_intervals(tmp_path):
     requests = read(tmp_path, [row([0, block], timestamp=block, output_length=96) for block in range(1, 4)])
 
     alone, together = (
@@ -126,7 +126,7 @@ def test_request_larger_than_the_pool_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("sequential", [False, True], ids=["by-the-clock", "one-by-one"])
-def test_a_violation_stops_the_serving(tmp_path, sequential):
+def test_violation_stops_the_serving(tmp_path, sequential):
     with LEAK.planted():
         served = serve(read(tmp_path, chatty_rows(60)), SMALL, Pace(check_every=1, sequential=sequential))
 
@@ -145,5 +145,5 @@ def test_engine_error_counts_as_a_violation(tmp_path):
     assert served.summary.violations == 1
 
 
-def test_the_longest_request_fits(tmp_path):
+def test_longest_counts_prompt_and_output_tokens(tmp_path):
     assert longest(read(tmp_path, [row([0], tail=1), row([0, 1, 2], output_length=320)])) == 48 + 10

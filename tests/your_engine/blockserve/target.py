@@ -6,7 +6,7 @@ from typing import Any
 from blockserve.engine import Engine, Request
 from harness.core.errors import InvalidConfig
 from harness.core.event_log import EventLog
-from harness.core.faults import OF_CLIENTS, FaultPlan
+from harness.core.faults import CLIENT_FAULTS, FaultPlan
 from harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from harness.core.origins import EngineCode
 from harness.core.port import EnginePort, Streamed, Submission
@@ -22,7 +22,7 @@ BLOCKS = "blocks"
 class BlockservePort(EnginePort):
     def __init__(self, config: Mapping[str, int]) -> None:
         self.log = EventLog()
-        self.faults = FaultPlan(OF_CLIENTS, tell=lambda fault: self.log.notice(Fired(fault)))
+        self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(Fired(fault)))
         self._engine = Engine(**config)
         self._limits = Limits(config["block_size"], config["max_running"], max_context_len=4096)
         self._steps = 0
@@ -66,7 +66,7 @@ class BlockserveTarget(Target):
     name = "blockserve"
     code = EngineCode("blockserve")
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(ops=(Submit, Abort, Step, Inject, Heal, Drain))}
-    faults = OF_CLIENTS
+    faults = CLIENT_FAULTS
     defaults = DEFAULTS
 
     def config(self, draw: Draw) -> dict[str, int]:

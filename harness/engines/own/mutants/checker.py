@@ -19,7 +19,7 @@ CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
             ),
         ),
     ),
-    told_by="tests/harness/core/test_driver.py::test_error_in_an_invariant_is_no_finding",
+    detected_by="tests/harness/core/test_driver.py::test_error_in_an_invariant_is_no_finding",
 )
 
 CHECK_COMPARES_KINDS = Mutant(

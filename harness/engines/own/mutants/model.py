@@ -102,5 +102,5 @@ THETAS_ARE_SWAPPED = ForTheOracle(
             broken="for table in self._rotations[::-1]]",
         ),
     ),
-    told_by="tests/quality/test_model_mutants.py",
+    detected_by="tests/quality/test_model_mutants.py",
 )

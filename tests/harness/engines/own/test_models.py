@@ -35,7 +35,7 @@ OPS = (
 def driven(model, config, *ops):
     """A driver after these ops, and the emitted events."""
     told: list[NamedTuple] = []
-    driver = own_driver("engine", [config], model=model, tell=lambda change: told.extend(change.events))
+    driver = own_driver("engine", [config], model=model, observe=lambda change: told.extend(change.events))
     for op in ops:
         driver.apply(op)
     return driver, told

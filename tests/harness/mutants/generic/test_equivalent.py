@@ -1,4 +1,4 @@
-"""What is called equivalent is known again, and still stands in the code."""
+"""Equivalent mutations are recognized, and their unchanged lines are in the code."""
 
 import pytest
 
@@ -14,20 +14,19 @@ def mutation_of(one: Equivalent, line: int) -> Mutation:
 
 
 @pytest.mark.parametrize("one", EQUIVALENTS, ids=lambda one: one.place)
-def test_an_equivalent_is_known_wherever_its_lines_stand(one):
-    """By its place and by what went and came."""
+def test_equivalent_mutation_is_recognized_at_any_line_number(one):
     assert why_equivalent(mutation_of(one, 7)) == why_equivalent(mutation_of(one, 90)) == one.why
 
 
 @pytest.mark.parametrize("one", EQUIVALENTS, ids=lambda one: one.place)
-def test_the_healthy_lines_stand_in_the_code(one):
-    """What is not there any more is no equivalent of anything."""
+def test_removed_lines_of_an_equivalent_are_in_the_code(one):
+    """An entry whose lines have changed is stale and must be updated."""
     lines = {line.strip() for line in (ROOT / one.place.split(" ")[0]).read_text().splitlines()}
 
     assert {text[2:] for text in one.changed if text.startswith("- ")} <= lines
 
 
-def test_another_change_in_the_same_place_is_not_equivalent():
+def test_other_change_in_the_same_place_is_not_equivalent():
     other = Mutation("engine_under_test/cache/locks.py", "LockReceipt", "core/AddNot", 7, "-a\n+b", "")
 
     assert why_equivalent(other) is None

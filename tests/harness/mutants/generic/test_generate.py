@@ -1,4 +1,4 @@
-"""A sample is the same for the same seed, and holds nothing that no run could tell from the original."""
+"""A sample depends only on its seed, and has no mutation that leaves the behaviour of healthy code unchanged."""
 
 import pytest
 
@@ -25,14 +25,13 @@ class Shelf:
 
 
 def mutations(folder, source=SOURCE, **options):
-    """The sample of a module that lies in a folder of its own."""
+    """The sample of a module in its own folder."""
     (folder / "shop").mkdir(exist_ok=True)
     (folder / "shop" / "shelf.py").write_text(source)
     return sample(folder, ["shop"], **{"count": 100, "seed": 1} | options)
 
 
-def test_the_same_seed_draws_the_same_sample(tmp_path):
-    """Another seed draws others."""
+def test_equal_seeds_draw_equal_samples_and_other_seeds_draw_others(tmp_path):
     first, again, other = (mutations(tmp_path, count=4, seed=seed) for seed in (1, 1, 2))
 
     assert first == again
@@ -40,23 +39,22 @@ def test_the_same_seed_draws_the_same_sample(tmp_path):
     assert {one.id for one in first} != {one.id for one in other}
 
 
-def test_every_place_is_drawn_before_any_is_drawn_again(tmp_path):
-    """Three: the number, the subtraction and the truth; the decorator is a fourth."""
+def test_each_place_is_mutated_before_any_is_mutated_twice(tmp_path):
+    """The four places are the number, the subtraction, the decorator and the boolean."""
     few = mutations(tmp_path, count=4)
 
     assert sorted(one.line for one in few) == [4, 13, 15, 17]
 
 
-def test_what_describes_or_forbids_is_not_changed(tmp_path):
-    """No annotation, no assertion, no star in a signature."""
+def test_annotations_assertions_and_signature_stars_are_not_changed(tmp_path):
     changed = {line for one in mutations(tmp_path) for line in one.changed}
 
     assert not any(line.startswith(("- def", "- assert", "- class")) for line in changed)
     assert {"- LIMIT = 3", "- return most - used", "- return True", "- @property"} <= changed
 
 
-def test_a_mutation_names_its_place_and_its_diff(tmp_path):
-    """The place without lines, the diff with one around it."""
+def test_mutation_names_its_place_and_its_diff(tmp_path):
+    """The place has no line numbers; the diff has one line of context."""
     [truth] = [one for one in mutations(tmp_path) if "- return True" in one.changed]
 
     assert (truth.path, truth.module, truth.place) == ("shop/shelf.py", "shop.shelf", "Shelf.is_wide")
@@ -67,8 +65,7 @@ def test_a_mutation_names_its_place_and_its_diff(tmp_path):
     ]
 
 
-def test_an_id_survives_what_is_added_above(tmp_path):
-    """The lines move, the ids stay."""
+def test_id_stays_the_same_when_lines_are_added_above(tmp_path):
     before = {one.id: one.line for one in mutations(tmp_path) if one.place == "Shelf.is_wide"}
 
     moved = mutations(tmp_path, SOURCE.replace("LIMIT = 3", "LIMIT = 3\nLEAST = 0"))
@@ -77,5 +74,5 @@ def test_an_id_survives_what_is_added_above(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["x: int = None\n", "def f(a, *, b): ...\n", "assert 1 < 2\n"], ids=str)
-def test_there_may_be_nothing_to_change(tmp_path, source):
+def test_code_without_behaviour_has_no_mutations(tmp_path, source):
     assert mutations(tmp_path, source) == []

@@ -1,4 +1,4 @@
-"""Results survive the process that made them, and count for the same conditions only."""
+"""Results are read again by a later process, and are valid for equal conditions only."""
 
 import pytest
 
@@ -18,15 +18,15 @@ MUTATIONS = [mutation(line) for line in range(4)]
 
 @pytest.fixture
 def path(tmp_path):
-    """Two killed, one survivor, one not tried."""
+    """A file with two killed mutations and one survivor; the fourth mutation has no trial."""
     results = Results(tmp_path / "here" / "results.jsonl", HERE)
     for one, killed_by in zip(MUTATIONS, ("cursors_are_ordered", "stuck", None), strict=False):
         results.add(Trial(one, killed_by, {"runs": 1}))
     return results.path
 
 
-def test_a_run_that_was_ended_goes_on_where_it_stood(path):
-    """What was tried is read again, in the order of the sample."""
+def test_interrupted_sample_continues_with_the_mutations_without_a_trial(path):
+    """The results are read again, in the order of the sample."""
     results = Results(path, HERE)
 
     assert results.left(MUTATIONS) == MUTATIONS[3:]
@@ -34,13 +34,13 @@ def test_a_run_that_was_ended_goes_on_where_it_stood(path):
 
 
 @pytest.mark.parametrize("other", [("c", 1, 2, 3.0), ("b", 2, 2, 3.0), ("b", 1, 1, 3.0), ("b", 1, 2, 1.0)], ids=str)
-def test_results_of_other_conditions_are_passed_over(path, other):
-    """Another build, seed, corpus or time."""
+def test_results_with_other_conditions_are_skipped(path, other):
+    """Another build, seed, number of runs or CPU time."""
     assert Results(path, Conditions(*other)).left(MUTATIONS) == MUTATIONS
 
 
-def test_a_torn_line_is_a_trial_that_never_was(path):
-    """The process died while it wrote; what comes next stands on a line of its own."""
+def test_torn_last_line_is_dropped(path):
+    """The process died while it wrote the line. The next result starts a new line."""
     path.write_bytes(path.read_bytes()[:-9])
 
     results = Results(path, HERE)
@@ -49,8 +49,8 @@ def test_a_torn_line_is_a_trial_that_never_was(path):
     assert Results(path, HERE).left(MUTATIONS) == MUTATIONS[3:]
 
 
-def test_the_sum_names_the_survivors(path):
-    """Of three that matter two were killed."""
+def test_summary_names_the_survivors(path):
+    """Two of three mutations were killed."""
     tried = Results(path, HERE).of(MUTATIONS)
 
     assert killed_share(tried) == pytest.approx(2 / 3)

@@ -1,4 +1,4 @@
-"""A planted mutation is met in a process of its own, and nowhere else."""
+"""A mutation is loaded in its own process, and affects no other process."""
 
 from pathlib import Path
 
@@ -31,15 +31,14 @@ def logs() -> dict[str, list[bytes]]:
 @pytest.mark.parametrize(
     ("path", "healthy", "broken", "killed_by"),
     [
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "unit_has_one_owner", id="spoken of by an invariant"),
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "unit_has_one_owner", id="violated invariant"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
-        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="no import"),
+        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="engine cannot be imported"),
         pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="nothing that matters"),
+        pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="survives"),
     ],
 )
-def test_a_trial_says_what_killed_it(logs, path, healthy, broken, killed_by):
-    """By the harness's own fingerprints, which name what spoke first."""
+def test_trial_has_the_fingerprint_that_killed_the_mutation(logs, path, healthy, broken, killed_by):
     seconds = 3.0 if killed_by == STUCK else 120.0
 
     [trial] = trials([mutation(path, healthy, broken)], logs, seconds=seconds, workers=1)
@@ -48,8 +47,7 @@ def test_a_trial_says_what_killed_it(logs, path, healthy, broken, killed_by):
     assert bool(trial.killed_by) == bool(killed_by)
 
 
-def test_the_process_that_holds_trials_stays_healthy(logs):
-    """Neither its modules nor the files are changed."""
+def test_trials_change_neither_modules_nor_files_of_the_parent(logs):
     before = Path(ROOT / WINDOW).read_bytes()
 
     list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, logs, seconds=1.0, workers=2))
