@@ -14,8 +14,6 @@ SPARE_PAGES = 2  # of each pool: a stretch may begin and end inside a page
 
 
 class AdmissionCode(Code):
-    """How admission departs from the planner."""
-
     OTHER_RESERVATION = "other_reservation"
     KEPT_WAITING = "kept_waiting"
     DOES_NOT_FIT = "does_not_fit"

@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class ChunkBudgetCode(Code):
-    """How a pass misses its budget."""
-
     EMPTY = "empty"
     PREFILLS_TOO_MUCH = "prefills_too_much"
     COMPUTES_TOO_MUCH = "computes_too_much"

@@ -11,8 +11,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DecodeReservationsCode(Code):
-    """How a reservation departs from the plan."""
-
     TOO_MANY = "too_many"
     EMPTY_ENGINE_WAITS = "empty_engine_waits"
     OVERTAKEN = "overtaken"

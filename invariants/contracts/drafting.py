@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftingCode(Code):
-    """How drafts are used in another way."""
-
     NOT_BEHIND_ONE_TOKEN = "not_behind_one_token"
     RIGHT_DRAFT_REJECTED = "right_draft_rejected"
     VERDICT_NOT_AWAITED = "verdict_not_awaited"
@@ -50,7 +48,7 @@ def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
         if isinstance(event, Launched):
             drafted = {request: launch for launch, request in in_flight}
             for request, start, end in event.entries:
-                if request in drafted and request not in change.put_back:
+                if request in drafted and request not in change.released:
                     values = {"launch": event.launch, "start": start, "end": end, "drafted_in": drafted[request]}
                     yield found(request_ref(request), DraftingCode.VERDICT_NOT_AWAITED, **values)
         elif isinstance(event, Proposed):

@@ -13,8 +13,6 @@ from invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EvictionCode(Code):
-    """How an eviction breaks the policy."""
-
     STOPPED_EARLY = "stopped_early"
     WINDOW_BEFORE_DEAD_INTERIOR = "window_before_dead_interior"
     YOUNGER_BEFORE_OLDER = "younger_before_older"

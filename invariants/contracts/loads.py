@@ -5,7 +5,7 @@ from itertools import chain
 
 from invariants.contracts.admission import has_pages_for_all
 from invariants.events import (
-    LEAVINGS,
+    RECORD_RELEASES,
     Admitted,
     Completed,
     Failed,
@@ -25,8 +25,6 @@ from invariants.windows import first_needed_page, tail_len
 
 
 class LoadCode(Code):
-    """How a load departs from the plan."""
-
     BRINGS_TOO_MUCH = "brings_too_much"
     RESERVED_OTHER_COUNT = "reserved_other_count"
     DEMAND_TOO_SMALL = "demand_too_small"
@@ -130,7 +128,7 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
     fits = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
-        is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now
+        is_alone = is_alone or isinstance(event, (*RECORD_RELEASES, LetGo, Failed, Completed))  # or may be by now
         if isinstance(event, CHANGES_CONTENT) or (is_alone and not fits):
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:

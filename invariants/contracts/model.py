@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class ModelCode(Code):
-    """How a part departs from its model."""
-
     DIFFERS = "differs"
 
 

@@ -10,8 +10,6 @@ from invariants.windows import kept_len
 
 
 class OutOfMemoryCode(Code):
-    """How an abort for want of memory is wrong."""
-
     WOULD_FIT_ALONE = "would_fit_alone"
 
 

@@ -37,7 +37,7 @@ from invariants.events import (
 )
 from invariants.kinds import FreeCause, Place
 from invariants.limits import LONGEST_MATCH
-from invariants.passes import Stock
+from invariants.passes import FreeUnits
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
 from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND, RequestView, Snapshot
@@ -380,7 +380,7 @@ def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> boo
 
 
 def _free_after(before: Snapshot, moved: Sequence[NamedTuple]) -> dict[str, int]:
-    stock = Stock(before)
+    free_units = FreeUnits(before)
     for event in moved:
-        stock.hear(event)
-    return stock.free
+        free_units.apply(event)
+    return free_units.free

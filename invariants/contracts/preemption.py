@@ -11,8 +11,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PreemptionCode(Code):
-    """How a preemption, or its absence, is wrong."""
-
     NOT_PREEMPTED = "not_preempted"
     PREEMPTOR_NOT_WAITING = "preemptor_not_waiting"
     PREEMPTOR_NOT_ADMITTED = "preemptor_not_admitted"
@@ -65,7 +63,7 @@ def _was_spared(change: Transition, request: RequestView, victim: RequestView) -
 
     A request with few pages may be spared: a preemption takes no more requests than it needs.
     """
-    if request.place != Place.RUNNING or request.priority >= victim.priority or request.id in change.put_back:
+    if request.place != Place.RUNNING or request.priority >= victim.priority or request.id in change.released:
         return False
     given = change.before.record_by_request.get(victim.id)
     kept = [snapshot.record_by_request.get(request.id) for snapshot in (change.before, change.after)]

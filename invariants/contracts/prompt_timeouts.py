@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PromptTimeoutsCode(Code):
-    """How a timeout is missed."""
-
     LATE = "late"
 
 

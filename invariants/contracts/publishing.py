@@ -12,8 +12,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PublishingCode(Code):
-    """How a published prefix is not to be found."""
-
     SHARES_OTHER_LEN = "shares_other_len"
     NOT_MATCHED = "not_matched"
 

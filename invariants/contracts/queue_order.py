@@ -12,8 +12,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class QueueOrderCode(Code):
-    """How the order of the queue is broken."""
-
     OVERTAKEN = "overtaken"
 
 

@@ -6,7 +6,7 @@ from invariants.events import Evicted, Finished, Launched, RanOut, Retracted, Tr
 from invariants.invariant import invariant
 from invariants.kinds import FinishReason, Place
 from invariants.limits import Estimates
-from invariants.passes import Standing
+from invariants.passes import KVHolders
 from invariants.transition import Transition, When
 from invariants.view import RequestView
 from invariants.violation import Code, Evidence, Ref, found
@@ -17,8 +17,6 @@ ROUNDING = 1  # the ratio is claimed in whole millionths
 
 
 class RatioCode(Code):
-    """How the ratio is wrong."""
-
     OTHER_THAN_FORETOLD = "other_than_foretold"
 
 
@@ -87,9 +85,9 @@ def _waited_for_copies(change: Transition) -> bool:
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:
     """The requests that held KV after the last retraction, with the output tokens that each had by then."""
-    standing, survivors = Standing(change.before, change.landings), list[tuple[RequestView, int]]()
+    holders, survivors = KVHolders(change.before, change.landings), list[tuple[RequestView, int]]()
     for event in change.pass_events:
-        standing.hear(event)
+        holders.apply(event)
         if isinstance(event, Retracted):
-            survivors = [(standing.requests[one], standing.outputs[one]) for one in standing.holders]
+            survivors = [(holders.requests[one], holders.outputs[one]) for one in holders.ids]
     return survivors

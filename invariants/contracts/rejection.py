@@ -10,8 +10,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class RejectionCode(Code):
-    """How a rejection, or its absence, is wrong."""
-
     COULD_RUN = "could_run"
     CANNOT_RUN = "cannot_run"
 

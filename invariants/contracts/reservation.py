@@ -19,8 +19,6 @@ from invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 
 class ReservationCode(Code):
-    """How a reservation is broken."""
-
     EXCEEDED = "exceeded"
     RAN_OUT = "ran_out"
     OTHER_RANGE_LAUNCHED = "other_range_launched"

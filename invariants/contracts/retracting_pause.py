@@ -9,8 +9,6 @@ STAYING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
 
 
 class RetractingPauseCode(Code):
-    """What is left of a request in a pause."""
-
     RECORD_LEFT = "record_left"
     RECEIPT_LEFT = "receipt_left"
     UNITS_LEFT = "units_left"

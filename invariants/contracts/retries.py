@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class RetryCode(Code):
-    """How the retries of a request are wrong."""
-
     MISCOUNTED = "miscounted"
     RETRIED_TOO_OFTEN = "retried_too_often"
     GIVEN_UP_EARLY = "given_up_early"

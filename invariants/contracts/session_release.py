@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):
-    """What an idle session has not released."""
-
     KEEPS_ROW = "keeps_row"
     KEEPS_UNWRITTEN = "keeps_unwritten_pages"
     STILL_OPEN = "still_open"

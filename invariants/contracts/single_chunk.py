@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class SingleChunkCode(Code):
-    """How requests between chunks are too many."""
-
     SECOND_CHUNK = "second_chunk"
 
 

@@ -134,7 +134,7 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
         pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
         pytest.param(progress.WHILE_A_LOAD_IS_UNDER_WAY, "work_makes_progress", id="load"),
-        pytest.param(progress.LAUNCHES_ARE_UNTOLD, "work_makes_progress", id="launches-are-untold"),
+        pytest.param(progress.LAUNCHES_ARE_UNREPORTED, "work_makes_progress", id="launches-are-untold"),
         pytest.param(HEALTHY, "pauses_are_told", id="no-pause"),
         pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),
         pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),

@@ -2,15 +2,13 @@
 
 from typing import NamedTuple
 
-from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found, owner_ref, request_ref
 
 
 class BatchCode(Code):
-    """How a pass, or the commit of its results, is wrong."""
-
     REQUEST_TWICE = "request_twice"
     TOO_MANY_REQUESTS = "too_many_requests"
     NO_TOKENS = "no_tokens"
@@ -90,7 +88,7 @@ class Entry(NamedTuple):
 
 def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> None:
     """Let go of the requests that give up their record with an event; note the lengths that come from elsewhere."""
-    if isinstance(event, LEAVINGS):
+    if isinstance(event, RECORD_RELEASES):
         reached.pop(event.request_id, None)
     elif isinstance(event, (Loaded, TakenOver)):
         reached[event.request_id] = event.length

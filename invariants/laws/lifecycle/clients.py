@@ -9,8 +9,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class ClientCode(Code):
-    """How a client's wish is not heeded."""
-
     DECODED_AFTER_ABORT = "decoded_after_abort"
     DECODED_AFTER_STOP = "decoded_after_stop"
     STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"

@@ -11,8 +11,6 @@ from invariants.violation import Code, Evidence, Found, Ref, found, request_ref,
 
 
 class FlightCode(Code):
-    """How a pass in flight, its result, or what it reads is wrong."""
-
     LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
     TOO_MANY_IN_FLIGHT = "too_many_in_flight"
     ENDED_NOT_IN_FLIGHT = "ended_not_in_flight"

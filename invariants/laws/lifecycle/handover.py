@@ -8,14 +8,12 @@ from invariants.kinds import Place
 from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
-from invariants.windows import first_needed_page, goes_on_at
+from invariants.windows import first_needed_page, next_position
 
 COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
 
 
 class HandoverCode(Code):
-    """How a transfer between two engines is wrong."""
-
     RESERVED_TOO_FEW = "reserved_too_few"
     RESERVATION_MISCOUNTED = "reservation_miscounted"
     SENT_FOREIGN_PAGES = "sent_foreign_pages"
@@ -170,7 +168,7 @@ def _changed_pages(change: Transition, record: RecordView, later: RecordView) ->
 
 def _needed(snapshot: Snapshot, record: RecordView) -> list[tuple[int, ...]]:
     """By component the units that a continuation behind all of a transfer reads."""
-    page_size, position = snapshot.limits.page_size, goes_on_at(record)
+    page_size, position = snapshot.limits.page_size, next_position(record)
     windows = [component.window for component in snapshot.components]
     firsts = [0 if window is None else first_needed_page(position, window, page_size) for window in windows]
     return [tuple(units[first:]) for first, units in zip(firsts, record.units, strict=True)]

@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class PauseCode(Code):
-    """How an engine breaks a pause."""
-
     LAUNCHED = "launched"
     BEGAN_UNTOLD = "began_untold"
     ENDED_UNTOLD = "ended_untold"

@@ -13,8 +13,6 @@ WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})
 
 
 class PlaceCode(Code):
-    """How the place of a request is wrong."""
-
     IN_TWO_QUEUES = "in_two_queues"
     LOST = "lost"
     UNKNOWN_PLACE = "unknown_place"

@@ -11,8 +11,6 @@ MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting,
 
 
 class ProgressCode(Code):
-    """How an engine stands still, and the things that are left after a drain."""
-
     STUCK = "stuck"
     UNITS_LEFT = "units_left"
     UNITS_LOST = "units_lost"

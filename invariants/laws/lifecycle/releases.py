@@ -12,8 +12,6 @@ ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
-    """How a request fails to release what it held, or to be accounted for."""
-
     KEEPS_RECORD = "keeps_record"
     KEEPS_UNITS = "keeps_units"
     STILL_QUEUED = "still_queued"
@@ -36,7 +34,7 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
             put_back |= dict.fromkeys(failed, type(event).__name__)
         elif isinstance(event, (Admitted, LoadPlanned)):
             put_back.pop(event.request_id, None)
-    is_told = change.after.untold.isdisjoint(ADMISSIONS)
+    is_told = change.after.unreported.isdisjoint(ADMISSIONS)
     for request_id, cause in put_back.items():
         request = change.after.request_by_id.get(request_id)
         if is_told or (request is not None and request.place in WITHOUT_RECORD):

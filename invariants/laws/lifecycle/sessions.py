@@ -9,8 +9,6 @@ from invariants.violation import Code, Evidence, Ref, found, request_ref
 
 
 class SessionCode(Code):
-    """How a session, its turn or the KV that it keeps is wrong."""
-
     TURN_OF_CLOSED_SESSION = "turn_of_closed_session"
     TURN_OF_IDLE_SESSION = "turn_of_idle_session"
     SECOND_TURN = "second_turn"

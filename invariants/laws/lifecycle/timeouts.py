@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class TimeoutCode(Code):
-    """How a timeout is wrong."""
-
     EARLY = "early"
 
 

@@ -1,4 +1,4 @@
-"""The events that a router of requests hears: what came into the cache, and what left it."""
+"""KV events: the units that were cached and dropped, as reported to a cache-aware router."""
 
 from collections import Counter
 
@@ -16,9 +16,9 @@ class EventCode(Code):
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))
 def kv_events_match_tree(change: Transition) -> Evidence:
-    """In each pool the cache gains and loses as many units as its events tell.
+    """In each pool the cache gains and loses as many units as its KV events report.
 
-    A router that trusts wrong events sends requests where their prefix is not cached.
+    With wrong events a router sends requests to engines that do not have their prefix cached.
     """
     told = Counter[str]()
     hosts = change.after.host_pool_of

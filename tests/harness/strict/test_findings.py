@@ -159,7 +159,7 @@ def test_audit_shows_the_history_of_the_page():
         "    step 1     paired with swa 10",
         "    step 1     given by request r1 to tree",
         "    step 1     freed by request r1, finished",
-        "free_units_have_no_peer: A unit that is free, or waits behind a fence, has no peer.",
+        "free_units_have_no_peer: A free or fenced unit has no peer.",
         "  full page 20: free, but its peer is swa page 10",
         "  swa page 10:",
         "    step 1     taken by request r1",

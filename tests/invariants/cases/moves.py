@@ -183,7 +183,7 @@ CASES = [
     healthy(eviction_spares_locked_nodes, idle(Slid(1, 0, 16), Tombstoned(2, "swa", True)), "slid-before"),
     healthy(
         eviction_spares_locked_nodes,
-        idle(Tombstoned(2, "swa", True), before=replace(AFTER, untold=frozenset({"Slid"}))),
+        idle(Tombstoned(2, "swa", True), before=replace(AFTER, unreported=frozenset({"Slid"}))),
         "slides-are-not-told",
     ),
     broken(

@@ -22,7 +22,7 @@ IDLE = replace(HEALTHY, steps_without_forward=4)
 IN_A_PAUSE = replace(IDLE, before=replace(BEFORE, is_paused=True))
 UNDER_PRESSURE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
 WHILE_A_LOAD_IS_UNDER_WAY = replace(IDLE, after=replace(AFTER, is_loading=True))
-LAUNCHES_ARE_UNTOLD = replace(IDLE, after=replace(AFTER, untold=frozenset({"Launched"})))
+LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
 
 
 def drained(**parts):

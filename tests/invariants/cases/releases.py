@@ -42,7 +42,7 @@ CASES = [
     ),
     healthy(
         retracted_requests_hold_nothing,
-        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"})),
+        during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"})),
         "runs-again-in-an-engine-that-tells-no-admission",
     ),
     broken(
@@ -69,7 +69,7 @@ CASES = [
     broken(
         retracted_requests_hold_nothing,
         "waits-in-an-engine-that-tells-no-admission",
-        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
         keeps_record("Retracted"),
     ),
     healthy(finished_requests_hold_nothing, during(FINISHED, requests=(), **NOTHING_OF_R1)),
