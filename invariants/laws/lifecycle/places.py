@@ -1,4 +1,4 @@
-"""In which queue each request is, and whether it has the record that belongs to that place."""
+"""The queue of each request, and whether it has a record there."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Preemption goes by priority."""
+"""Preemption by priority."""
 
 from invariants.events import Preempted
 from invariants.invariant import invariant

@@ -44,7 +44,7 @@ def padding_unit_is_never_moved(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=MOVE_EVENTS, on=(Taken, Given, Freed))
 def units_move_only_by_their_owner(change: Transition) -> Evidence:
-    """Only a free unit is taken, and only the owner of a unit gives or frees it, and frees it once."""
+    """A unit is taken only while it is free, and given or freed only by its owner."""
     for event, unit, owner in change.misplaced:
         pool = change.before.pool(event.pool)
         if not isinstance(event, Written) and 0 < unit <= pool.capacity:
