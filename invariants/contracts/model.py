@@ -1,4 +1,4 @@
-"""A part behaves as a naive model of it."""
+"""A part of the engine behaves like a naive model of it."""
 
 from invariants.events import Modelled
 from invariants.invariant import invariant
@@ -12,7 +12,7 @@ class ModelCode(Code):
 
 @invariant(When.OP, on=(Modelled,))
 def part_matches_its_model(change: Transition) -> Evidence:
-    """An operation on a part of the engine has the outcome that a naive model foretells."""
+    """An operation on a part of the engine has the outcome that a naive model predicts."""
     for event in change.events_of(Modelled):
         if event.expected != event.found:
             yield found(Ref(event.what), ModelCode.DIFFERS, expected=event.expected, got=event.found)

@@ -1,4 +1,4 @@
-"""An abort takes effect at once."""
+"""Aborts take effect at once."""
 
 from invariants.invariant import invariant
 from invariants.laws.content.outputs import tokens_are_known

@@ -1,4 +1,4 @@
-"""Fences come down at once: with the launch for which they stand."""
+"""Fences end at once, when their launch has completed."""
 
 from invariants.events import Completed
 from invariants.invariant import invariant

@@ -1,4 +1,4 @@
-"""Prompts are computed in chunks one after the other."""
+"""Only one prompt at a time is computed in chunks."""
 
 from invariants.invariant import state_invariant
 from invariants.kinds import Place
