@@ -1,6 +1,6 @@
 """The pages that a naive planner counts for a stretch of a request, by pool, for pools of one page size.
 
-`rest_len` is the number of output tokens that a request may still have, `foreseen` admission's estimate of it.
+`rest_len` is the number of output tokens that a request may still have, `estimated_len` admission's estimate of it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Prefill(NamedTuple):
     start: int
     input_len: int
     rest_len: int
-    foreseen: int
+    estimated_len: int
     lookahead: int
 
 
@@ -35,7 +35,7 @@ class Decode(NamedTuple):
     launched_len: int
     allocated_len: int
     kept_from: int
-    foreseen: int
+    estimated_len: int
     lookahead: int
 
 
@@ -62,7 +62,9 @@ class Pager(NamedTuple):
         for component in self.components:
             pool, window = component.pool, component.window
             if window is None:
-                longest = prefill.input_len + prefill.lookahead + (prefill.foreseen - 1 if prefill.foreseen else 0)
+                longest = (
+                    prefill.input_len + prefill.lookahead + (prefill.estimated_len - 1 if prefill.estimated_len else 0)
+                )
                 later = self.new(prefill.start, longest)
             else:
                 beyond = end - prefill.start - lookback(window)
@@ -88,13 +90,13 @@ class Pager(NamedTuple):
         return min([prefill.input_len - prefill.start, *lengths])
 
     def of_decode(self, decode: Decode) -> Need:
-        """Firm: one token and its lookahead.  Demand: the foreseen tokens, within the window."""
+        """Firm: one token and its lookahead.  Demand: the estimated tokens, within the window."""
         page_size, launched, allocated = self.page_size, decode.launched_len, decode.allocated_len
         now = max(0, self.new(allocated, launched + 1 + decode.lookahead))
         need = Need({}, {})
         for component in self.components:
             pool, window = component.pool, component.window
-            end = launched + decode.foreseen + decode.lookahead
+            end = launched + decode.estimated_len + decode.lookahead
             if window is not None:
                 filled = decode.kept_from + lookback(window) + page_size * (1 + self.up(decode.lookahead))
                 end = min(end, max(filled, allocated))

@@ -135,8 +135,8 @@ class Planner:
         self.ratio = before.claims.exact_ratio
         self.free = _free_after(before, moved)
         self.evictable = dict(before.claims.evictable)
-        self.promised = Counter[str]()
-        self.foreseen = Counter[str]()
+        self.reserved = Counter[str]()
+        self.estimated = Counter[str]()
         self.locks = Counter[tuple[int, int]]()  # added since the step began, by (component, unit)
         self.slid = {event.request_id: event.frontier for event in moved if isinstance(event, Slid)}
         self.num_rows = sum(len(pool.free) for pool in before.pools if pool.unit == "row")
@@ -145,7 +145,7 @@ class Planner:
         continuing = [one for one in before.requests or () if one.place == Place.RUNNING and self._continues(one)]
         self.budget -= self._num_decodes(continuing)
         for one in continuing:
-            self._promise(self.pager.of_decode(self._decode(one)))
+            self._reserve(self.pager.of_decode(self._decode(one)))
 
     @property
     def is_alone(self) -> bool:
@@ -158,7 +158,7 @@ class Planner:
         )
 
     def available(self, pool: str) -> int:
-        return self.free[pool] + self.evictable[pool] - self.promised[pool]
+        return self.free[pool] + self.evictable[pool] - self.reserved[pool]
 
     def plan_chunk(self, request: RequestView) -> Stretch | None:
         """The next stretch of a request between chunks, as far as each pool has pages for it."""
@@ -192,14 +192,14 @@ class Planner:
         end = self.pager.cut(prefill.start, prefill.input_len, most)
         need = self.pager.of_stretch(prefill, end)
         taken = Counter(self.before.components[component].pool for component, _ in locked)
-        if any(need.demand[pool] + taken[pool] + self.foreseen[pool] > self.available(pool) for pool in need.demand):
+        if any(need.demand[pool] + taken[pool] + self.estimated[pool] > self.available(pool) for pool in need.demand):
             pages = min(self.available(pool) - taken[pool] for pool in need.demand)
             if not (first and self.is_alone) or pages <= 0:
                 return None
             end = self.pager.cut(
                 prefill.start, prefill.input_len, min(self.budget, pages * self.before.limits.page_size)
             )
-            need = self.pager.of_stretch(prefill._replace(foreseen=0), end)
+            need = self.pager.of_stretch(prefill._replace(estimated_len=0), end)
         self.locks.update(locked)
         self.evictable = {pool: count - taken[pool] for pool, count in self.evictable.items()}
         self.num_rows -= 1
@@ -242,20 +242,20 @@ class Planner:
     def _decode(self, request: RequestView) -> Decode:
         record = self.before.record_by_request[request.id]
         kept_from = max(self.slid.get(request.id, record.frontier), record.protected_len)
-        foreseen, lookahead = self._foreseen(request), self.before.limits.lookahead_len
-        return Decode(record.launched_len, record.allocated_len, kept_from, foreseen, lookahead)
+        estimated_len, lookahead = self._estimated_len(request), self.before.limits.lookahead_len
+        return Decode(record.launched_len, record.allocated_len, kept_from, estimated_len, lookahead)
 
     def _prefill(self, request: RequestView, start: int) -> Prefill:
         rest_len = self._rest_len(request)
         lookahead = self.before.limits.lookahead_len if rest_len > 1 else 0
         input_len = request.prompt_len + request.num_outputs
-        return Prefill(start, input_len, rest_len, self._foreseen(request), lookahead)
+        return Prefill(start, input_len, rest_len, self._estimated_len(request), lookahead)
 
     def _rest_len(self, request: RequestView) -> int:
         assert self.before.limits.estimates is not None, "planning needs the estimates"
         return min(request.max_new_tokens - request.num_outputs, self.before.limits.estimates.most_new_len)
 
-    def _foreseen(self, request: RequestView) -> int:
+    def _estimated_len(self, request: RequestView) -> int:
         """Admission's estimate of the further output tokens of a request."""
         return ceil(self._rest_len(request) * self.ratio)
 
@@ -287,14 +287,14 @@ class Planner:
                             self.evictable[pool] += 1
 
     def _take(self, stretch: Stretch) -> Stretch:
-        self._promise(stretch.need)
+        self._reserve(stretch.need)
         self.budget -= stretch.end - stretch.start
         return stretch
 
-    def _promise(self, need: Need) -> None:
+    def _reserve(self, need: Need) -> None:
         for pool, count in need.firm.items():
-            self.promised[pool] += count
-            self.foreseen[pool] += need.demand[pool] - count
+            self.reserved[pool] += count
+            self.estimated[pool] += need.demand[pool] - count
 
 
 def _is_loading(before: Snapshot) -> bool:

@@ -17,23 +17,23 @@ PAGER = Pager(4, (ComponentView("full", None), ComponentView("swa", 17)))
 
 def test_a_long_input_needs_a_chunk_a_window_and_a_page_of_a_windowed_pool():
     """Extend 100 with 10 to come, chunk 32, window 17: 16 beyond the window, 16 in it and a page."""
-    prefill = Prefill(start=0, input_len=100, rest_len=10, foreseen=10, lookahead=0)
+    prefill = Prefill(start=0, input_len=100, rest_len=10, estimated_len=10, lookahead=0)
 
     assert PAGER.of_stretch(prefill, 32) == Need({"full": 8, "swa": 8}, {"full": 28, "swa": 9})
 
 
 def test_a_short_resume_needs_no_whole_window():
     """3 tokens and 5 to come: 8 in the window and a page (sglang issue 32379)."""
-    prefill = Prefill(start=8, input_len=11, rest_len=5, foreseen=0, lookahead=0)
+    prefill = Prefill(start=8, input_len=11, rest_len=5, estimated_len=0, lookahead=0)
 
     assert PAGER.of_stretch(prefill, 11) == Need({"full": 1, "swa": 1}, {"full": 1, "swa": 3})
 
 
 def test_a_demand_counts_the_lookahead_and_not_the_last_token():
-    prefill = Prefill(start=0, input_len=8, rest_len=1, foreseen=1, lookahead=0)
+    prefill = Prefill(start=0, input_len=8, rest_len=1, estimated_len=1, lookahead=0)
 
     assert PAGER.of_stretch(prefill, 8).demand["full"] == 2
-    assert PAGER.of_stretch(prefill._replace(foreseen=2), 8).demand["full"] == 3
+    assert PAGER.of_stretch(prefill._replace(estimated_len=2), 8).demand["full"] == 3
     assert PAGER.of_stretch(prefill._replace(lookahead=5), 8).demand["full"] == 4
 
 
@@ -51,14 +51,14 @@ def test_a_stretch_ends_with_the_input_or_with_a_page_if_possible(most, end):
 
 def test_a_window_does_not_grow_beyond_itself_and_a_page():
     """18 tokens, all of the window kept: new tokens replace those that leave the window."""
-    full_window = Decode(launched_len=39, allocated_len=40, kept_from=20, foreseen=50, lookahead=0)
+    full_window = Decode(launched_len=39, allocated_len=40, kept_from=20, estimated_len=50, lookahead=0)
 
     assert PAGER.of_decode(full_window) == Need({"full": 0, "swa": 0}, {"full": 13, "swa": 0})
     assert PAGER.of_decode(full_window._replace(kept_from=24)).demand["swa"] == 1
 
 
 def test_a_decode_takes_the_page_of_its_next_token_and_of_the_lookahead():
-    at_the_border = Decode(launched_len=40, allocated_len=40, kept_from=36, foreseen=1, lookahead=0)
+    at_the_border = Decode(launched_len=40, allocated_len=40, kept_from=36, estimated_len=1, lookahead=0)
 
     assert PAGER.of_decode(at_the_border).firm == {"full": 1, "swa": 1}
     assert PAGER.of_decode(at_the_border._replace(lookahead=4)).firm == {"full": 2, "swa": 2}
@@ -66,7 +66,7 @@ def test_a_decode_takes_the_page_of_its_next_token_and_of_the_lookahead():
 
 def test_a_stretch_is_no_longer_than_an_empty_windowed_pool_can_take():
     """12 pages: 48 tokens, of which a window and a page are for the decode."""
-    prefill = Prefill(start=0, input_len=100, rest_len=10, foreseen=10, lookahead=0)
+    prefill = Prefill(start=0, input_len=100, rest_len=10, estimated_len=10, lookahead=0)
 
     assert PAGER.longest_at_once(prefill, {"full": 99, "swa": 12}) == 44
     assert PAGER.longest_at_once(prefill, {"full": 99, "swa": 4}) == 12
