@@ -60,7 +60,7 @@ CASES = [
     ),
     broken(
         passes_compute_each_request_once,
-        "twice",
+        "request-twice-in-a-pass",
         launched((1, 20, 21), (1, 21, 22)),
         found(LAUNCH, BatchCode.REQUEST_TWICE, requests=(REQUEST,)),
     ),
@@ -74,17 +74,19 @@ CASES = [
     healthy(
         requests_resume_where_they_stopped,
         during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))), Launched(8, ((2, 5, 6),))),
-        "admitted-now-and-computed-twice",
+        "admitted-and-in-two-passes",
     ),
     healthy(
         requests_resume_where_they_stopped,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), Launched(7, ((1, 16, 22),)), Completed(7)),
         "retracted-and-admitted-again",
     ),
-    broken(requests_resume_where_they_stopped, "skips", launched((1, 21, 22)), resumed(1, 21, 22, launched_len=20)),
+    broken(
+        requests_resume_where_they_stopped, "skips-tokens", launched((1, 21, 22)), resumed(1, 21, 22, launched_len=20)
+    ),
     broken(
         requests_resume_where_they_stopped,
-        "not-where-it-was-admitted",
+        "not-from-the-admitted-start",
         during(ADMITTED, Launched(7, ((2, 1, 5),))),
         found(Ref("request", 2), BatchCode.STARTED_ELSEWHERE, launch=7, start=1, end=5, admitted_at=0),
     ),
@@ -102,7 +104,7 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "from-the-committed-length",
+        "from-committed-instead-of-launched-length",
         in_flight(Launched(8, ((1, 20, 21),))),
         resumed(1, 20, 21, launched_len=21, launch=8),
     ),
@@ -113,20 +115,20 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "behind-a-draft-without-verdict",
+        "behind-an-unverified-draft",
         in_flight(Launched(8, ((1, 22, 23),)), VERIFIED, Completed(7)),
         resumed(1, 22, 23, launched_len=21, launch=8),
     ),
     healthy(requests_resume_where_they_stopped, while_copying(LOADED, *BEHIND_IT), "behind-a-load"),
     broken(
         requests_resume_where_they_stopped,
-        "over-a-load",
+        "skips-tokens-behind-a-load",
         while_copying(LOADED, Admitted(2, 8, 16, (), ()), Launched(7, ((2, 8, 16),))),
         resumed(2, 8, 16, launched_len=16),
     ),
     broken(
         requests_resume_where_they_stopped,
-        "behind-a-load-under-way",
+        "before-the-load-has-ended",
         while_copying(*BEHIND_IT),
         resumed(2, 16, 18, launched_len=8),
     ),
@@ -137,7 +139,7 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "over-a-transfer",
+        "skips-tokens-behind-a-transfer",
         taken_over(Launched(7, ((1, 21, 22), (2, 8, 22)))),
         resumed(2, 8, 22, launched_len=22),
     ),
@@ -147,7 +149,7 @@ CASES = [
         "with-an-accepted-draft",
     ),
     healthy(committed_tokens_have_landed),
-    healthy(committed_tokens_have_landed, FLYING, "of-the-pass-before"),
+    healthy(committed_tokens_have_landed, FLYING, "result-of-the-previous-pass"),
     healthy(
         committed_tokens_have_landed,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), records=records(committed_len=16)),
@@ -162,7 +164,7 @@ CASES = [
             Completed(7),
             records=records(committed_len=22),
         ),
-        "admitted-again-and-landed",
+        "admitted-again-and-computed",
     ),
     broken(
         committed_tokens_have_landed,
@@ -172,28 +174,30 @@ CASES = [
     ),
     broken(
         committed_tokens_have_landed,
-        "still-in-flight",
+        "committed-while-in-flight",
         in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
         committed(21, 20),
     ),
     broken(
         committed_tokens_have_landed,
-        "failed",
+        "result-of-a-failed-pass-committed",
         in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 21, (), ())),
         committed(21, 16),
     ),
     broken(
         committed_tokens_have_landed,
-        "of-a-record-that-is-gone",
+        "result-for-a-released-record-committed",
         in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE}),
         committed(21, 20),
     ),
     healthy(committed_tokens_have_landed, LANDED, "loaded"),
-    broken(committed_tokens_have_landed, "not-the-loaded-length", while_copying(LOADED), committed(8, 16, request=2)),
-    healthy(committed_tokens_have_landed, taken_over(), "taken-over"),
+    broken(
+        committed_tokens_have_landed, "other-than-the-loaded-length", while_copying(LOADED), committed(8, 16, request=2)
+    ),
+    healthy(committed_tokens_have_landed, taken_over(), "transferred"),
     broken(
         committed_tokens_have_landed,
-        "not-the-length-taken-over",
+        "other-than-the-transferred-length",
         taken_over(length=21),
         committed(22, 21, request=2),
     ),

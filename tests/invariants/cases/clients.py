@@ -24,30 +24,32 @@ ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
 CASES = [
     healthy(aborted_requests_stop_decoding),
-    healthy(aborted_requests_stop_decoding, asking(num_at_abort=2), "one-more-pass"),
+    healthy(aborted_requests_stop_decoding, asking(num_at_abort=2), "one-pass-after-the-abort"),
     broken(
         aborted_requests_stop_decoding,
-        "decodes-on",
+        "decoded-after-the-abort",
         asking(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
     healthy(outputs_end_as_asked),
-    healthy(outputs_end_as_asked, asking(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED), "stopped"),
+    healthy(
+        outputs_end_as_asked, asking(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED), "ended-at-a-stop-token"
+    ),
     broken(
         outputs_end_as_asked,
-        "runs-on",
+        "not-ended-at-a-stop-token",
         asking(stop=(LAST,)),
         found(request_ref(1), ClientCode.DECODED_AFTER_STOP, token=4, position=21),
     ),
     broken(
         outputs_end_as_asked,
-        "stopped-by-nothing",
+        "stopped-without-a-stop-token",
         asking(Finished(1, FinishReason.STOP), after=ENDED),
         found(request_ref(1), ClientCode.STOPPED_WITHOUT_STOP_TOKEN),
     ),
     broken(
         outputs_end_as_asked,
-        "cut-short",
+        "ended-before-its-length",
         asking(Finished(1, FinishReason.LENGTH), after=ENDED),
         found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
     ),

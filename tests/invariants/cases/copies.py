@@ -15,7 +15,7 @@ CASES = [
     healthy(copies_equal_their_source, LANDED),
     broken(
         copies_equal_their_source,
-        "torn",
+        "contents-differ",
         while_copying(Copied(1, "full", ((4, 8),)), Copied(1, "swa", ()), Copied(2, "swa", ((7, 3), (8, 4)))),
         differs("full", 4, 8),
         differs("swa", 7, 3),

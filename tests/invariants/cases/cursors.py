@@ -71,7 +71,7 @@ CASES = [
     ),
     broken(
         cursors_are_ordered,
-        "frontier-not-clamped",
+        "frontier-beyond-allocated",
         after(records=records(frontier=24)),
         found(request_ref(1), CursorCode.FRONTIER_OUT_OF_RANGE, frontier=24, allocated_len=21),
     ),
@@ -92,12 +92,12 @@ CASES = [
     healthy(
         launched_tokens_are_in_flight,
         in_flight(records=flying_record(launched_len=21), launches=STALE),
-        "of-a-record-that-is-gone",
+        "entry-of-a-released-record",
     ),
-    broken(launched_tokens_are_in_flight, "none", in_flight(launches=()), not_in_flight(21, 22)),
+    broken(launched_tokens_are_in_flight, "no-pass-in-flight", in_flight(launches=()), not_in_flight(21, 22)),
     broken(
         launched_tokens_are_in_flight,
-        "with-a-gap",
+        "gap-between-two-passes",
         in_flight(records=flying_record(committed_len=20)),
         not_in_flight(20, 22, (21, 22)),
     ),
@@ -110,7 +110,7 @@ CASES = [
     healthy(cursors_are_page_aligned),
     broken(
         cursors_are_page_aligned,
-        "frontier",
+        "frontier-inside-a-page",
         after(records=records(frontier=6)),
         found(request_ref(1), CursorCode.FRONTIER_INSIDE_A_PAGE, component="swa", frontier=6, page_size=4),
     ),
@@ -126,20 +126,20 @@ CASES = [
     healthy(frontiers_spare_the_window, after(records=records(frontier=16))),
     broken(
         frontiers_spare_the_window,
-        "slid-too-far",
+        "frontier-in-the-window",
         after(records=records(frontier=20)),
         in_window(20, 21, 16),
     ),
     broken(
         frontiers_spare_the_window,
-        "slid-past-launched-tokens",
+        "frontier-in-the-window-of-launched-tokens",
         in_flight(records=flying_record(frontier=20)),
         in_window(20, 22, 16),
     ),
-    healthy(frontiers_spare_the_window, after(records=(ROOM,)), "up-to-the-window-behind-what-is-to-come"),
+    healthy(frontiers_spare_the_window, after(records=(ROOM,)), "transfer-with-frontier-at-the-window"),
     broken(
         frontiers_spare_the_window,
-        "beyond-the-window-behind-what-is-to-come",
+        "transfer-with-frontier-in-the-window",
         after(records=(ROOM._replace(frontier=20),)),
         in_window(20, 22, 16, Owner("transfer", 2)),
     ),

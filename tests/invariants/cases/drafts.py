@@ -23,7 +23,7 @@ CASES = [
     ),
     broken(
         drafts_fit_their_allocation,
-        "beyond-its-pages",
+        "beyond-allocated-pages",
         during(LAUNCHED, PROPOSED, limits=DRAFTING, records=records(allocated_len=22)),
         found(REQUEST, DraftCode.BEYOND_ALLOCATION, end=23, allocated_len=22),
     ),
@@ -31,17 +31,17 @@ CASES = [
     healthy(
         accepted_drafts_match_the_model,
         in_flight(Verified(7, 1, 2, (30, 31, 9)), before=DRAFTED),
-        "all-of-a-pass-in-flight",
+        "all-drafts-of-an-earlier-launch",
     ),
     broken(
         accepted_drafts_match_the_model,
-        "one-too-many",
+        "wrong-draft-accepted",
         during(LAUNCHED, PROPOSED, Verified(7, 1, 2, (30, 9, 9))),
         found(REQUEST, DraftCode.WRONG_DRAFT_ACCEPTED, accepted=2, drafts=(30, 31), sampled=(30, 9, 9)),
     ),
     broken(
         accepted_drafts_match_the_model,
-        "one-not-verified",
+        "draft-not-verified",
         during(LAUNCHED, PROPOSED, Verified(7, 1, 1, (30, 9))),
         found(REQUEST, DraftCode.NOT_ALL_VERIFIED, launch=7, sampled=2, drafts=2),
     ),

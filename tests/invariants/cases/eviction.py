@@ -84,7 +84,7 @@ CASES = [
     healthy(
         evictions_free_what_is_needed,
         idle(Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
-        "nothing-was-left",
+        "nothing-evictable-left",
     ),
     broken(
         evictions_free_what_is_needed,
@@ -101,22 +101,22 @@ CASES = [
     healthy(
         dead_interior_is_evicted_first,
         eviction(Removed(3, "full", True)),
-        "a-whole-leaf-goes-for-another-pool",
+        "leaf-removed-for-another-pool",
     ),
     healthy(
         dead_interior_is_evicted_first,
         eviction(Inserted(1, 0, 0, 8), Removed(3, "swa", True)),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     broken(
         dead_interior_is_evicted_first,
-        "a-tail-goes-first",
+        "tail-evicted-first",
         eviction(Removed(3, "swa", True)),
         dead_spared(3, 1),
     ),
     broken(
         dead_interior_is_evicted_first,
-        "the-interior-of-a-node-that-was-split",
+        "tail-evicted-before-the-interior-of-a-split-node",
         eviction(Tombstoned(1, "swa", False), Split(2, 9, 8), Tombstoned(2, "swa", False)),
         dead_spared(2, 9),
     ),
@@ -124,7 +124,7 @@ CASES = [
     healthy(
         eviction_is_least_recently_used,
         eviction(Locked(1, 3), Removed(4, "full", True)),
-        "the-older-one-is-locked",
+        "older-node-is-locked",
     ),
     healthy(
         eviction_is_least_recently_used,
@@ -135,17 +135,17 @@ CASES = [
             Removed(2, "full", True),
             Removed(1, "full", False),
         ),
-        "a-childless-tombstone-goes-along",
+        "childless-tombstone-removed-with-it",
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-leaf",
+        "younger-leaf-first",
         eviction(Removed(4, "full", True)),
         younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-tail",
+        "younger-tail-first",
         eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
         younger(4, 4, "swa", 3, 2),
     ),
@@ -153,7 +153,7 @@ CASES = [
     healthy(
         idle_branches_keep_their_window,
         leaving(Tombstoned(1, "swa", False), Removed(3, "swa", True), nodes=(DEAD_N1, ALL_NODES[1], ALL_NODES[3])),
-        "nothing-else-was-left",
+        "no-dead-pages-left",
     ),
     healthy(
         idle_branches_keep_their_window,
@@ -163,44 +163,44 @@ CASES = [
     healthy(
         idle_branches_keep_their_window,
         leaving(Removed(3, "full", True), nodes=WITHOUT_N3),
-        "a-whole-leaf-goes-for-another-pool",
+        "leaf-removed-for-another-pool",
     ),
     healthy(
         idle_branches_keep_their_window,
         leaving(Inserted(1, 0, 0, 8), Removed(3, "swa", True), nodes=WITHOUT_N3),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-went-first",
+        "leaf-removed-before-dead-pages",
         leaving(Removed(3, "swa", True), nodes=WITHOUT_N3),
         broken_branch(3),
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-alone-went",
+        "leaf-tombstoned-before-dead-pages",
         leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
         broken_branch(2),
     ),
     healthy(
         idle_branches_keep_their_window,
         taking_n2(need=3),
-        "the-dead-pages-are-not-enough",
+        "too-few-dead-pages",
     ),
     broken(
         idle_branches_keep_their_window,
-        "the-dead-pages-are-enough",
+        "enough-dead-pages",
         taking_n2(need=2),
         broken_branch(2),
     ),
     healthy(
         dead_interior_is_evicted_first,
         eviction(Demoted(3, "full", True)),
-        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+        "leaf-demoted-for-another-pool",
     ),
     broken(
         dead_interior_is_evicted_first,
-        "a-tail-is-left-to-the-host-first",
+        "tail-demoted-first",
         eviction(Demoted(3, "swa", True)),
         dead_spared(3, 1),
     ),
@@ -209,44 +209,44 @@ CASES = [
         eviction(
             Demoted(3, "full", True), Demoted(4, "full", True), Demoted(2, "full", True), Demoted(1, "full", True)
         ),
-        "left-to-the-host-from-the-end",
+        "demoted-from-the-leaf-up",
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-leaf-is-left-to-the-host",
+        "younger-leaf-demoted-first",
         eviction(Demoted(4, "full", True)),
         younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
-        "the-parent-of-a-node-on-the-host-is-older",
+        "older-parent-of-a-demoted-node",
         of_young_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
         younger(4, 9, "full", 1, 5),
     ),
     healthy(
         eviction_is_least_recently_used,
         writing_back(Demoted(4, "full", True), copies=((), ())),
-        "with-write-back-one-without-a-copy-is-passed-over",
+        "write-back-skips-a-node-without-a-copy",
     ),
     healthy(
         eviction_is_least_recently_used,
         writing_back(Demoted(4, "full", True), copies=((1,), ())),
-        "with-write-back-one-with-half-a-copy-is-passed-over",
+        "write-back-skips-a-node-with-a-partial-copy",
     ),
     broken(
         eviction_is_least_recently_used,
-        "with-write-back-one-with-a-copy-is-passed-over",
+        "write-back-skips-a-copied-node",
         writing_back(Demoted(4, "full", True), copies=((1,), (1,))),
         younger(4, 4, "full", 3, 2),
     ),
     healthy(
         idle_branches_keep_their_window,
         leaving(Demoted(3, "full", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
-        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+        "leaf-demoted-for-another-pool",
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-was-left-to-the-host-first",
+        "leaf-demoted-before-dead-pages",
         leaving(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
         broken_branch(3),
     ),

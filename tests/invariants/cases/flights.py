@@ -68,7 +68,7 @@ def read_for_r1(pool, unit, code, **values):
 
 CASES = [
     healthy(passes_complete_in_order),
-    healthy(passes_complete_in_order, FLYING, "one-behind-the-other"),
+    healthy(passes_complete_in_order, FLYING, "overlapped"),
     healthy(
         passes_complete_in_order,
         in_flight(
@@ -85,32 +85,32 @@ CASES = [
     ),
     broken(
         passes_complete_in_order,
-        "overtaken",
+        "completed-out-of-order",
         in_flight(LAUNCHED, Completed(8), launches=FLYING.before.launches),
         found(launch_ref(8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=launch_ref(7)),
     ),
     broken(
         passes_complete_in_order,
-        "twice",
+        "completed-twice",
         in_flight(LAUNCHED, Completed(7), Completed(7)),
         found(launch_ref(7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
     ),
     broken(
         passes_complete_in_order,
-        "an-old-number",
+        "launch-number-reused",
         in_flight(Completed(7), Launched(8, ()), Launched(8, ()), launches=()),
         found(launch_ref(8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(8)),
         found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8), launch_ref(8))),
     ),
     broken(
         passes_complete_in_order,
-        "failed-for-ever",
+        "failed-and-never-completed",
         in_flight(Failed(7, "lost"), launches=FLYING.before.launches),
         found(launch_ref(7), FlightCode.FAILED_NOT_COMPLETED),
     ),
     broken(
         passes_complete_in_order,
-        "forgotten",
+        "missing-in-the-state",
         in_flight(LAUNCHED, Completed(7), launches=()),
         found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8),)),
     ),
@@ -121,52 +121,52 @@ CASES = [
     healthy(
         discarded_results_are_stale,
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
-        "of-one-that-was-retracted-since",
+        "request-retracted-since",
     ),
     healthy(
         discarded_results_are_stale,
         in_flight(Finished(1, FinishReason.ABORT), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
-        "of-one-that-ended-and-would-have-been-delivered",
+        "deliverable-request-has-finished",
     ),
     broken(
         discarded_results_are_stale,
-        "though-it-is-valid",
+        "valid-result",
         in_flight(LAUNCHED, Completed(7), Discarded(7, 1)),
         found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
-        "though-it-is-delivered-after-a-retraction",
+        "deliverable-result-of-a-retracted-request",
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
         found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
-        "of-another-pass",
+        "result-of-another-pass",
         in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE}),
         found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(8)),
     ),
     healthy(fenced_units_wait_for_their_launch, idle(before=FENCED)),
-    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "a-lock-waits-too"),
+    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "lock-waits"),
     healthy(fenced_units_wait_for_their_launch, idle(Completed(7), before=FENCED, after=AFTER), "launch-completes"),
     broken(
         fenced_units_wait_for_their_launch,
-        "early",
+        "released-early",
         idle(Completed(6), before=LOCKED_BY_FENCE, after=AFTER),
         found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
         found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
     ),
     healthy(units_in_flight_are_pinned),
-    healthy(units_in_flight_are_pinned, FLYING, "its-own-and-cached"),
+    healthy(units_in_flight_are_pinned, FLYING, "private-and-cached-units"),
     healthy(
         units_in_flight_are_pinned,
         in_flight(pools=without_r1(fence=8), launches=VAIN, **LEFT),
-        "of-one-that-has-ended",
+        "request-has-ended-and-units-are-fenced",
     ),
     healthy(
         units_in_flight_are_pinned,
         loose("swa", [5], fenced=[Fence(9, [5])]),
-        "behind-a-later-fence",
+        "fenced-for-a-later-pass",
     ),
     broken(
         units_in_flight_are_pinned,
@@ -176,19 +176,19 @@ CASES = [
     ),
     broken(
         units_in_flight_are_pinned,
-        "without-owner",
+        "leaked",
         loose("swa", [5]),
         read_for_r1("swa", 5, FlightCode.READ_WHILE_UNOWNED),
     ),
     broken(
         units_in_flight_are_pinned,
-        "of-another-request",
+        "owned-by-another-request",
         loose("full", [8], holdings=[Holding(R2, (8,), cached=False)]),
         read_for_r1("full", 8, FlightCode.READ_AFTER_CHANGE_OF_OWNER, owner=R2),
     ),
     broken(
         units_in_flight_are_pinned,
-        "behind-too-early-a-fence",
+        "fenced-for-an-earlier-pass",
         loose("full", [8], fenced=[Fence(7, [8])]),
         read_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
     ),
@@ -203,7 +203,7 @@ CASES = [
     ),
     broken(
         units_in_flight_are_pinned,
-        "in-the-record-of-its-next-life",
+        "in-a-new-record-of-the-request",
         in_flight(launches=VAIN),
         *(
             read_for_r1(pool, page, FlightCode.READ_IN_ANOTHER_RECORD, owner=R1)

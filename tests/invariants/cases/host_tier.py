@@ -57,41 +57,41 @@ def copied(node, **changes):
 
 CASES = [
     healthy(host_copies_follow_their_prefix, UNDER_WAY),
-    healthy(host_copies_follow_their_prefix, LANDED, "transfers-have-ended"),
+    healthy(host_copies_follow_their_prefix, LANDED, "after-copying"),
     broken(
         host_copies_follow_their_prefix,
-        "a-window-alone",
+        "copy-of-a-window-only",
         copied(2, copies=((), (5, 6))),
         found(node_ref(2), HostTierCode.WINDOW_COPIED_ALONE, component="full"),
     ),
     broken(
         host_copies_follow_their_prefix,
-        "behind-one-without",
+        "parent-without-a-copy",
         copied(3, copies=((), ())),
         found(node_ref(4), HostTierCode.NO_COPY_OF_PREFIX, component="full", parent=node_ref(3)),
     ),
     broken(
         host_copies_follow_their_prefix,
-        "on-the-device-behind-one-on-the-host",
+        "live-with-a-demoted-parent",
         copied(1, live=(False, False)),
         found(node_ref(2), HostTierCode.LIVE_BEHIND_A_TOMBSTONE, component="full", parent=node_ref(1)),
     ),
     healthy(dropped_copies_are_replaced, evicting(*GIVING_WAY, BACKED_UP, free=(9,))),
     broken(
         dropped_copies_are_replaced,
-        "had-free-pages",
+        "host-had-free-pages",
         evicting(*GIVING_WAY, BACKED_UP, free=(8, 9)),
         found(node_ref(3), HostTierCode.DROPPED_NEEDLESSLY),
     ),
     broken(
         dropped_copies_are_replaced,
-        "in-vain-and-something-is-loaded",
+        "no-backup-but-a-load",
         evicting(*GIVING_WAY, FETCHED, free=(9,)),
         found(node_ref(3), HostTierCode.NOT_REPLACED),
     ),
     broken(
         dropped_copies_are_replaced,
-        "in-vain",
+        "no-backup",
         evicting(BACKED_UP, CopyDropped(3, ("full", "swa")), Removed(2, "full", True)),
         found(node_ref(3), HostTierCode.NOT_REPLACED),
     ),
@@ -106,44 +106,44 @@ CASES = [
         evicting(
             BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=3
         ),
-        "the-host-is-full-of-newer-copies",
+        "host-full-of-newer-copies",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(BACKED_UP, Removed(3, "full", True), COPY_DONE),
-        "the-host-had-not-answered-yet",
+        "backup-not-acknowledged",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(Removed(2, "full", True), capacity=1),
-        "larger-than-the-host",
+        "node-larger-than-the-host",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(CopyDropped(1, ("full", "swa")), Tombstoned(2, "swa", True), host_swa_capacity=3),
-        "its-copy-would-need-the-windows-of-those-before-it-that-were-given-up",
+        "host-too-small-for-the-ancestors-without-a-copy",
     ),
     broken(
         evicted_nodes_are_written_back,
-        "removed",
+        "removed-without-a-copy",
         evicting(Removed(2, "full", True)),
         lost(HostTierCode.REMOVED_UNCOPIED, "full", "full"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "its-window-dropped",
+        "tombstoned-without-a-copy",
         evicting(Tombstoned(2, "swa", True)),
         lost(HostTierCode.TOMBSTONED_UNCOPIED, "swa", "swa"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "its-window-not-copied-with-it",
+        "copied-without-its-window",
         evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), COPY_DONE, Removed(2, "full", True)),
         lost(HostTierCode.REMOVED_UNCOPIED, "full", "swa"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "another-was-copied-and-both-fit",
+        "another-copied-though-both-fit",
         evicting(
             BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=6
         ),

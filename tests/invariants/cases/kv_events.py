@@ -18,11 +18,11 @@ CASES = [
     healthy(
         kv_events_match_tree,
         on_the_shelf(Stored(9, 0, 0, 0, ASKED[:8], "full", on_host=False), Dropped(9, 8, "full", on_host=False)),
-        "come-and-gone",
+        "stored-and-dropped",
     ),
     broken(
         kv_events_match_tree,
-        "not-told",
+        "missing-events",
         replace(LANDED, events=()),
         told("full", EventCode.NOT_TOLD, 2, 0),
         told("swa", EventCode.NOT_TOLD, 2, 0),
@@ -31,7 +31,7 @@ CASES = [
     ),
     broken(
         kv_events_match_tree,
-        "gone-too-early-and-come-too-soon",
+        "events-without-a-change",
         while_copying(Dropped(3, 8, "full", on_host=False), Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True)),
         told("full", EventCode.NOT_DONE, 0, -2),
         told("host full", EventCode.NOT_DONE, 0, 2),

@@ -70,21 +70,21 @@ COMPUTED_AGAIN = found(request_ref(2), LoadCode.COMPUTED_AGAIN, start=8, cached=
 
 CASES = [
     healthy(loads_bring_only_the_window, BEGUN),
-    healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "of-a-whole-prefix-as-much-as-there-is"),
+    healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "whole-prefix-without-a-window"),
     healthy(
         loads_bring_only_the_window,
         beginning(BACKED_UP._replace(pages=(("swa", (1, 2, 3, 4), (5, 6, 7, 8)),))),
-        "a-backup-takes-a-whole-node",
+        "backup-of-a-whole-node",
     ),
     broken(
         loads_bring_only_the_window,
-        "a-whole-segment",
+        "whole-node-of-a-windowed-component",
         beginning(FETCHED._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
         found(Ref("load", 2), LoadCode.BRINGS_TOO_MUCH, pool="swa", pages=3, most=2),
     ),
     healthy(loads_are_reserved_once, BEGUN),
-    healthy(loads_are_reserved_once, beginning(FETCHED, PLANNED, AGAIN), "two-requests-wait-for-it"),
-    healthy(loads_are_reserved_once, while_copying(AGAIN), "under-way-before"),
+    healthy(loads_are_reserved_once, beginning(FETCHED, PLANNED, AGAIN), "two-requests-wait"),
+    healthy(loads_are_reserved_once, while_copying(AGAIN), "load-in-progress-before"),
     healthy(
         loads_are_reserved_once,
         beginning(LoadPlanned(2, 8, 0, (("full", 0), ("swa", 0)), (("full", 3), ("swa", 3)))),
@@ -99,13 +99,13 @@ CASES = [
     ),
     broken(
         loads_are_reserved_once,
-        "window-is-not-reserved",
+        "window-not-reserved",
         beginning(FETCHED, PLANNED._replace(firm=(("full", 2), ("swa", 0)))),
         reserved(2, 2, "swa", 0, 2),
     ),
     broken(
         loads_are_reserved_once,
-        "nothing-behind-it",
+        "no-demand-beyond-the-load",
         beginning(FETCHED, PLANNED._replace(demand=(("full", 3), ("swa", 2)))),
         found(request_ref(2), LoadCode.DEMAND_TOO_SMALL, load=Ref("load", 2), pool="swa", brings=2, demand=2),
     ),
@@ -118,15 +118,17 @@ CASES = [
         found(Ref("load", 2), LoadCode.LOADED_FOR_NO_REQUEST),
     ),
     healthy(joined_loads_bring_all_missing_pages, while_copying(JOINED)),
-    healthy(joined_loads_bring_all_missing_pages, while_copying(JOINED, before=LACKING_A_WINDOW), "behind-a-window"),
+    healthy(
+        joined_loads_bring_all_missing_pages, while_copying(JOINED, before=LACKING_A_WINDOW), "joins-behind-the-window"
+    ),
     healthy(
         joined_loads_bring_all_missing_pages,
         while_copying(Inserted(1, 8, 0, 16), JOINED, before=LACKING_MORE),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     broken(
         joined_loads_bring_all_missing_pages,
-        "what-is-before-it-is-missing-too",
+        "pages-before-the-load-missing",
         while_copying(JOINED, before=LACKING_MORE),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
     ),
@@ -134,32 +136,32 @@ CASES = [
     healthy(
         loaded_prefixes_are_used,
         while_copying(TransferEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
-        "the-load-has-failed",
+        "load-failed",
     ),
     healthy(
         loaded_prefixes_are_used,
         while_copying(TransferEnded(1, None), Loaded(2, 8, (5, 6))),
-        "another-transfer-has-ended",
+        "other-copy-ended",
     ),
     broken(
         loaded_prefixes_are_used,
-        "evicted-before-it-was-used",
+        "evicted-before-use",
         while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6))),
         found(request_ref(2), LoadCode.LOADED_BUT_UNUSED, start=8, loaded=16),
     ),
     healthy(
         loaded_prefixes_are_used,
         while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6)), before=AS_LONG_AS_ITS_LOAD),
-        "what-was-loaded-for-another-is-as-long-as-it",
+        "loaded-prefix-is-the-whole-input",
     ),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED._replace(start=16, end=18))),
-    healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "it-was-loaded-first"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, least_load_len=9), "too-little-to-be-worth-it"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-and-does-not-fit"),
+    healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "loaded-first"),
+    healthy(host_prefixes_are_loaded, admitting(ADMITTED, least_load_len=9), "too-short-for-a-load"),
+    healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-with-too-few-pages"),
     healthy(
         host_prefixes_are_loaded,
         admitting(Inserted(1, 8, 0, 16), ADMITTED),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     healthy(
         host_prefixes_are_loaded,
@@ -168,19 +170,19 @@ CASES = [
     ),
     broken(
         host_prefixes_are_loaded,
-        "beside-another-and-does-not-fit",
+        "not-alone-with-too-few-pages",
         admitting(ADMITTED, fits=False),
         COMPUTED_AGAIN,
     ),
     broken(
         host_prefixes_are_loaded,
-        "computed-again",
+        "copied-tokens-computed-again",
         admitting(ADMITTED),
         COMPUTED_AGAIN,
     ),
     broken(
         host_prefixes_are_loaded,
-        "a-window-alone-is-missing",
+        "only-a-window-missing",
         admitting(ADMITTED, least_load_len=99, **IN_FULL),
         COMPUTED_AGAIN,
     ),

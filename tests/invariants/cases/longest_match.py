@@ -16,13 +16,13 @@ def match(key, length, pages, *earlier) -> Transition:
 
 CASES = [
     healthy(matches_are_longest, match(PROMPT, 16, (1, 2, 3, 4))),
-    healthy(matches_are_longest, match(OTHER_PROMPT, 4, (5,)), "a-token-is-left-to-compute"),
-    healthy(matches_are_longest, match((*PROMPT[:12], 7), 0, ()), "a-window-reaches-into-a-tombstone"),
-    healthy(matches_are_longest, on_the_shelf(Matched(2, 0, ASKED, 8, (5, 6))), "the-rest-is-on-the-host"),
+    healthy(matches_are_longest, match(OTHER_PROMPT, 4, (5,)), "one-token-left-to-compute"),
+    healthy(matches_are_longest, match((*PROMPT[:12], 7), 0, ()), "window-reaches-into-a-tombstone"),
+    healthy(matches_are_longest, on_the_shelf(Matched(2, 0, ASKED, 8, (5, 6))), "rest-on-the-host"),
     healthy(
         matches_are_longest,
         match(OTHER_PROMPT, 0, (), Removed(3, "full", True)),
-        "not-judged-after-an-eviction",
+        "unpredictable-after-an-eviction",
     ),
     broken(
         matches_are_longest,

@@ -11,7 +11,7 @@ CASES = [
     healthy(part_matches_its_model, during(AGREED)),
     broken(
         part_matches_its_model,
-        "another-outcome",
+        "outcome-differs",
         during(AGREED, Modelled("swa: free after take", (4, 3), (3, 4))),
         found(Ref("swa: free after take"), ModelCode.DIFFERS, expected=(4, 3), got=(3, 4)),
     ),

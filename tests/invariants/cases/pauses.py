@@ -14,24 +14,24 @@ GOES_ON = idle(Resumed(), LAUNCHED, before=PAUSED, after=AFTER)
 
 CASES = [
     healthy(paused_engine_launches_nothing, BEGUN),
-    healthy(paused_engine_launches_nothing, GOES_ON, "launches-after-it"),
+    healthy(paused_engine_launches_nothing, GOES_ON, "launched-after-the-pause"),
     broken(
         paused_engine_launches_nothing,
-        "launches",
+        "launched-in-the-pause",
         idle(Paused(), LAUNCHED, after=PAUSED),
         found(Ref("launch", 8), PauseCode.LAUNCHED),
     ),
     healthy(pauses_are_told, BEGUN),
-    healthy(pauses_are_told, GOES_ON, "ended"),
+    healthy(pauses_are_told, GOES_ON, "pause-ended"),
     broken(
         pauses_are_told,
-        "begun-untold",
+        "began-without-an-event",
         idle(after=PAUSED),
         found(Ref("engine"), PauseCode.BEGAN_UNTOLD),
     ),
     broken(
         pauses_are_told,
-        "ended-untold",
+        "ended-without-an-event",
         idle(before=PAUSED, after=AFTER),
         found(Ref("engine"), PauseCode.ENDED_UNTOLD),
     ),

@@ -18,7 +18,7 @@ CASES = [
     ),
     broken(
         requests_are_in_one_queue,
-        "lost",
+        "in-no-queue",
         after(requests=(RUNNING, WAITING._replace(place=Place.LOST))),
         found(request_ref(2), PlaceCode.LOST),
     ),

@@ -85,7 +85,7 @@ CASES = [
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, LOADING), "with-a-load"),
     broken(
         preemptor_is_admitted_at_once,
-        "admitted-before",
+        "preemptor-admitted-before",
         preempting(ADMITTED, PREEMPTED),
         found(VICTIM, PreemptionCode.PREEMPTOR_NOT_ADMITTED, by=PREEMPTOR),
     ),
@@ -98,7 +98,7 @@ CASES = [
     healthy(preemption_takes_lowest_priority, preempting(PREEMPTED, ADMITTED)),
     broken(
         preemption_takes_lowest_priority,
-        "a-less-important-one-is-spared",
+        "lower-priority-not-preempted",
         preempting(PREEMPTED, ADMITTED, other_priority=1),
         found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
     ),

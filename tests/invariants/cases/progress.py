@@ -39,10 +39,10 @@ CASES = [
         found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
     ),
     healthy(drained_engine_is_empty, drained()),
-    healthy(drained_engine_is_empty, drained(transfers=()), "with-a-host"),
+    healthy(drained_engine_is_empty, drained(transfers=()), "host-tier"),
     broken(
         drained_engine_is_empty,
-        "everything-is-left",
+        "everything-left",
         replace(
             HEALTHY,
             after=replace(AFTER, nodes=(AFTER.nodes or ())[1:2], launches=(LaunchView(7, (), ()),)),
@@ -65,19 +65,19 @@ CASES = [
     ),
     broken(
         drained_engine_is_empty,
-        "page-without-owner",
+        "leaked-page",
         drained(pools=swapped(EMPTY, "swa", free=range(1, 8))),
         found(pool_ref("swa"), ProgressCode.UNITS_LOST, free=7, capacity=8),
     ),
     broken(
         drained_engine_is_empty,
-        "fence-is-left",
+        "fence-left",
         drained(pools=swapped(EMPTY, "swa", free=range(1, 8), fenced=[Fence(7, [8])])),
         found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(FENCE,)),
     ),
     broken(
         drained_engine_is_empty,
-        "transfers-and-sessions-are-left",
+        "copies-and-sessions-left",
         drained(transfers=COPYING.transfers, sessions=(SessionView(3, 0, 0, 0, False),)),
         found(Ref("session", 3), ProgressCode.SESSION_LEFT),
         found(Ref("transfer", 1), ProgressCode.TRANSFER_LEFT),

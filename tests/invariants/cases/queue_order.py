@@ -26,33 +26,37 @@ def overtaken(admitted: int, *, priority: int) -> Found:
 
 CASES = [
     healthy(admission_follows_queue_order, queued(*[Admitted(one, 0, 5, (), ()) for one in (3, 4, 2)])),
-    healthy(admission_follows_queue_order, queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())), "gone-before"),
-    healthy(admission_follows_queue_order, queued(Admitted(1, 16, 22, (), ())), "the-next-chunk-of-a-request"),
+    healthy(
+        admission_follows_queue_order,
+        queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())),
+        "first-request-has-finished",
+    ),
+    healthy(admission_follows_queue_order, queued(Admitted(1, 16, 22, (), ())), "next-chunk-of-a-request"),
     healthy(
         admission_follows_queue_order,
         queued(LoadPlanned(3, 4, 1, (), ()), Admitted(4, 0, 5, (), ()), LoadPlanned(2, 4, 2, (), ())),
-        "with-loads-before-them",
+        "earlier-requests-load",
     ),
     broken(
         admission_follows_queue_order,
-        "by-a-load",
+        "overtaken-by-a-load",
         queued(LoadPlanned(2, 4, 1, (), ())),
         overtaken(2, priority=0),
     ),
     healthy(
         admission_follows_queue_order,
         queued(Admitted(4, 0, 5, (), ()), waits_by=(PRIORITY,)),
-        "equals-in-any-order",
+        "equal-ranks-in-any-order",
     ),
     broken(
         admission_follows_queue_order,
-        "higher-priority",
+        "overtaken-by-lower-priority",
         queued(Admitted(2, 0, 5, (), ())),
         overtaken(2, priority=0),
     ),
     broken(
         admission_follows_queue_order,
-        "earlier-arrival",
+        "overtaken-by-a-later-request",
         queued(Admitted(4, 0, 5, (), ())),
         overtaken(4, priority=1),
     ),

@@ -37,9 +37,9 @@ def moved(after: int, want: int) -> Found:
 CASES = [
     healthy(new_token_ratio_follows_retractions, learning(*DECODE, ratio=499_000)),
     healthy(new_token_ratio_follows_retractions, learning(RETRACTED, *DECODE, ratio=398_671), "120-of-301"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=700_000, left=WAITING), "idle"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000, when=When.OP), "between-steps"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000), "no-decode"),
+    healthy(new_token_ratio_follows_retractions, learning(ratio=700_000, left=WAITING), "reset-when-idle"),
+    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000, when=When.OP), "unchanged-between-steps"),
+    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000), "unchanged-without-a-decode"),
     healthy(
         new_token_ratio_follows_retractions,
         learning(SHORT, *DECODE, ratio=500_000),
@@ -56,12 +56,12 @@ CASES = [
     healthy(
         new_token_ratio_follows_retractions,
         learning(Admitted(1, 0, 6, (), ()), Launched(7, ((1, 0, 6),)), ratio=500_000),
-        "prefill",
+        "unchanged-by-a-prefill",
     ),
     healthy(
         new_token_ratio_follows_retractions,
         learning(*DECODE, Finished(1, "abort"), ratio=499_000, left=()),
-        "left-after-the-step",
+        "aborted-after-the-step",
     ),
     broken(
         new_token_ratio_follows_retractions,
@@ -87,7 +87,11 @@ CASES = [
         learning(ratio=499_000, when=When.OP),
         moved(499000, 500000),
     ),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=700_000, left=LINKED), "all-are-on-the-other-engine"),
+    healthy(
+        new_token_ratio_follows_retractions,
+        learning(ratio=700_000, left=LINKED),
+        "reset-when-all-are-on-the-other-engine",
+    ),
     broken(
         new_token_ratio_follows_retractions,
         "not-reset-while-all-are-on-the-other-engine",
@@ -97,16 +101,16 @@ CASES = [
     healthy(
         new_token_ratio_follows_retractions,
         learning(RETRACTED, *DECODE, ratio=398_671, began=COMING),
-        "a-request-on-the-other-engine-is-no-survivor",
+        "request-on-the-other-engine-is-no-survivor",
     ),
     healthy(
         new_token_ratio_follows_retractions,
         learning(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=351_621, began=COMING),
-        "141-of-401-with-a-request-taken-over",
+        "141-of-401-with-a-transferred-request",
     ),
     broken(
         new_token_ratio_follows_retractions,
-        "a-request-taken-over-is-forgotten",
+        "transferred-request-not-counted",
         learning(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=398_671, began=COMING),
         moved(398671, 351621),
     ),

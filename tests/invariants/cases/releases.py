@@ -43,7 +43,7 @@ CASES = [
     healthy(
         retracted_requests_hold_nothing,
         during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"})),
-        "runs-again-in-an-engine-that-tells-no-admission",
+        "runs-again-without-a-reported-admission",
     ),
     broken(
         retracted_requests_hold_nothing,
@@ -56,19 +56,19 @@ CASES = [
     ),
     broken(
         retracted_requests_hold_nothing,
-        "preempted-and-another-ran-out",
+        "preempted-and-ran-out",
         during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Preempted"),
     ),
     broken(
         retracted_requests_hold_nothing,
-        "of-a-failed-pass",
+        "failed-pass",
         in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Failed"),
     ),
     broken(
         retracted_requests_hold_nothing,
-        "waits-in-an-engine-that-tells-no-admission",
+        "waits-with-units-without-reported-admissions",
         during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
         keeps_record("Retracted"),
     ),
@@ -89,7 +89,7 @@ CASES = [
     healthy(requests_survive_failed_passes, failing(FINISHED, after=None), "finished"),
     broken(
         requests_survive_failed_passes,
-        "vanished",
+        "lost",
         failing(after=None),
         found(REQUEST, ReleaseCode.VANISHED, launch=7),
     ),

@@ -33,51 +33,53 @@ CASES = [
     ),
     broken(
         reservations_cover_taken_units,
-        "takes-more",
+        "takes-more-than-reserved",
         during(ADMITTED, Taken("full", (9, 10), R2), Taken("swa", (6, 7, 8), R2)),
         found(Ref("request", 2), ReservationCode.EXCEEDED, pool="swa", excess=1),
     ),
     healthy(reserved_units_never_run_out),
-    healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "a-fault-that-refuses"),
+    healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "refused-by-a-fault"),
     broken(
         reserved_units_never_run_out,
         "ran-out",
         during(ADMITTED, RanOut(2, "swa", 2, 1)),
         ran_out(Ref("request", 2)),
     ),
-    healthy(reserved_units_never_run_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "a-fault-refuses-a-load"),
+    healthy(
+        reserved_units_never_run_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "load-refused-by-a-fault"
+    ),
     healthy(
         reserved_units_never_run_out,
         while_copying(PLANNED, BACKED_UP, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
-        "a-backup-is-stuck",
+        "backup-not-acknowledged",
     ),
     broken(
         reserved_units_never_run_out,
-        "a-load-was-refused",
+        "load-refused",
         while_copying(PLANNED, Refused("swa", LOAD, 2, 1), Refused("full", R1, 1, 0)),
         ran_out(Ref("load", 2)),
     ),
     broken(
         reserved_units_never_run_out,
-        "a-backup-was-under-way-before",
+        "backup-began-in-an-earlier-step",
         while_copying(PLANNED, RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     broken(
         reserved_units_never_run_out,
-        "a-backup-has-ended",
+        "backup-acknowledged-before",
         while_copying(PLANNED, BACKED_UP, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     healthy(
         reserved_units_never_run_out,
         while_copying(BACKED_UP, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
-        "a-backup-ended-too-late",
+        "backup-acknowledged-too-late",
     ),
     healthy(launches_match_reservations, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
     broken(
         launches_match_reservations,
-        "cut",
+        "range-cut",
         during(ADMITTED, Launched(7, ((2, 0, 4),))),
         found(
             Ref("request", 2),

@@ -49,8 +49,8 @@ def units(owner, pool, *numbers):
 
 CASES = [
     healthy(paused_engine_holds_nothing, paused()),
-    healthy(paused_engine_holds_nothing, paused_while_copying(), "copying-goes-on"),
-    healthy(paused_engine_holds_nothing, paused_with_transfer(ROOM.owner), "transfers-go-on"),
+    healthy(paused_engine_holds_nothing, paused_while_copying(), "copies-continue"),
+    healthy(paused_engine_holds_nothing, paused_with_transfer(ROOM.owner), "transfers-continue"),
     broken(
         paused_engine_holds_nothing,
         "keeps-everything",
@@ -63,14 +63,14 @@ CASES = [
     ),
     broken(
         paused_engine_holds_nothing,
-        "waits-for-a-load",
+        "loading-request-keeps-its-record",
         paused_while_copying(records=RECORDS[1:], receipts=RECEIPTS[1:]),
         found(owner_ref(R2), RetractingPauseCode.RECORD_LEFT, row=2),
         found(Ref("receipt", 4), RetractingPauseCode.RECEIPT_LEFT, holder=R2),
     ),
     broken(
         paused_engine_holds_nothing,
-        "keeps-transferred-kv",
+        "request-keeps-transferred-kv",
         paused_with_transfer(R2),
         found(owner_ref(R2), RetractingPauseCode.RECORD_LEFT, row=2),
         found(Ref("receipt", 2), RetractingPauseCode.RECEIPT_LEFT, holder=R2),

@@ -25,11 +25,11 @@ def failing(*events, before=0, after=0) -> Transition:
 
 CASES = [
     healthy(failed_passes_are_retried, failing(after=1)),
-    healthy(failed_passes_are_retried, failing(GIVEN_UP, before=1, after=None), "given-up"),
+    healthy(failed_passes_are_retried, failing(GIVEN_UP, before=1, after=None), "finished-after-too-many-failures"),
     healthy(
         failed_passes_are_retried,
         in_flight(Failed(7, "lost"), Completed(7), before={"launches": STALE}),
-        "of-a-request-that-had-left",
+        "request-had-ended",
     ),
     broken(
         failed_passes_are_retried,
@@ -45,7 +45,7 @@ CASES = [
     ),
     broken(
         failed_passes_are_retried,
-        "given-up-too-early",
+        "finished-too-early",
         failing(GIVEN_UP, after=None),
         found(REQUEST, RetryCode.GIVEN_UP_EARLY, failures=1, most=1),
     ),

@@ -13,13 +13,13 @@ CASES = [
     healthy(idle_sessions_keep_only_written_kv, talking()),
     broken(
         idle_sessions_keep_only_written_kv,
-        "row",
+        "keeps-a-row",
         talking(records=(RECORDS[0], KEPT._replace(row=2))),
         found(Ref("session", 4), SessionReleaseCode.KEEPS_ROW, row=2),
     ),
     broken(
         idle_sessions_keep_only_written_kv,
-        "unwritten-pages",
+        "keeps-unwritten-pages",
         talking(records=(RECORDS[0], KEPT._replace(allocated_len=12))),
         found(
             Ref("session", 4),
@@ -32,7 +32,7 @@ CASES = [
     healthy(closing_sessions_close_after_their_turn, talking(sessions=(RUNS._replace(is_closing=True), IDLE))),
     broken(
         closing_sessions_close_after_their_turn,
-        "late",
+        "not-closed-after-its-turn",
         talking(sessions=(RUNS, IDLE._replace(is_closing=True))),
         found(Ref("session", 4), SessionReleaseCode.STILL_OPEN),
     ),
