@@ -1,4 +1,4 @@
-"""Counters that do not count what is there."""
+"""Engine counters that differ from the facts."""
 
 from invariants.laws.memory.claims import ClaimCode, free_counters_match_pools, tree_counters_match_nodes
 from invariants.violation import found, pool_ref

@@ -1,4 +1,4 @@
-"""Drafts behind a chunk, right drafts that are rejected, and passes that do not wait for a verdict."""
+"""Drafts behind a chunk, correct drafts that are rejected, and passes launched before drafts are verified."""
 
 from invariants.contracts.drafting import (
     DraftingCode,

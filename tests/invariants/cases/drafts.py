@@ -4,9 +4,9 @@ from invariants.events import Launched, Proposed, Verified
 from invariants.laws.content.drafts import DraftCode, accepted_drafts_match_the_model, drafts_fit_their_allocation
 from invariants.view import LaunchView
 from invariants.violation import Ref, found
-from tests.invariants.builders import OVERLAPPED, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
+from tests.invariants.builders import OVERLAPPED_LIMITS, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
 
-DRAFTING = OVERLAPPED._replace(draft_len=2)
+DRAFTING = OVERLAPPED_LIMITS._replace(draft_len=2)
 LAUNCHED, PROPOSED = Launched(7, ((1, 20, 21),)), Proposed(7, 1, (30, 31))
 DRAFTED = {"launches": (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), drafts=((30, 31),)),)}
 REQUEST = Ref("request", 1)

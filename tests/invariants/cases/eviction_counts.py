@@ -1,4 +1,4 @@
-"""Evictions that claim more than they did."""
+"""Evictions that claim more freed units than there are."""
 
 from invariants.events import Evicted, Freed
 from invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units

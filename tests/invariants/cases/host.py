@@ -1,4 +1,4 @@
-"""Copies that no prompt can match, and transfers whose ends are gone."""
+"""Copies that no prompt can match, and copying from or to units that were freed."""
 
 from invariants.laws.memory.host import (
     HostCode,
@@ -11,10 +11,10 @@ from tests.invariants.builders import R1, broken, healthy, page
 from tests.invariants.host_builders import (
     BACKUP,
     COPYING,
-    LANDED,
+    COPYING_CONTINUES,
+    COPYING_ENDS,
     LOAD,
     RECEIPTS,
-    UNDER_WAY,
     host_pools,
     while_copying,
     with_node,
@@ -26,7 +26,7 @@ def copied(node, **changes):
 
 
 def of_owner(name, owner, units):
-    """The pools while both transfers are under way, where another owner has the units of one of them in a pool."""
+    """The pools while both copies are in progress, where another owner has units of one of them."""
     kept = [one for one in COPYING.pool(name).holdings if one.units != units]
     return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
 
@@ -36,8 +36,8 @@ def lost(code, pool, transfer, owner, *units):
 
 
 CASES = [
-    healthy(cached_nodes_are_reachable, UNDER_WAY),
-    healthy(cached_nodes_are_reachable, LANDED, "after-copying"),
+    healthy(cached_nodes_are_reachable, COPYING_CONTINUES),
+    healthy(cached_nodes_are_reachable, COPYING_ENDS, "after-copying"),
     healthy(cached_nodes_are_reachable, copied(3, copies=((), ())), "parent-on-the-device-only"),
     healthy(cached_nodes_are_reachable, copied(2, copies=((), (5, 6))), "copy-of-a-window-only"),
     broken(
@@ -47,8 +47,8 @@ CASES = [
         found(node_ref(3), HostCode.WINDOW_ALONE, component="full"),
         found(node_ref(4), HostCode.PREFIX_GONE, component="full", parent=node_ref(3)),
     ),
-    healthy(transfers_keep_both_ends, UNDER_WAY),
-    healthy(transfers_keep_both_ends, LANDED, "after-copying"),
+    healthy(transfers_keep_both_ends, COPYING_CONTINUES),
+    healthy(transfers_keep_both_ends, COPYING_ENDS, "after-copying"),
     broken(
         transfers_keep_both_ends,
         "no-receipt",

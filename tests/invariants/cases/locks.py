@@ -28,8 +28,8 @@ from tests.invariants.builders import (
     receipts,
     records,
 )
-from tests.invariants.cases.handover import HAS_ROOM, RECORDS, ROOM
-from tests.invariants.host_builders import RECEIPTS, UNDER_WAY, while_copying
+from tests.invariants.cases.handover import R2_RECORD, R2_RESERVED, RECORDS
+from tests.invariants.host_builders import COPYING_CONTINUES, RECEIPTS, while_copying
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
@@ -58,7 +58,7 @@ CASES = [
         after(nodes=nodes(2, locks=(1, 0))),
         counted(2, LockCode.TOO_FEW_LOCKS, "swa", 0, 1),
     ),
-    healthy(node_locks_match_receipts, UNDER_WAY, "locks-of-copies"),
+    healthy(node_locks_match_receipts, COPYING_CONTINUES, "locks-of-copies"),
     broken(
         node_locks_match_receipts,
         "not-returned-by-a-load",
@@ -181,11 +181,14 @@ CASES = [
         after(receipts=receipts(covers=((2,), (2,)))),
         unlocked(R1, 1, "full"),
     ),
-    healthy(locks_cover_pages_read, idle(before=HAS_ROOM), "transfer-beyond-the-window"),
+    healthy(locks_cover_pages_read, idle(before=R2_RESERVED), "transfer-beyond-the-window"),
     broken(
         locks_cover_pages_read,
         "window-of-a-transfer-not-locked",
-        idle(before=HAS_ROOM, after=replace(HAS_ROOM, records=(*RECORDS, ROOM._replace(allocated_len=10)))),
+        idle(
+            before=R2_RESERVED,
+            after=replace(R2_RESERVED, records=(*RECORDS, R2_RECORD._replace(allocated_len=10))),
+        ),
         unlocked(Owner("transfer", 2), 3, "swa", receipt=2),
     ),
 ]

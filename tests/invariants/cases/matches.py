@@ -1,11 +1,11 @@
-"""Matches of tokens that are not cached, and on other pages than the tree's."""
+"""Matches of tokens that are not cached, or on other pages than the tree's."""
 
 from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
 from invariants.laws.content.matches import MatchCode, matches_are_valid
 from invariants.transition import Transition
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
-from tests.invariants.host_builders import ASKED, on_the_shelf, while_copying
+from tests.invariants.host_builders import R2_PROMPT, not_copying, while_copying
 
 INSIDE = (*PROMPT[:14], 7, 7, 7)
 
@@ -44,7 +44,7 @@ CASES = [
     broken(
         matches_are_valid,
         "only-on-the-host",
-        on_the_shelf(Matched(2, 0, ASKED, 16, (5, 6, 0, 0))),
+        not_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 0, 0))),
         not_cached(16),
     ),
     healthy(
@@ -54,13 +54,13 @@ CASES = [
     ),
     healthy(
         matches_are_valid,
-        while_copying(TransferEnded(2, None), Matched(2, 0, ASKED, 16, (5, 6, 11, 12))),
+        while_copying(TransferEnded(2, None), Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12))),
         "unpredictable-after-a-load",
     ),
     broken(
         matches_are_valid,
         "before-the-load-ended",
-        while_copying(Matched(2, 0, ASKED, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
+        while_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
         not_cached(16),
     ),
 ]

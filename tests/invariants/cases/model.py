@@ -1,4 +1,4 @@
-"""Operations of which a naive model foretold another outcome."""
+"""Operations whose outcome is not the one that a naive model predicts."""
 
 from invariants.contracts.model import ModelCode, part_matches_its_model
 from invariants.events import Modelled

@@ -1,4 +1,4 @@
-"""Units that were moved or written by somebody else, and nodes that went under a lock."""
+"""Units that another than their owner moves or writes, and nodes that are evicted under a lock."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,
-    FLYING_BEFORE,
+    IN_FLIGHT_BEFORE,
     R1,
     R2,
     TREE,
@@ -47,9 +47,9 @@ from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
 KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
-AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in FLYING_BEFORE.launches or ())
+AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
 NINE_AND_TEN = (page("full", 9), page("full", 10))
-DEPARTED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
+TURN_RELEASED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
 
 
 def written(unit, *earlier):
@@ -222,13 +222,13 @@ CASES = [
     ),
     healthy(
         eviction_spares_locked_nodes,
-        idle(Slid(7, 0, 16), Unlocked(1, 2), Removed(2, "full", True), before=DEPARTED),
+        idle(Slid(7, 0, 16), Unlocked(1, 2), Removed(2, "full", True), before=TURN_RELEASED),
         "unlocked-by-its-fence",
     ),
     broken(
         eviction_spares_locked_nodes,
         "locked-by-a-fence",
-        idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=DEPARTED),
+        idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=TURN_RELEASED),
         evicted(2, MoveCode.TOMBSTONED_UNDER_LOCK, "swa", Owner("fence", 7)),
     ),
     healthy(eviction_spares_locked_nodes, idle(Demoted(3, "swa", True)), "demoted"),

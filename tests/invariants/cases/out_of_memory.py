@@ -1,4 +1,4 @@
-"""Aborts for want of memory that was there."""
+"""Aborts for want of memory of requests that fit alone."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Peer maps that lead two units to one, or to a unit that is not there any more."""
+"""Peer maps in which a peer is shared, free, fenced or missing."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from invariants.laws.memory.peers import (
 from invariants.view import Fence, Owner, PeerMap
 from invariants.violation import found
 from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
-from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY
+from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS
 
 BY_SLOT = [peer * 4 + offset if peer else 0 for peer in (AFTER.peer_maps or ())[0].peers for offset in range(4)]
 STALE = [*BY_SLOT[:14], 0, 0, *BY_SLOT[16:]]
@@ -91,18 +91,20 @@ CASES = [
         slots(MIXED),
         found(page("full", 3), PeerCode.SLOTS_SCATTERED, slots=(4, 5, 14, 15), peer=page("swa", 3)),
     ),
-    healthy(held_follower_units_are_peers, UNDER_WAY, "load-in-progress"),
+    healthy(held_follower_units_are_peers, COPYING_CONTINUES, "load-in-progress"),
     broken(
         held_follower_units_are_peers,
         "loaded-without-a-peer",
-        replace(LANDED, after=replace(LANDED.after, peer_maps=COPYING.peer_maps)),
+        replace(COPYING_ENDS, after=replace(COPYING_ENDS.after, peer_maps=COPYING.peer_maps)),
         found(page("swa", 7), PeerCode.NO_LEADER, owner=N4, leaders="full"),
         found(page("swa", 8), PeerCode.NO_LEADER, owner=N4, leaders="full"),
     ),
     broken(
         peers_share_their_owner,
         "paired-before-the-load-ended",
-        replace(LANDED, after=replace(LANDED.after, pools=COPYING.pools[1:2] + LANDED.after.pools[:1])),
+        replace(
+            COPYING_ENDS, after=replace(COPYING_ENDS.after, pools=COPYING.pools[1:2] + COPYING_ENDS.after.pools[:1])
+        ),
         differ(page("full", 11), N4, page("swa", 7), Owner("load", 2)),
         differ(page("full", 12), N4, page("swa", 8), Owner("load", 2)),
     ),

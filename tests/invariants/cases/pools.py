@@ -1,4 +1,4 @@
-"""Pools whose units do not add up."""
+"""Pools with leaked, shared or twice freed units."""
 
 from invariants.conservation import Conservation
 from invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner

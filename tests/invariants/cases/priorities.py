@@ -1,4 +1,4 @@
-"""Preemptions against the priorities."""
+"""Preemptions that violate the priorities."""
 
 from invariants.events import Preempted
 from invariants.laws.lifecycle.priorities import PriorityCode, preemption_serves_higher_priority

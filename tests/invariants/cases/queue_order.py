@@ -19,7 +19,7 @@ def queued(*events, waits_by=(PRIORITY, ARRIVAL)) -> Transition:
 
 
 def overtaken(admitted: int, *, priority: int) -> Found:
-    """By a later or less important one, which is admitted before r3."""
+    """The violation that a request is admitted before r3."""
     values = {"ahead": Ref("request", 3), "priority": priority, "ahead_priority": 1}
     return found(Ref("request", admitted), QueueOrderCode.OVERTAKEN, **values)
 

@@ -1,4 +1,4 @@
-"""New-token ratios out of bounds."""
+"""New-token ratios out of range."""
 
 from invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
 from invariants.violation import Ref, found

@@ -1,4 +1,4 @@
-"""Slots that hold other content, and reads that leave out tokens that the model sees."""
+"""Slots with wrong content, and reads that omit tokens that the model sees."""
 
 from array import array
 from dataclasses import replace
@@ -12,7 +12,7 @@ from invariants.violation import Found, Ref, found
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
-    FLYING,
+    OVERLAPPED_STEP,
     WINDOW,
     broken,
     during,
@@ -23,7 +23,7 @@ from tests.invariants.builders import (
 )
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
-DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # the tag that token 30 leaves behind r1's position 20
+DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # the tag of draft token 30 behind r1's position 20
 OTHER = reference(22).expectations[2].tags
 REQUEST, POOLS = Ref("request", 1), ("full", "swa")
 SWA = POOLS.index("swa")
@@ -106,7 +106,7 @@ CASES = [
         during(LAUNCHED, reading("swa", 12, tags(12, 21))),
         found(REQUEST, ReadCode.NOT_READ, pool="full", want_start=0, want_end=21),
     ),
-    healthy(reads_cover_the_window, FLYING, "pass-in-flight"),
+    healthy(reads_cover_the_window, OVERLAPPED_STEP, "pass-in-flight"),
     healthy(reads_cover_the_window, in_flight(WHOLE, Discarded(7, 1)), "discarded-result"),
     broken(
         reads_cover_the_window,

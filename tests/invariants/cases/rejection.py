@@ -1,4 +1,4 @@
-"""Requests that are rejected without need, and impossible ones that are queued."""
+"""Requests that are rejected without need, and impossible requests that are queued."""
 
 from invariants.contracts.rejection import (
     Impossible,

@@ -1,4 +1,4 @@
-"""Requests that end or are put back and keep something, and one that vanishes."""
+"""Requests that finish or are retracted and keep units, and a request that is lost."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Reservations that are exceeded, not honoured, or computed in another range."""
+"""Reservations that are exceeded, that fail, or whose range is not the computed one."""
 
 from invariants.contracts.reservation import (
     ReservationCode,
@@ -9,7 +9,7 @@ from invariants.contracts.reservation import (
 from invariants.events import Admitted, Freed, Launched, RanOut, Refused, Taken, TransferEnded
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import R1, R2, broken, during, healthy
-from tests.invariants.host_builders import BACKED_UP, LOAD, PLANNED, while_copying
+from tests.invariants.host_builders import BACKUP_BEGAN, LOAD, PLANNED, while_copying
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
@@ -50,7 +50,7 @@ CASES = [
     ),
     healthy(
         reserved_units_never_run_out,
-        while_copying(PLANNED, BACKED_UP, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
+        while_copying(PLANNED, BACKUP_BEGAN, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
         "backup-not-acknowledged",
     ),
     broken(
@@ -68,12 +68,12 @@ CASES = [
     broken(
         reserved_units_never_run_out,
         "backup-acknowledged-before",
-        while_copying(PLANNED, BACKED_UP, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
+        while_copying(PLANNED, BACKUP_BEGAN, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     healthy(
         reserved_units_never_run_out,
-        while_copying(BACKED_UP, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
+        while_copying(BACKUP_BEGAN, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
         "backup-acknowledged-too-late",
     ),
     healthy(launches_match_reservations, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),

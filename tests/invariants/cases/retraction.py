@@ -1,4 +1,4 @@
-"""Retractions without need, of the wrong request, and without benefit."""
+"""Retractions without need, of the wrong request, or after which others do not run."""
 
 from dataclasses import replace
 
@@ -21,19 +21,19 @@ LOSS = {"priority": 0, "num_outputs": 3, "prompt_len": 18}  # of r1
 
 
 def short(*events, idle_nodes=False, frontier=0, lookahead=0) -> Transition:
-    """r1, at a page boundary, needs a page of each pool; r9 runs too and keeps its tail or not."""
+    """r1, at a page boundary, needs a page of each pool; r9 also runs, and its windowed frontier is `frontier`."""
     record = (BEFORE.records or ())[0]
     others = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0, frontier=frontier)
     kept = (BEFORE.nodes or ())[: 3 if idle_nodes else 2]
-    books = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
+    pools = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
     full = replace(
-        BEFORE, records=(record, others), nodes=kept, pools=books, limits=LIMITS._replace(lookahead_len=lookahead)
+        BEFORE, records=(record, others), nodes=kept, pools=pools, limits=LIMITS._replace(lookahead_len=lookahead)
     )
     return replace(HEALTHY, before=full, events=events, after=replace(full, records=(others,)))
 
 
 def ranked(*events, **changes) -> Transition:
-    """r1 runs, and so does r3, which is like it but for the changes."""
+    """r1 runs, and so does r3, a changed copy of r1."""
     running = (BEFORE.requests or ())[0]
     limits = LIMITS._replace(retracts_least_done=True)
     before = replace(BEFORE, requests=(running, running._replace(id=3, **changes)), limits=limits)
@@ -41,7 +41,7 @@ def ranked(*events, **changes) -> Transition:
 
 
 def other_loses_less(retracted: int, least: int, loss: dict[str, int]) -> Found:
-    """r1's loss is LOSS, and one of the two is r1."""
+    """The violation that `least` loses less than the retracted request; one of them is r1, with LOSS."""
     mine, others = (LOSS, loss) if retracted == 1 else (loss, LOSS)
     values = {f"least_{name}": value for name, value in others.items()} | mine
     return found(Ref("request", retracted), RetractionCode.OTHER_LOSES_LESS, least=Ref("request", least), **values)

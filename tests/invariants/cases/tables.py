@@ -1,4 +1,4 @@
-"""Records whose rows or pages do not fit together."""
+"""Records whose rows, pages or tree path are inconsistent."""
 
 from dataclasses import replace
 
@@ -26,13 +26,14 @@ from tests.invariants.builders import (
     page,
     records,
 )
-from tests.invariants.cases.handover import ROOM
+from tests.invariants.cases.handover import R2_RECORD
 
-SHORTER = ROOM._replace(allocated_len=10, frontier=4)  # what is to come of it begins in the window of what is here
+# So short that its next token reads cached pages of the window.
+SHORTER = R2_RECORD._replace(allocated_len=10, frontier=4)
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
 TWO_SIZES = (ComponentView("full", None), ComponentView("swa", WINDOW, page_size=8))
 
-# One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2, and have the others to themselves.
+# One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2; the others are private.
 OF_R1 = records(protected_len=4, committed_len=8, launched_len=8, allocated_len=8, units=((1, 3), (2, 4)), node=0)[0]
 OF_R2 = OF_R1._replace(owner=R2, row=2, units=((1, 5), (2, 6)))
 ONE_POOL = replace(
@@ -121,12 +122,12 @@ CASES = [
         after(records=records(node=0)),
         found(request_ref(1), TableCode.SHARES_NO_NODE, protected_len=16, node=node_ref(0), end=0),
     ),
-    healthy(shared_pages_match_tree_path, after(records=(ROOM,)), "transfer-beyond-the-window"),
+    healthy(shared_pages_match_tree_path, after(records=(R2_RECORD,)), "transfer-beyond-the-window"),
     broken(
         shared_pages_match_tree_path,
         "other-page-in-the-window-of-a-transfer",
         after(records=(SHORTER._replace(units=((5, 6, 9), (0, 5, 7))),)),
-        found(page("swa", 5), TableCode.NOT_ON_THE_PATH, record=owner_ref(ROOM.owner), index=1, cached=4),
+        found(page("swa", 5), TableCode.NOT_ON_THE_PATH, record=owner_ref(R2_RECORD.owner), index=1, cached=4),
     ),
     healthy(private_pages_match_frontier),
     healthy(

@@ -1,10 +1,10 @@
-"""Trees that do not hang together, and counters that do not count them."""
+"""Malformed trees, and nodes whose pages do not match their liveness."""
 
 from invariants.laws.memory.tree import TreeCode, live_nodes_hold_their_pages, tree_is_well_formed
 from invariants.view import ComponentView
 from invariants.violation import found, node_ref
 from tests.invariants.builders import AFTER, PROMPT, WINDOW, after, broken, healthy, nodes
-from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY, while_copying, with_node
+from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS, while_copying, with_node
 
 ALL_NODES = AFTER.nodes or ()
 
@@ -97,8 +97,8 @@ CASES = [
         after(nodes=nodes(3, units=((0, 0), (3, 4)), live=(False, True))),
         found(node_ref(3), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component="full"),
     ),
-    healthy(live_nodes_hold_their_pages, UNDER_WAY, "only-on-the-host"),
-    healthy(live_nodes_hold_their_pages, LANDED, "on-device-and-host"),
+    healthy(live_nodes_hold_their_pages, COPYING_CONTINUES, "only-on-the-host"),
+    healthy(live_nodes_hold_their_pages, COPYING_ENDS, "on-device-and-host"),
     broken(
         live_nodes_hold_their_pages,
         "neither-on-device-nor-host",

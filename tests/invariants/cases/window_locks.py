@@ -1,10 +1,10 @@
-"""Locks in a window that cover tombstones, or more than is read."""
+"""Locks in a window that cover tombstones, or more pages than are read."""
 
 from invariants.contracts.window_locks import WindowLockCode, locked_windows_are_live, window_locks_are_minimal
 from invariants.view import ReceiptView
 from invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import R1, after, broken, healthy, nodes, receipts
-from tests.invariants.host_builders import COPYING, RECEIPTS, UNDER_WAY, while_copying, with_node
+from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, RECEIPTS, while_copying, with_node
 
 CASES = [
     healthy(locked_windows_are_live),
@@ -14,7 +14,7 @@ CASES = [
         after(nodes=nodes(2, live=(True, False))),
         found(node_ref(2), WindowLockCode.TOMBSTONE_LOCKED, component="swa", locks=1),
     ),
-    healthy(locked_windows_are_live, UNDER_WAY, "tombstone-locked-by-a-load"),
+    healthy(locked_windows_are_live, COPYING_CONTINUES, "tombstone-locked-by-a-load"),
     broken(
         locked_windows_are_live,
         "tombstone-locked-by-a-request",
