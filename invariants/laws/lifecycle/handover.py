@@ -61,14 +61,20 @@ def transfer_records(snapshot: Snapshot) -> dict[int, RecordView]:
 def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
     """A decode engine takes every page that a transferred prompt lacks, and reports as many as it takes."""
     for event in change.events_of(Reserved):
-        subject, taken, told = request_ref(event.request_id), pages_taken_for(change, event.request_id), {*event.pages}
+        subject, reported = request_ref(event.request_id), dict(event.pages)
+        taken = pages_taken_for(change, event.request_id)
         for pool, count in missing_pages(change.after, event).items():
             if taken[pool] < count:
                 counts = {"taken": taken[pool], "missing": count, "length": event.length}
                 yield found(subject, HandoverCode.RESERVED_TOO_FEW, pool=pool, **counts)
-            if (pool, taken[pool]) not in told:
-                reported = dict(event.pages).get(pool)
-                yield found(subject, HandoverCode.RESERVATION_MISCOUNTED, pool=pool, told=reported, taken=taken[pool])
+            if reported.get(pool) != taken[pool]:
+                yield found(
+                    subject,
+                    HandoverCode.RESERVATION_MISCOUNTED,
+                    pool=pool,
+                    reported=reported.get(pool),
+                    taken=taken[pool],
+                )
 
 
 @invariant(When.OP, needs=("records",), on=(Sent,))

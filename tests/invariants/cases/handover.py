@@ -130,7 +130,7 @@ CASES = [
         reserved_pages_cover_the_prompt,
         "wrong-count-reported",
         arriving(*TAKES, RESERVED._replace(pages=(("full", 4), ("swa", 4))), before=R2_WAITS),
-        found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", told=4, taken=2),
+        found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", reported=4, taken=2),
     ),
     healthy(sent_pages_are_held, idle(Sent(1, "full", 4, (7, 8)), Sent(1, "swa", 3, (2, 5, 6)))),
     healthy(

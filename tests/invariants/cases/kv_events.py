@@ -9,8 +9,8 @@ from tests.invariants.builders import PROMPT, broken, healthy
 from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
 
 
-def told(pool, code, came, told):
-    return found(pool_ref(pool), code, came=came, told=told)
+def changed(pool, code, gained, reported):
+    return found(pool_ref(pool), code, gained=gained, reported=reported)
 
 
 CASES = [
@@ -24,16 +24,16 @@ CASES = [
         kv_events_match_tree,
         "missing-events",
         replace(COPYING_ENDS, events=()),
-        told("full", EventCode.NOT_TOLD, 2, 0),
-        told("swa", EventCode.NOT_TOLD, 2, 0),
-        told("host full", EventCode.NOT_TOLD, 2, 0),
-        told("host swa", EventCode.NOT_TOLD, 2, 0),
+        changed("full", EventCode.NOT_TOLD, 2, 0),
+        changed("swa", EventCode.NOT_TOLD, 2, 0),
+        changed("host full", EventCode.NOT_TOLD, 2, 0),
+        changed("host swa", EventCode.NOT_TOLD, 2, 0),
     ),
     broken(
         kv_events_match_tree,
         "events-without-a-change",
         while_copying(Dropped(3, 8, "full", on_host=False), Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True)),
-        told("full", EventCode.NOT_DONE, 0, -2),
-        told("host full", EventCode.NOT_DONE, 0, 2),
+        changed("full", EventCode.NOT_DONE, 0, -2),
+        changed("host full", EventCode.NOT_DONE, 0, 2),
     ),
 ]
