@@ -1,4 +1,4 @@
-"""All invariants, in the order in which a reader wants to hear of them: causes before consequences."""
+"""All invariants, in the order in which violations are reported: causes before consequences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -67,14 +67,14 @@ CAUSES_FIRST = (
     "prompt_aborts",
     "progress",
     "model",
-)  # a module that nobody has given a place comes last
+)  # modules that are not in this list come last
 
 
-MOST_CASES = 4096  # remembered
+MOST_CASES = 4096  # in the cache of a catalogue
 
 
 def collected() -> Iterator[Invariant]:
-    """The invariants of all modules of this package, in each as it defines them."""
+    """The invariants of all modules of this package, within a module in the order of definition."""
     found = sorted(module.name for module in walk_packages(invariants.__path__, f"{invariants.__name__}."))
     for name in sorted(found, key=_place):
         if name != __name__:
@@ -90,7 +90,7 @@ def _place(module: str) -> int:
 
 @dataclass(slots=True)
 class Counts:
-    """How often an invariant was judged, and how often the engine could not give what it is about."""
+    """How often an invariant was evaluated, and how often it was not applicable to the engine."""
 
     evaluated: int = 0
     not_applicable: int = 0
@@ -100,15 +100,15 @@ Tally = dict[str, Counts]
 
 
 class Due(NamedTuple):
-    """What a transition calls for: of these invariants the ones that are judged, the ones that still hold, the rest."""
+    """The invariants of a kind of transition: those to check, those that still hold unchecked, and the others."""
 
-    judged: tuple[Invariant, ...]
+    checked: tuple[Invariant, ...]
     unchanged: tuple[str, ...]
     not_applicable: tuple[str, ...]
 
 
 class Case(NamedTuple):
-    """What decides which invariants are due: the moment, the types of the events, and the parts of the state."""
+    """The properties of a transition that decide which invariants are due."""
 
     moment: When
     kinds: frozenset[type]
@@ -117,7 +117,7 @@ class Case(NamedTuple):
 
 
 class Catalog:
-    """Invariants in the order in which a reader wants to hear of them."""
+    """Invariants in the order in which their violations are reported."""
 
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
@@ -131,7 +131,7 @@ class Catalog:
             _counts(tally, name).not_applicable += 1
         for name in due.unchanged:
             _counts(tally, name).evaluated += 1
-        for one in due.judged:
+        for one in due.checked:
             counts = tally.get(one.name) or _counts(tally, one.name)
             if one.given is None or one.given(change):
                 counts.evaluated += 1
@@ -142,7 +142,7 @@ class Catalog:
         return found
 
     def _due_in(self, case: Case) -> Due:
-        """Remembered for the next transition of the kind."""
+        """The invariants that are due in a case, from a cache."""
         due = self._due.get(case)
         if due is None:
             if len(self._due) >= MOST_CASES:
@@ -152,21 +152,21 @@ class Catalog:
 
 
 def _due(case: Case, invariants: Iterable[Invariant]) -> Due:
-    """An invariant of events that this engine never tells is not applicable, however silent the events are."""
+    """An invariant of events that the engine never reports is not applicable, whatever events there are."""
     applicable: list[Invariant] = []
     not_applicable: list[str] = []
     for one in invariants:
         if one.when not in (When.OP, case.moment):
             continue
-        is_untold = bool(one.on) and case.missing.issuperset([kind.__name__ for kind in one.on])
-        if is_untold or not (one.on and one.on.isdisjoint(case.kinds)):
-            if is_untold or not one.needs.isdisjoint(case.missing):
+        is_unreported = bool(one.on) and case.missing.issuperset([kind.__name__ for kind in one.on])
+        if is_unreported or not (one.on and one.on.isdisjoint(case.kinds)):
+            if is_unreported or not one.needs.isdisjoint(case.missing):
                 not_applicable.append(one.name)
             else:
                 applicable.append(one)
     held = [one for one in applicable if one.reads and one.reads <= case.unchanged]
-    judged = tuple(one for one in applicable if one not in held)
-    return Due(judged, tuple(one.name for one in held), tuple(not_applicable))
+    checked = tuple(one for one in applicable if one not in held)
+    return Due(checked, tuple(one.name for one in held), tuple(not_applicable))
 
 
 def _counts(tally: Tally, name: str) -> Counts:
@@ -182,5 +182,5 @@ CONTRACTS = frozenset(one.contract for one in ALL.invariants if one.contract is 
 
 @cache
 def catalog_of(contracts: frozenset[str]) -> Catalog:
-    """All laws, and of the contracts those of these modules."""
+    """All laws, and the contracts of these modules of `invariants.contracts`."""
     return Catalog(one for one in ALL.invariants if one.contract is None or one.contract in contracts)

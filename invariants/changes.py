@@ -1,8 +1,7 @@
-"""What of a state is not what was judged before it: only there can something have come to be wrong.
+"""The parts of a state that differ from the state before, which was checked: only they must be checked.
 
-A capture hands in the very same object for whatever did not change, so "the same" is `is` here, and
-costs nothing to find out.  Whatever is not proven to be as right as before is judged again, and where
-nothing was judged before, everything is.
+A capture returns the same object for each part that did not change, so a comparison with `is` is enough.
+A part that is not proven to be as correct as before is checked again.
 """
 
 from collections.abc import Sequence
@@ -23,14 +22,14 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Changes:
-    """What may be wrong after a step or operation; everything, unless the state before is known to be right."""
+    """The parts that may be wrong after a step or operation: all, unless the state before is known to be right."""
 
     def __init__(self, before: Snapshot, after: Snapshot, *, before_is_right: bool) -> None:
         self._before = before
         self._after = after
-        # A claim that did not apply before, or stood for other limits, was not judged by what it is now;
-        # and where two nodes have one id, nobody can say which of them was there before.
-        self.judges_all = not (
+        # With other limits or parts, the checks of the state before were not those of now.
+        # Of two nodes with one id, it is unknown which was there before.
+        self.checks_all = not (
             before_is_right
             and before.limits == after.limits
             and before.components == after.components
@@ -40,81 +39,81 @@ class Changes:
 
     @Derived
     def unchanged(self) -> frozenset[str]:
-        """The parts that are the very objects that were judged."""
-        if self.judges_all:
+        """The parts that are the same objects as in the checked state."""
+        if self.checks_all:
             return _NONE
         return frozenset(compress(PARTS, map(is_, _parts_of(self._before), _parts_of(self._after))))
 
     @Derived
     def pools(self) -> Sequence[PoolView]:
-        """The pools in which anything is different."""
+        """The pools that differ."""
         before, after = self._before.pools, self._after.pools
-        if self.judges_all or len(before) != len(after):
+        if self.checks_all or len(before) != len(after):
             return after
-        return [pool for pool, judged in zip(after, before, strict=True) if pool is not judged]
+        return [pool for pool, checked in zip(after, before, strict=True) if pool is not checked]
 
     @Derived
     def peer_maps(self) -> Sequence[PeerMap]:
-        """The peer maps that are different, or lead from or to a pool in which anything is."""
+        """The peer maps that differ, or lead from or to a pool that differs."""
         maps = self._after.peer_maps or ()
-        if self.judges_all:
+        if self.checks_all:
             return maps
-        judged, changed = self._before.peer_maps or (), {pool.name for pool in self.pools}
+        checked, changed = self._before.peer_maps or (), {pool.name for pool in self.pools}
         return [
             one
             for index, one in enumerate(maps)
-            if one.from_pool in changed or one.to_pool in changed or index >= len(judged) or judged[index] is not one
+            if one.from_pool in changed or one.to_pool in changed or index >= len(checked) or checked[index] is not one
         ]
 
     @Derived
     def nodes(self) -> Sequence[NodeView]:
-        """The nodes that are new, or different in anything."""
+        """The nodes that are new, or differ in any field."""
         nodes = self._after.nodes or ()
-        if self.judges_all:
+        if self.checks_all:
             return nodes
         if nodes is self._before.nodes:
             return ()
-        judged = self._before.node_by_id
-        return [node for node in nodes if judged.get(node.id) is not node]
+        checked = self._before.node_by_id
+        return [node for node in nodes if checked.get(node.id) is not node]
 
     @Derived
     def former_nodes(self) -> Sequence[NodeView]:
-        """What `nodes` were when they were judged, and those that have gone since."""
-        if self.judges_all or self._after.nodes is self._before.nodes:
+        """The earlier versions of `nodes`, and the nodes that were removed since."""
+        if self.checks_all or self._after.nodes is self._before.nodes:
             return ()
         ids = {node.id for node in self.nodes} | self._gone
         return [node for node in self._before.nodes or () if node.id in ids]
 
     @Derived
     def reshaped(self) -> Sequence[NodeView]:
-        """The nodes that are new, or different in more than their locks and their last use."""
+        """The nodes that are new, or differ in more than their locks and their last use."""
         return self._differing(SHAPE)
 
     @Derived
     def relatives(self) -> Sequence[NodeView]:
-        """The nodes that are different in anything, and those whose parent is, or has gone."""
+        """The nodes that differ in any field, and those whose parent differs or was removed."""
         return self._with_children(self.nodes)
 
     @Derived
     def moved_relatives(self) -> Sequence[NodeView]:
-        """The nodes that are new or in another place, and those whose parent is, or has gone."""
+        """The nodes that are new or in another place, and those whose parent is, or was removed."""
         return self._with_children(self._differing(PLACE))
 
     @Derived
     def records(self) -> Sequence[RecordView]:
-        """The records of which it is not plain that all is as right as before."""
+        """The records that are not proven to be as correct as before."""
         records = self._after.records or ()
-        if self.judges_all or not records or len(set(self._after.page_sizes)) > 1:
+        if self.checks_all or not records or len(set(self._after.page_sizes)) > 1:
             return records
-        judged = {record.owner: record for record in self._before.records or ()}
+        checked = {record.owner: record for record in self._before.records or ()}
         moved, suspect, changed = self._reshaped_or_gone, self._other_receipts, []
         page_size, max_context_len = self._after.page_sizes[0], self._after.limits.max_context_len
         for record in records:
-            earlier = judged.get(record.owner)
+            earlier = checked.get(record.owner)
             if (
                 earlier is None
                 or record.receipt in suspect
-                or not goes_on(earlier, record, page_size, max_context_len)
+                or not is_same_or_longer(earlier, record, page_size, max_context_len)
                 or (
                     moved
                     and not moved.isdisjoint([record.node, *[node.parent for node in self._before.path(record.node)]])
@@ -125,7 +124,7 @@ class Changes:
 
     @Derived
     def _other_receipts(self) -> set[int]:
-        """The ids of receipts that came, went, or differ."""
+        """The ids of receipts that are new, were returned, or differ."""
         before, after = self._before, self._after
         if before.receipts is after.receipts:
             return set()
@@ -140,20 +139,20 @@ class Changes:
 
     @Derived
     def _reshaped_or_gone(self) -> set[int]:
-        """The ids of nodes without one of which a path is what it was."""
+        """The ids of nodes that differ or were removed; a path without them is unchanged."""
         return {node.id for node in self.reshaped} | self._gone
 
     def _differing(self, fields: slice) -> Sequence[NodeView]:
-        """The nodes that are new, or different in some of these fields."""
-        if self.judges_all or not self.nodes:
+        """The nodes that are new, or differ in some of these fields."""
+        if self.checks_all or not self.nodes:
             return self.nodes
-        judged = self._before.node_by_id
+        checked = self._before.node_by_id
         return [
-            node for node in self.nodes if (earlier := judged.get(node.id)) is None or earlier[fields] != node[fields]
+            node for node in self.nodes if (earlier := checked.get(node.id)) is None or earlier[fields] != node[fields]
         ]
 
     def _with_children(self, nodes: Sequence[NodeView]) -> Sequence[NodeView]:
-        if self.judges_all:
+        if self.checks_all:
             return nodes
         changed = {node.id for node in nodes} | self._gone
         if not changed:
@@ -161,11 +160,11 @@ class Changes:
         return [node for node in self._after.nodes or () if node.id in changed or node.parent in changed]
 
 
-def goes_on(earlier: RecordView, record: RecordView, page_size: int, max_context_len: int) -> bool:
-    """Is a record what it was when it was right, or further on in pages that it had already?
+def is_same_or_longer(earlier: RecordView, record: RecordView, page_size: int, max_context_len: int) -> bool:
+    """Does a record differ from a correct one only by more tokens in the same pages?
 
-    Then it is right still, as far as it goes by itself: its pages, their row and all that divides them
-    are the same, and what is asked of them only gets less as `committed_len` and `launched_len` grow.
+    Then it is correct, too: its pages, its row, protected_len and frontier are the same, and the laws demand less of
+    them as `committed_len` and `launched_len` grow.
     """
     return (
         earlier.committed_len <= record.committed_len <= record.launched_len

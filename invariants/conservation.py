@@ -1,4 +1,4 @@
-"""The terms of a pool's conservation: its capacity is what is free, cached, held by others and fenced."""
+"""The terms of a pool's conservation: capacity = free + cached + held by other owners + fenced."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from invariants.view import Owner, PoolView
 
 
 class Conservation(NamedTuple):
-    """The units of a pool by term; `held` counts those of each owner that is not the tree."""
+    """The number of units of a pool by term; `held` counts those of each owner but the tree."""
 
     capacity: int
     free: int

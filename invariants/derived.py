@@ -1,4 +1,4 @@
-"""A value that follows from a frozen record, found when it is first asked for and kept."""
+"""A property of a frozen record that is computed at its first use and then kept."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -8,9 +8,9 @@ ValueT = TypeVar("ValueT")
 
 
 class Derived(Generic[RecordT, ValueT]):
-    """Like `functools.cached_property`, without the lock that Python 3.11 takes for each first look.
+    """Like `functools.cached_property`, without the lock that Python 3.11 takes at each first use.
 
-    The value is kept in the instance's own dictionary, where it is found before this is asked again.
+    The value is kept in the instance's dictionary, where attribute look-up finds it before this descriptor.
     """
 
     def __init__(self, find: Callable[[RecordT], ValueT]) -> None:

@@ -1,8 +1,8 @@
-"""What happened inside a step, in the words of the invariants; an adapter translates its engine's.
+"""The events of a step; an adapter translates those of its engine into these.
 
 Units are ids in the named pool ("rows" for the request table).  Lengths and positions are in tokens.
-`PoolCounts` is one number of units per pool.  An engine that cannot tell of something never does:
-what is judged on such an event is then never evaluated, and the campaign says so.
+`PoolCounts` is one number of units per pool.  An engine that cannot report an event leaves it out:
+invariants that need this event are then never evaluated, and the campaign's report says so.
 """
 
 from array import array
@@ -15,7 +15,7 @@ PoolCounts = tuple[tuple[str, int], ...]
 
 
 class Taken(NamedTuple):
-    """Free units now belong to `owner`."""
+    """`owner` took free units."""
 
     pool: str
     units: tuple[int, ...]
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Units changed hands without being freed."""
+    """Units changed their owner without being freed."""
 
     pool: str
     units: tuple[int, ...]
@@ -32,7 +32,7 @@ class Given(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """`owner` gave units back; they can be taken once launch `after` has completed (0: at once)."""
+    """`owner` freed units; they can be taken once launch `after` has completed (0: at once)."""
 
     pool: str
     units: tuple[int, ...]
@@ -42,9 +42,9 @@ class Freed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A take found too few free units, or no memory behind them where `want` is at most `free`.
+    """A take failed because too few units were free; if `want` <= `free`, the memory of free units was not available.
 
-    The pools that the same take asked before have theirs back.
+    Units that the same take had got from other pools are free again.
     """
 
     pool: str
@@ -54,7 +54,7 @@ class Refused(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Units of two pools are peers from now on, index by index; a peer of 0 ends a pairing."""
+    """Units of two pools became peers, index by index; a peer of 0 ends a pairing."""
 
     from_pool: str
     to_pool: str
@@ -73,7 +73,7 @@ class Matched(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """The tree holds [0, end) of a request's tokens; it owned [0, protected_len) before."""
+    """A request's tokens [0, end) are in the tree now; before, it shared [0, protected_len) with the tree."""
 
     request_id: int
     protected_len: int
@@ -82,7 +82,7 @@ class Inserted(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Node `upper` now stands above `node` and holds its first `length` tokens."""
+    """A node was split: the new node `upper` is the parent of `node` and has its first `length` tokens."""
 
     node: int
     upper: int
@@ -90,7 +90,7 @@ class Split(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A tombstone became live again; `locked` nodes kept their pages and took over the peers."""
+    """A tombstone became live again.  If `locked`, it kept its pages and got the peers of the inserted ones."""
 
     node: int
     component: str
@@ -98,7 +98,7 @@ class Recovered(NamedTuple):
 
 
 class Tombstoned(NamedTuple):
-    """A node gave up its pages of one component and stays for the others."""
+    """A node lost its pages of one component and stays in the tree for the others."""
 
     node: int
     component: str
@@ -106,7 +106,7 @@ class Tombstoned(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A node left the tree with all its pages; `component` is the pool that was short."""
+    """A node and all its pages left the tree; `component` is the pool that was short of pages."""
 
     node: int
     component: str
@@ -114,7 +114,7 @@ class Removed(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """An eviction ended: what was needed, what came free, what could still be evicted."""
+    """An eviction ended: the units that were needed, those it freed, and those that could still be evicted."""
 
     need: PoolCounts
     freed: PoolCounts
@@ -132,7 +132,7 @@ class Unlocked(NamedTuple):
 
 
 class Slid(NamedTuple):
-    """A request gave up its windowed pages below `frontier`."""
+    """The window of a request moved on: its windowed pages between the frontier `before` and `frontier` were freed."""
 
     request_id: int
     before: int
@@ -140,7 +140,7 @@ class Slid(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Refused at arrival: it could not run on an empty engine."""
+    """A request was rejected at arrival, because it could not run on an empty engine."""
 
     request_id: int
     prompt_len: int
@@ -149,7 +149,7 @@ class Rejected(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A reservation was made for [start, end) of a request: `firm` pages, `demand` with the estimate."""
+    """[start, end) of a request was admitted: `firm` pages are reserved, `demand` adds the estimate of later ones."""
 
     request_id: int
     start: int
@@ -159,14 +159,14 @@ class Admitted(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """An unfinished chunk did not get its next pages in this step; it holds nothing firm."""
+    """A request between chunks got no pages for its next chunk in this step, and has no firm reservation."""
 
     request_id: int
     committed_len: int
 
 
 class Retracted(NamedTuple):
-    """A running request gave back everything and waits again; the firm `need` was short (empty: not known)."""
+    """A running request released everything and waits again; too few pages were free for `need` (empty: not known)."""
 
     request_id: int
     num_outputs: int
@@ -174,7 +174,7 @@ class Retracted(NamedTuple):
 
 
 class RanOut(NamedTuple):
-    """Pages that were promised could not be had; the request was put back."""
+    """A take of reserved pages failed; the request released everything and waits again."""
 
     request_id: int
     pool: str
@@ -183,7 +183,7 @@ class RanOut(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """A running request gave back everything and waits again, for the more important request `by` (0: not known)."""
+    """A running request released everything and waits again, in favour of `by`, of higher priority (0: not known)."""
 
     request_id: int
     num_outputs: int
@@ -191,7 +191,7 @@ class Preempted(NamedTuple):
 
 
 class GaveWay(NamedTuple):
-    """A request that had loaded and computed nothing gave up its record and waits again, so that `by` can go on."""
+    """A request that had loaded KV, but computed nothing yet, released it and waits again so that `by` can continue."""
 
     request_id: int
     by: int
@@ -211,33 +211,33 @@ class Launched(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A pass was asked for and is not done; nothing of it was taken."""
+    """The engine asked for the result of a pass that has not completed."""
 
     launch: int
 
 
 class Failed(NamedTuple):
-    """A pass failed; nothing of what it should have written counts.  Completed follows."""
+    """A pass failed; its writes and results are invalid.  Completed follows."""
 
     launch: int
     reason: str
 
 
 class Discarded(NamedTuple):
-    """What a pass computed for a request that has ended, or given back its pages, since the launch."""
+    """The result of a pass for a request was not used: the request ended or released its pages after the launch."""
 
     launch: int
     request_id: int
 
 
 class Completed(NamedTuple):
-    """A pass reads and writes nothing any more."""
+    """A pass ended, and reads and writes nothing from now on."""
 
     launch: int
 
 
 class Paused(NamedTuple):
-    """No pass is launched from now on; those who ran have given back everything and wait."""
+    """No pass is launched from now on; the running requests released everything and wait."""
 
 
 class Resumed(NamedTuple):
@@ -245,7 +245,7 @@ class Resumed(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """A fault that was armed came true at a port."""
+    """An armed fault fired at a port."""
 
     fault: str
 
@@ -280,10 +280,10 @@ class Written(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The forward computed positions [start, end) of a request, and was held against a model without a cache.
+    """The forward's results for positions [start, end) of a request, compared with those of a model without a cache.
 
-    Logits differ by `difference` at `position`, the first where that is above `tolerance`, or else where it is most;
-    None where no logits were asked for.  `token` was sampled, if any, and `likeliest` should have been.
+    Logits differ by `difference` at `position`: the first position where it exceeds `tolerance`, else the one with the
+    largest; None if no logits were requested.  `token` was sampled (None: none); `likeliest` is the expected token.
     """
 
     launch: int
@@ -298,7 +298,7 @@ class Compared(NamedTuple):
 
 
 class Modelled(NamedTuple):
-    """Something that a naive model foretold, and what was found; told whether they agree or not."""
+    """The outcome that a naive model predicts and the one that was found; reported whether or not they agree."""
 
     what: str
     expected: object
@@ -309,7 +309,7 @@ class Modelled(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A node has its units of a component now, on the device or `on_host`; `key` are its tokens from `start` on."""
+    """A node got its units of a component, on the device or `on_host`; `key` are its tokens from `start` on."""
 
     node: int
     parent: int
@@ -321,7 +321,7 @@ class Stored(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A node of `length` tokens has its units of a component no more, on the device or `on_host`."""
+    """A node of `length` tokens lost its units of a component, on the device or `on_host`."""
 
     node: int
     length: int
@@ -330,7 +330,7 @@ class Dropped(NamedTuple):
 
 
 class Demoted(NamedTuple):
-    """A node gave up all its units on the device, for want of those of `component`; the host has a copy."""
+    """A node lost all its units on the device, because `component` was short of them; the host has a copy."""
 
     node: int
     component: str
@@ -338,14 +338,14 @@ class Demoted(NamedTuple):
 
 
 class CopyDropped(NamedTuple):
-    """The host gave up units of its copy of a node, those of the components with these `pools`."""
+    """The host freed its copy of a node in the components with these (device) `pools`."""
 
     node: int
     pools: Sequence[str]
 
 
 class TransferBegan(NamedTuple):
-    """Units are being copied to the host, or from there: by the pool of the component those here, and those there."""
+    """A copy to or from the host began: per component its pool, the units on the device, and those on the host."""
 
     transfer: int
     to_host: bool
@@ -353,14 +353,14 @@ class TransferBegan(NamedTuple):
 
 
 class TransferEnded(NamedTuple):
-    """A copy was acknowledged; where it has a `failure` what it wrote is undefined."""
+    """A copy was acknowledged; with a `failure` the content that it wrote is undefined."""
 
     transfer: int
     failure: str | None
 
 
 class Copied(NamedTuple):
-    """What a transfer that was acknowledged has left in one pool: the pairs of units, here and there, that differ."""
+    """An acknowledged copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
 
     transfer: int
     pool: str
@@ -368,8 +368,10 @@ class Copied(NamedTuple):
 
 
 class LoadPlanned(NamedTuple):
-    """A request was admitted that waits for a transfer, so that it may go on from [0, length); `firm` units were taken
-    for it at once, none where that transfer was under way already, and `demand` may follow."""
+    """A request was admitted and waits for the load `transfer`, to continue behind [0, length).
+
+    `firm` units were taken for the load (none if it was in progress already); `demand` adds those that may follow.
+    """
 
     request_id: int
     length: int
@@ -379,7 +381,7 @@ class LoadPlanned(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A request waits no longer for a transfer, and goes on from [0, length), on `pages`."""
+    """A request no longer waits for a load, and continues behind [0, length), on `pages`."""
 
     request_id: int
     length: int
@@ -390,7 +392,7 @@ class Loaded(NamedTuple):
 
 
 class SessionOpened(NamedTuple):
-    """A conversation begins."""
+    """A session was opened."""
 
     session: int
     namespace: int
@@ -398,7 +400,7 @@ class SessionOpened(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """A turn goes on from the first `length` tokens of what its session kept, on `pages` of the first component."""
+    """A turn continues behind the first `length` tokens that its session kept, on `pages` of the first component."""
 
     session: int
     request_id: int
@@ -407,7 +409,7 @@ class Lent(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A turn has ended, and its session keeps the KV of `length` tokens."""
+    """A turn ended, and its session keeps the KV of `length` tokens."""
 
     session: int
     request_id: int
@@ -415,21 +417,21 @@ class Kept(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A session keeps nothing any more."""
+    """A session released the KV that it kept."""
 
     session: int
     cause: str
 
 
 class TurnRefused(NamedTuple):
-    """A request came as a turn of a session that was not open, or that somebody else had."""
+    """A request was refused as a turn: its session was not open, or had another turn."""
 
     session: int
     request_id: int
 
 
 class SessionClosed(NamedTuple):
-    """Nobody can take a turn any more."""
+    """A session was closed, and has no further turns."""
 
     session: int
 
@@ -438,7 +440,7 @@ class SessionClosed(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """A launched pass computes draft tokens behind the last token of a request, too."""
+    """A launched pass also computes draft tokens behind the last token of a request."""
 
     launch: int
     request_id: int
@@ -446,7 +448,7 @@ class Proposed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The model said `tokens`, one behind the last token and one behind each draft; so many drafts are accepted."""
+    """The model sampled `tokens`, one behind the last token and one behind each draft; some drafts are accepted."""
 
     launch: int
     request_id: int
@@ -458,7 +460,7 @@ class Verified(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """The decode engine took `pages` for [0, length) of a request; [0, prefix_len) was cached there."""
+    """The decode engine took `pages` for [0, length) of a request, of which it had [0, prefix_len) cached."""
 
     request_id: int
     prefix_len: int
@@ -467,14 +469,14 @@ class Reserved(NamedTuple):
 
 
 class Invited(NamedTuple):
-    """The decode engine has reserved pages for all after [0, prefix_len), so the prompt may be computed."""
+    """The decode engine has reserved pages behind [0, prefix_len), so the prefill engine may compute the prompt."""
 
     request_id: int
     prefix_len: int
 
 
 class Sent(NamedTuple):
-    """Pages of one pool, from page index `first` of the prompt on, were sent."""
+    """Pages of one pool were sent, from page index `first` of the prompt on."""
 
     request_id: int
     pool: str
@@ -483,7 +485,7 @@ class Sent(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """A request ended in the prefill engine, which holds its record until the transfer of [0, length) is complete."""
+    """A request ended in the prefill engine, which keeps its record until the transfer of [0, length) is complete."""
 
     request_id: int
     length: int
@@ -499,7 +501,7 @@ class Filled(NamedTuple):
 
 
 class TakenOver(NamedTuple):
-    """All of [0, length) has arrived, with the output `tokens` so far; the request runs from now on."""
+    """[0, length) of a request and its output `tokens` so far have arrived; the request runs from now on."""
 
     request_id: int
     length: int
@@ -514,20 +516,15 @@ class SetAside(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """The record that was held for a transfer was released, for this cause."""
+    """The record that was kept for a transfer was released."""
 
     request_id: int
     cause: str
 
 
-LEAVINGS = (
-    Finished,
-    Retracted,
-    RanOut,
-    Preempted,
-    GaveWay,
-)  # a request gives up its record; so do all whose pass Failed
+# A request releases its record; so do all requests of a pass that Failed.
+RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)
 
 ALL_EVENTS = frozenset(
     name for name, kind in vars().items() if isinstance(kind, type) and kind.__module__ == __name__
-)  # the names of the types, for an engine that tells none or few of them
+)  # the names of the types, for an engine that reports none or few of them

@@ -1,4 +1,4 @@
-"""What an invariant is: a named pure function from a transition to what it finds broken."""
+"""An invariant: a named pure function that yields the violations of its claim in a transition."""
 
 import inspect
 from collections.abc import Callable
@@ -15,11 +15,11 @@ Given = Callable[[Transition], bool]
 
 @dataclass(frozen=True, eq=False)
 class Invariant:
-    """A claim and the function that finds what breaks it.
+    """A claim and the function that finds its violations.
 
-    `needs` names the parts of a snapshot and the types of events without which it is not applicable, and `given` is
-    what else it takes; without one of the events `on` there is nothing to judge.  An invariant of the state after alone
-    may say which parts it `reads`: where it held, and these are still the same objects, it holds.
+    `needs` names the parts of a snapshot and the types of events without which the invariant is not applicable, `given`
+    is a further condition.  With `on`, it is evaluated only if one of these events happened.  With `reads`, it depends
+    only on these parts of the state after: if it held before and they are still the same objects, it holds.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Invariant:
 
     @property
     def contract(self) -> str | None:
-        """The module of `invariants.contracts` that it stands in; None for a law."""
+        """The module of `invariants.contracts` that defines it; None for a law."""
         package, _, name = self.find.__module__.rpartition(".")
         return name if package == CONTRACTS else None
 
@@ -52,7 +52,7 @@ def invariant(
 
     def made(find: Callable[[Transition], Evidence]) -> Invariant:
         claim = inspect.getdoc(find)
-        assert claim, f"{find.__name__} has no docstring to claim anything"
+        assert claim, f"{find.__name__} has no docstring, want its claim"
         return Invariant(
             find.__name__,
             claim.splitlines()[0],
@@ -70,7 +70,7 @@ def invariant(
 def state_invariant(
     *, reads: tuple[str, ...], needs: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
-    """Make an Invariant of a generator that is about the state after alone, and of that about what it `reads`."""
+    """Make an Invariant of a generator that depends on the state after alone, and only on the parts that it `reads`."""
     assert set(reads) <= set(PARTS), f"reads {reads}: want some of {PARTS}"
     plain = invariant(When.OP, needs=needs)
 

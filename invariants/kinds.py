@@ -1,4 +1,4 @@
-"""The words that adapters and invariants share for places, endings and causes; a member equals its value as text."""
+"""The places, finish reasons and causes that adapters and invariants share; a member equals its value as text."""
 
 from enum import StrEnum
 
@@ -7,11 +7,11 @@ class Place(StrEnum):
     """Where a request is between two steps."""
 
     WAITING = "waiting"  # in the queue, with no KV of its own
-    LOADING = "loading"  # until its KV has come back from the host tier
-    CHUNKED = "chunked"  # its prompt is computed in part
+    LOADING = "loading"  # waits for the restore of its KV from the host tier
+    CHUNKED = "chunked"  # a part of its prompt is computed
     RUNNING = "running"
-    LINKED = "linked"  # the other engine of a prefill/decode pair has the work
-    LOST = "lost"  # unfinished, and in no queue of the engine: a bug
+    LINKED = "linked"  # waits for the other engine of a prefill/decode pair
+    LOST = "lost"  # unfinished, but in no queue of the engine: a bug
 
 
 class FinishReason(StrEnum):
@@ -29,7 +29,7 @@ class FinishReason(StrEnum):
 
 
 class FreeCause(StrEnum):
-    """Why units were freed, as far as a law asks."""
+    """Why units were freed; only the causes that a law tells apart."""
 
-    SLID = "slid"  # out of the window
-    ROLLED_BACK = "rolled back"  # of a take that another pool refused
+    SLID = "slid"  # their tokens left the window
+    ROLLED_BACK = "rolled back"  # another pool refused a part of the same take

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 
 class Estimates(NamedTuple):
-    """How admission estimates the tokens to come: at most `most_new_len` of a request, times the new-token ratio.
+    """How admission estimates a request's output: at most `most_new_len` tokens, times the new-token ratio.
 
-    The ratio begins at `initial_ratio` (in millionths) and is at its floor after `decay_steps` decode steps.
+    The ratio starts at `initial_ratio` (in millionths) and decays to its floor in `decay_steps` decode steps.
     """
 
     most_new_len: int
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
     max_running_requests: int
     max_context_len: int
     chunk_len: int | None = None
-    window_slack: int = 0  # tokens by which a window's frontier may lag
+    window_slack: int = 0  # tokens by which a frontier may lag behind the window
     ratio_floor: int = 0  # of the new-token ratio, in millionths
     lookahead_len: int = 0  # tokens beyond the next for which a decode allocates pages
     most_launches: int = 1  # passes in flight at once
@@ -35,12 +35,12 @@ class Limits(NamedTuple):
     reuses_in_launch_order: bool = False  # a freed unit may be taken while a pass in flight still reads it
     estimates: Estimates | None = None  # None: the formula of admission is not known
     retracts_least_done: bool = False  # the request with the least output is retracted first; False: not known
-    mixes_batches: bool = False  # decodes go on beside a prefill, and their tokens count against chunk_len
-    least_load_len: int | None = None  # a load that saves fewer tokens is not made; None: not known
+    mixes_batches: bool = False  # a pass may have prefills and decodes, and all its tokens count against chunk_len
+    least_load_len: int | None = None  # the host tier makes no load that saves fewer tokens; None: not known
     writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
     draft_len: int = 0  # the most draft tokens that a decode computes
     timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
-    role: str = BOTH  # the part of each request that the engine serves
+    role: str = BOTH  # which part of each request the engine serves
     ms_per_step: int = 0  # the clock advances by this much when a step begins
 
 

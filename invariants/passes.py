@@ -1,10 +1,10 @@
-"""The fate of the passes that were in flight, and whether their results count."""
+"""The results of completed passes: which are valid, which requests hold KV, and how many units are free."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from invariants.events import (
-    LEAVINGS,
+    RECORD_RELEASES,
     Admitted,
     Completed,
     Discarded,
@@ -23,18 +23,30 @@ from invariants.events import (
 from invariants.kinds import Place
 from invariants.view import Snapshot
 
-OF_PASSES = frozenset(
-    {Admitted, Loaded, TakenOver, Launched, Late, Failed, Completed, Verified, Discarded, Paused, Resumed, *LEAVINGS}
+PASS_EVENTS = frozenset(
+    {
+        Admitted,
+        Loaded,
+        TakenOver,
+        Launched,
+        Late,
+        Failed,
+        Completed,
+        Verified,
+        Discarded,
+        Paused,
+        Resumed,
+        *RECORD_RELEASES,
+    }
 )  # the types of events from which landings are derived
 
 
 class Landing(NamedTuple):
-    """The result of a completed pass for one request: positions [start, end).
+    """The result of a completed pass for one request: positions [start, end), the last `accepted` of them drafts.
 
-    Drafts belong to it as far as they were accepted: the last `accepted` positions.
-    It `counts` unless the request has ended or given up its record since the launch, or the pass failed; `failed`
-    says that it would have counted otherwise.  Of a request that the engine said to be `delivered`, it counts after a
-    retraction or a preemption, too.
+    It `counts` (is valid) unless the request has ended or released its record since the launch, or the pass failed.
+    `failed`: it would be valid, but the pass failed.  The result of a request in `LaunchView.delivered` is valid even
+    after a retraction or a preemption.
     """
 
     launch: int
@@ -47,7 +59,7 @@ class Landing(NamedTuple):
 
 
 def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
-    """The results that landed in a step, in order; of passes that were in flight before it, or launched in it."""
+    """The results of the passes that completed in a step, in order."""
     in_flight = {view.launch: view.entries for view in before.launches or ()}
     delivered = {(view.launch, request) for view in before.launches or () for request in view.delivered}
     given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up} - delivered
@@ -57,70 +69,70 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
     for event in events:
         if isinstance(event, Launched):
             in_flight[event.launch] = event.entries
-        elif isinstance(event, LEAVINGS):
+        elif isinstance(event, RECORD_RELEASES):
             left = {(launch, event.request_id) for launch in in_flight}
             given_up |= left if isinstance(event, Finished) else left - delivered
         elif isinstance(event, Paused):
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
         elif isinstance(event, Failed):
-            whose = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]
-            failed.update(one for one in whose if one not in given_up)
-            put_back = [request for _, request in failed.intersection(whose)]
-            given_up.update((launch, request) for launch in in_flight for request in put_back)
+            computed = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]
+            failed.update(one for one in computed if one not in given_up)
+            released = [request for _, request in failed.intersection(computed)]
+            given_up.update((launch, request) for launch in in_flight for request in released)
         elif isinstance(event, Completed):
             for request, start, end in in_flight.pop(event.launch, ()):
-                whom = (event.launch, request)
-                more = accepted.get(whom, 0)
-                counts, has_failed = whom not in given_up, whom in failed
+                result = (event.launch, request)
+                more = accepted.get(result, 0)
+                counts, has_failed = result not in given_up, result in failed
                 found.append(Landing(event.launch, request, start, end + more, counts, has_failed, more))
     return found
 
 
-class Standing:
-    """The requests that hold KV, and how many output tokens each has, event by event of those that tell of passes."""
+class KVHolders:
+    """The requests that hold KV, and the number of output tokens of each, after each of the PASS_EVENTS."""
 
     def __init__(self, before: Snapshot, landed: Sequence[Landing]) -> None:
         self.requests = before.request_by_id
         self.outputs = {request.id: request.num_outputs for request in before.requests or ()}
-        self.holders = [one.id for one in before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
+        self.ids = [one.id for one in before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
         self._landed = landed
 
-    def hear(self, event: NamedTuple) -> None:
-        if isinstance(event, LEAVINGS):
-            self._leave(event.request_id)
+    def apply(self, event: NamedTuple) -> None:
+        if isinstance(event, RECORD_RELEASES):
+            self._remove(event.request_id)
         elif isinstance(event, TakenOver):
-            self.holders.append(event.request_id)
+            self.ids.append(event.request_id)
             self.outputs[event.request_id] = self.outputs.get(event.request_id, 0) + len(event.tokens)
         elif isinstance(event, (Failed, Completed)):
             for landing in self._landed:
                 if landing.launch == event.launch and landing.failed:
-                    self._leave(landing.request_id)
+                    self._remove(landing.request_id)
                 elif landing.launch == event.launch and landing.counts and isinstance(event, Completed):
-                    self._land(landing)
+                    self._add_outputs(landing)
 
-    def _leave(self, request_id: int) -> None:
-        self.holders = [holder for holder in self.holders if holder != request_id]
+    def _remove(self, request_id: int) -> None:
+        self.ids = [holder for holder in self.ids if holder != request_id]
 
-    def _land(self, landing: Landing) -> None:
-        """A pass that computes the last token that is known samples the next one, and one behind each good draft."""
+    def _add_outputs(self, landing: Landing) -> None:
+        """A pass that computes the last known token samples one token, and one behind each accepted draft."""
         request = self.requests.get(landing.request_id)
         if request is not None and landing.end - landing.accepted >= request.prompt_len + self.outputs[request.id]:
             self.outputs[request.id] += 1 + landing.accepted
 
 
-class Stock:
-    """How many units of each pool are free, and how many wait for which pass, event by event."""
+class FreeUnits:
+    """The number of free units of each pool, and of those fenced for each pass, after each event."""
 
     def __init__(self, before: Snapshot) -> None:
         self.free = {pool.name: len(pool.free) for pool in before.pools}
         self.in_flight = {view.launch for view in before.launches or ()}
         self._fenced = [(fence.launch, pool.name, len(fence.units)) for pool in before.pools for fence in pool.fenced]
 
-    def waiting(self, pool: str) -> int:
+    def num_fenced(self, pool: str) -> int:
         """Units of `pool` that are free once the passes in flight have completed."""
         return sum(count for _, fenced_pool, count in self._fenced if fenced_pool == pool)
 
-    def hear(self, event: NamedTuple) -> None:
+    def apply(self, event: NamedTuple) -> None:
         if isinstance(event, Taken):
             self.free[event.pool] -= len(event.units)
         elif isinstance(event, Freed) and event.after in self.in_flight:

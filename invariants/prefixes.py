@@ -1,4 +1,4 @@
-"""Cached prefixes that a request can start from, by brute force over the nodes."""
+"""The cached prefixes behind which a request can start, by brute force over the nodes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,10 +20,7 @@ class Prefix(NamedTuple):
 
 
 def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Prefix:
-    """The largest whole-page prefix of `tokens` that is cached and usable.
-
-    Looks at every page boundary, so it does not matter how the nodes are split.
-    """
+    """The longest prefix of `tokens` in whole pages that is cached and usable, however the nodes are split."""
     return longest_usable(snapshot, columns_of(snapshot, namespace, tokens))
 
 
@@ -37,8 +34,7 @@ def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
 def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
     """Can a request start behind the first `count` pages?
 
-    No page is missing where the whole prefix is read; of each component with a window either no page is missing, or
-    none of those that the next token reads.
+    A component without a window must have all of these pages; one with a window those that the next token reads.
     """
     page_size = snapshot.limits.page_size
     return len(columns[0]) >= count and all(
@@ -48,7 +44,7 @@ def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
 
 
 def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> int:
-    """The length of the longest prefix that could be used if all copies on the host were restored."""
+    """The length of the longest prefix that would be usable if all copies on the host were restored."""
     page_size = snapshot.limits.page_size
     pages = list(cached_pages(snapshot, namespace, tokens))
     for count in range(len(pages), 0, -1):
@@ -68,7 +64,7 @@ def _is_somewhere(node: NodeView, place: int, component: int) -> int:
 
 
 def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:
-    """The node of each whole page of `tokens` that the tree knows, and which of its pages it is."""
+    """For each whole page of `tokens` in the tree, from the root on: its node, and its page index in the node."""
     parent, position, page_size = 0, 0, snapshot.limits.page_size
     while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
         count = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)
@@ -87,7 +83,7 @@ def _is_usable(units: list[int], window: int | None, page_size: int) -> bool:
 
 
 def columns_of(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Columns:
-    """Per component the unit of each page of `tokens` that the tree knows, from the root on."""
+    """Per component the unit of each page of `tokens` in the tree, from the root on; 0 for none."""
     columns: Columns = [[] for _ in snapshot.components]
     parent, position, page_size = 0, 0, snapshot.limits.page_size
     while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:

@@ -1,8 +1,8 @@
-"""The right content of every slot and every output, from the token ids alone: no cache, no pages.
+"""The correct content of every slot and every output, from the token ids alone: no cache, no pages.
 
-A slot's tag is a hash of the whole token prefix that ends at it, and of the namespace.  The next
-token is a function of all tags that a full layer reads and of those in a window.  The stand-in
-for the model computes the same from the tags that it really read, so a wrong page shows in both.
+The tag of a slot is a hash of the token prefix up to its token, and of the namespace.  The next token
+is a function of all tags that a full layer reads, and of those that a windowed layer reads.  The fake
+forward computes it from the tags that it reads, so a wrong page changes the output.
 """
 
 from array import array
@@ -15,12 +15,12 @@ WORD_MASK = (1 << 64) - 1
 
 
 def namespace_tag(namespace: int) -> int:
-    """The tag that stands before position 0."""
+    """The tag before position 0."""
     return next_tag(0x5EED, namespace)
 
 
 def next_tag(previous: int, token: int) -> int:
-    """The tag of a prefix that is one token longer; never 0, the tag of an unwritten slot."""
+    """The tag of a prefix with one more token; never 0, the tag of an unwritten slot."""
     mixed = ((previous ^ (token + 1)) * 0x9E3779B97F4A7C15) & WORD_MASK
     mixed ^= mixed >> 29
     return (mixed * 0xBF58476D1CE4E5B9 & TAG_MASK) | 1
@@ -29,7 +29,7 @@ def next_tag(previous: int, token: int) -> int:
 def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
     """The next token from the sums of the tags read, one per pool in order; sums wrap at 64 bits."""
     previous = 0
-    for total in sums:  # next_tag(previous, total), without its call
+    for total in sums:  # next_tag(previous, total), inlined
         mixed = (previous ^ ((total & WORD_MASK) + 1)) * 0x9E3779B97F4A7C15 & WORD_MASK
         previous = ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & TAG_MASK) | 1
     return (previous >> 8) % vocabulary
@@ -37,9 +37,9 @@ def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
 
 @dataclass
 class Expectation:
-    """One request's tokens with the tag of each, and running sums of the tags (one longer).
+    """The tokens of a request with the tag of each, and `sums`, where sums[n] is the sum of the first n tags.
 
-    It ends with one of `stop`; `len_at_abort` is how many tokens the client had when it aborted.
+    `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.
     """
 
     namespace: int
@@ -51,12 +51,12 @@ class Expectation:
     sums: list[int] = field(default_factory=lambda: [0])
 
     @property
-    def is_gone(self) -> bool:
-        """Has the client hung up?"""
+    def is_aborted(self) -> bool:
+        """Has the client aborted the request?"""
         return self.len_at_abort is not None
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Note further tokens; costs O(len(tokens))."""
+        """Append output tokens; costs O(len(tokens))."""
         self.tokens += tokens
         self._catch_up()
 
@@ -73,7 +73,7 @@ class Expectation:
             self.sums.append(total)
 
     def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
-        """The tags of [start, end), where the last tokens are `drafts`, whatever the output has there in the end."""
+        """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens."""
         if not drafts:
             return self.tags[start:end]
         border = end - len(drafts)
@@ -85,7 +85,7 @@ class Expectation:
         return tags
 
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
-        """The token that must be sampled behind position `position` - 1, with these windows, pool by pool."""
+        """The token that must be sampled for `position`, from the tags that each pool's `windows` show."""
         sums, total = self.sums, self.sums[position]
         return sampled_token(
             [
@@ -98,10 +98,10 @@ class Expectation:
 
 @dataclass
 class Reference:
-    """The client's side of every request that was not forgotten: its prompt, and the tokens that it got.
+    """The client's view of the requests: prompts, and the output tokens that the client got.
 
     The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
-    `vocabulary` 0 means that outputs cannot be foretold.
+    If `vocabulary` is 0, outputs cannot be predicted.
     """
 
     vocabulary: int = 0
@@ -111,8 +111,7 @@ class Reference:
     def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int], stop: Sequence[int] = ()) -> None:
         self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt), frozenset(stop))
 
-    def hung_up(self, request_id: int) -> None:
-        """The client wants no more of a request."""
+    def aborted(self, request_id: int) -> None:
         expected = self.expectations[request_id]
         expected.len_at_abort = len(expected.tokens)
 
@@ -120,10 +119,10 @@ class Reference:
         self.expectations[request_id].extend(tokens)
 
     def tokens_of(self, request_id: int) -> Sequence[int]:
-        """A request's prompt and output so far; nothing of one that was forgotten."""
+        """A request's prompt and output so far; empty if the request is unknown or was forgotten."""
         return self.expectations[request_id].tokens if request_id in self.expectations else ()
 
     def forget(self, request_ids: Sequence[int]) -> None:
-        """Drop requests that have ended; no law needs them any more."""
+        """Drop ended requests, which no law needs."""
         for request_id in request_ids:
             del self.expectations[request_id]

@@ -1,4 +1,4 @@
-"""The owner of each unit inside a step: the moves of the step, replayed over the state before it."""
+"""The owner of each unit at each event of a step: the events, replayed over the state before the step."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 from invariants.events import Completed, Freed, Given, Taken, Written
 from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, Owner, Snapshot
 
-MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that the books follow
+MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that are replayed
 
 
 class Misplaced(NamedTuple):
-    """A unit that an event moved or wrote, and its owner at that time (None: the pool does not have it, or lost it)."""
+    """A unit that an event moved or wrote, and its owner at that time (None: none, or the pool has no such unit)."""
 
     event: Taken | Given | Freed | Written
     unit: int
@@ -18,43 +18,43 @@ class Misplaced(NamedTuple):
 
 
 def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> list[Misplaced]:
-    """Every unit that had another owner than the event says, in order; costs O(units moved).
+    """Every unit whose owner was not the one that the event names, in order; costs O(units moved).
 
-    The tree is one owner here: any of its nodes may move a page of another.
+    All nodes of the tree count as one owner here.
     """
-    books = {pool.name: dict(pool.owner_of) for pool in before.pools}
+    owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
     fences = Fences(before, events, after)
     found: list[Misplaced] = []
     for event in events:
         if type(event) not in MOVES:
             continue
         if type(event) is Written:
-            if (book := books.get(event.pool)) is not None:
+            if (owner_of := owners.get(event.pool)) is not None:
                 expected = (REQUEST_KIND, event.request_id)
                 for unit in event.pages:
-                    owner = book.get(unit)
-                    is_kept = owner == expected or fences.guard(event, unit)
-                    if not is_kept and owner not in _heirs(event, before, after):
+                    owner = owner_of.get(unit)
+                    is_kept = owner == expected or fences.covers(event, unit)
+                    if not is_kept and owner not in _later_owners(event, before, after):
                         found.append(_misplaced(event, unit, owner))
         elif type(event) is Taken:
-            if (book := books.get(event.pool)) is not None:
-                _look(event, event.units, FREE, book, found)
-                _hand_over(event, event.units, event.owner, book, found)
+            if (owner_of := owners.get(event.pool)) is not None:
+                _check_owner(event, event.units, FREE, owner_of, found)
+                _set_owner(event, event.units, event.owner, owner_of, found)
         elif type(event) is Freed:
-            if (book := books.get(event.pool)) is not None:
-                _look(event, event.units, event.owner, book, found)
-                _hand_over(event, event.units, fences.raise_for(event), book, found)
+            if (owner_of := owners.get(event.pool)) is not None:
+                _check_owner(event, event.units, event.owner, owner_of, found)
+                _set_owner(event, event.units, fences.owner_after(event), owner_of, found)
         elif type(event) is Given:
-            if (book := books.get(event.pool)) is not None:
-                _look(event, event.units, event.from_owner, book, found)
-                _hand_over(event, event.units, event.to_owner, book, found)
+            if (owner_of := owners.get(event.pool)) is not None:
+                _check_owner(event, event.units, event.from_owner, owner_of, found)
+                _set_owner(event, event.units, event.to_owner, owner_of, found)
         elif type(event) is Completed:
-            fences.complete(event.launch, books)
+            fences.complete(event.launch, owners)
     return found
 
 
 class Fences:
-    """The launches that are under way, and the units that wait for them."""
+    """The launches in flight, and the freed units that wait for them."""
 
     def __init__(self, before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> None:
         self._waiting: list[tuple[int, str, int]] = []
@@ -67,31 +67,31 @@ class Fences:
             self._under_way.update([fence.launch for pool in after.pools for fence in pool.fenced])
         self._under_way.update([view.launch for view in after.launches or ()])
 
-    def raise_for(self, event: Freed) -> Owner:
-        """The new owner of the units that `event` freed: none, or the fence while its launch is under way."""
+    def owner_after(self, event: Freed) -> Owner:
+        """The new owner of the units that `event` freed: FREE, or FENCE while its launch is in flight."""
         if event.after not in self._under_way:
             return FREE
         self._waiting += [(event.after, event.pool, unit) for unit in event.units]
         return FENCE
 
-    def guard(self, event: Written, unit: int) -> bool:
-        """Is a unit that a pass writes kept for it, or for a later one, behind a fence?"""
+    def covers(self, event: Written, unit: int) -> bool:
+        """Is a unit that a pass writes fenced for this pass, or for a later one?"""
         return any(
             launch >= event.launch and (pool, waiting) == (event.pool, unit) for launch, pool, waiting in self._waiting
         )
 
-    def complete(self, launch: int, books: dict[str, dict[int, Owner]]) -> None:
-        """The units that waited for launches up to `launch` are free."""
+    def complete(self, launch: int, owners: dict[str, dict[int, Owner]]) -> None:
+        """Free the units that waited for launches up to `launch`."""
         self._under_way = {other for other in self._under_way if other > launch}
         if self._waiting:
             for waited_for, pool, unit in self._waiting:
                 if waited_for <= launch:
-                    books[pool][unit] = FREE
+                    owners[pool][unit] = FREE
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > launch]
 
 
-def _heirs(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
-    """The owners that may have got the record of a launched turn: its session, or the next turn."""
+def _later_owners(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
+    """The owners that may have got the record of a launched turn since: its session, or the next turn."""
     view = before.launch_by_id.get(event.launch)
     requests = [request for request, _, _ in view.entries] if view is not None and view.sessions else []
     if view is None or event.request_id not in requests:
@@ -101,16 +101,16 @@ def _heirs(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
     return [Owner(SESSION_KIND, session), *(Owner(REQUEST_KIND, turn) for turn in turns)] if session else []
 
 
-def _look(
+def _check_owner(
     event: Taken | Given | Freed,
     units: Sequence[int],
     expected: Owner,
-    book: dict[int, Owner],
+    owner_of: dict[int, Owner],
     found: list[Misplaced],
 ) -> None:
     """Note the units that have another owner than expected."""
     for unit in units:
-        owner = book.get(unit)
+        owner = owner_of.get(unit)
         if (
             owner is not expected
             and owner != expected
@@ -119,19 +119,19 @@ def _look(
             found.append(_misplaced(event, unit, owner))
 
 
-def _hand_over(
-    event: Taken | Given | Freed, units: Sequence[int], owner: Owner, book: dict[int, Owner], found: list[Misplaced]
+def _set_owner(
+    event: Taken | Given | Freed, units: Sequence[int], owner: Owner, owner_of: dict[int, Owner], found: list[Misplaced]
 ) -> None:
-    """The units have another owner now; one that the event names twice had it the second time."""
+    """Set the owner of the units; note a unit that the event names twice."""
     if len(units) == 1:
-        book[units[0]] = owner
+        owner_of[units[0]] = owner
     else:
         distinct = dict.fromkeys(units, owner)
-        book.update(distinct)
+        owner_of.update(distinct)
         if len(distinct) != len(units):
             found += [_misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
 
 
 def _misplaced(event: Taken | Given | Freed | Written, unit: int, owner: Owner | None) -> Misplaced:
-    """An engine may tell of its own type of owners."""
+    """The owner becomes an Owner: an adapter's events may have owners of another type."""
     return Misplaced(event, unit, None if owner is None else Owner(*owner))

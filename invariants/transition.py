@@ -1,4 +1,4 @@
-"""One step or operation of an engine, as invariants judge it: the state before, the events, the state after."""
+"""One step or operation of an engine, as invariants check it: the state before, the events, the state after."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from typing import NamedTuple, TypeVar
 from invariants import events as seen
 from invariants.changes import Changes
 from invariants.derived import Derived
-from invariants.passes import OF_PASSES, Landing, landings
+from invariants.passes import PASS_EVENTS, Landing, landings
 from invariants.reference import Reference
 from invariants.replay import Misplaced, replay
 from invariants.view import Snapshot
 
-BESIDE_THE_TREE = frozenset(
+NOT_OF_THE_TREE = frozenset(
     {
         seen.Stored,
         seen.Dropped,
@@ -43,12 +43,11 @@ class When(Enum):
 
 @dataclass(frozen=True)
 class Transition:
-    """One step or operation: the state before, what happened, the state after.
+    """One step or operation: the state before, the events, the state after.
 
-    `reference` is the truth that the harness keeps apart from the engine.  `steps_without_forward`
-    counts the steps up to this one in which work waited and nothing was computed.  Where
-    `before_is_checked`, `before` was the `after` of a transition in which nothing was found wrong, and
-    what is the same object in both states is not judged again.
+    `reference` has the expected tokens, which the harness keeps apart from the engine.  `steps_without_forward` counts
+    the consecutive steps up to this one in which work waited and nothing was computed.  `before_is_checked`: `before`
+    was the `after` of a transition without violations, so an object that is in both states is not checked again.
     """
 
     before: Snapshot
@@ -60,11 +59,11 @@ class Transition:
     before_is_checked: bool = False
 
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
-        """What `find` says of this transition; it is asked once, however many invariants want to know."""
+        """The result of `find(self)`, computed once for all invariants that need it."""
         memo = self._memo
         if find not in memo:
             memo[find] = find(self)
-        return memo[find]  # type: ignore[return-value]  # it was put there by this very function
+        return memo[find]  # type: ignore[return-value]  # the value is of this `find`
 
     @Derived
     def _memo(self) -> dict[object, object]:
@@ -72,7 +71,7 @@ class Transition:
 
     @Derived
     def by_type(self) -> dict[type, list[NamedTuple]]:
-        """The events by their type, each in order."""
+        """The events by their type, in order."""
         grouped: defaultdict[type, list[NamedTuple]] = defaultdict(list)
         for kind, event in zip(map(type, self.events), self.events, strict=True):
             grouped[kind].append(event)
@@ -80,43 +79,43 @@ class Transition:
 
     @Derived
     def changes(self) -> Changes:
-        """What of the state after may be wrong; all of it, unless the state before was checked."""
+        """The parts of the state after that must be checked; all of them, unless the state before was checked."""
         return Changes(self.before, self.after, before_is_right=self.before_is_checked)
 
     @Derived
     def tree_events(self) -> list[NamedTuple]:
-        """All events but those of the forward and of the pairing of units, in order."""
-        return [event for event in self.events if type(event) not in BESIDE_THE_TREE]
+        """The events of the tree, of evictions and of requests, in order."""
+        return [event for event in self.events if type(event) not in NOT_OF_THE_TREE]
 
     @Derived
     def pass_events(self) -> list[NamedTuple]:
-        """The events by which one can tell what became of requests and of passes, in order."""
-        return [event for event in self.events if type(event) in OF_PASSES]
+        """The events that decide which requests hold KV and which results of passes are valid, in order."""
+        return [event for event in self.events if type(event) in PASS_EVENTS]
 
     @Derived
     def admitted(self) -> set[int]:
-        """The requests for which something was reserved."""
+        """The requests that were admitted."""
         return {event.request_id for event in self.events_of(seen.Admitted)}
 
     @Derived
     def discarded(self) -> set[tuple[int, int]]:
-        """The launch and the request of each result that nobody wants any more."""
+        """The launch and the request of each discarded result."""
         return {(event.launch, event.request_id) for event in self.events_of(seen.Discarded)}
 
     @Derived
-    def put_back(self) -> set[int]:
-        """The requests that gave up a record, and may have got another since."""
-        left = {event.request_id for kind in seen.LEAVINGS for event in self.events_of(kind)}  # type: ignore[attr-defined]  # all have one
+    def released(self) -> set[int]:
+        """The requests that released a record, and may have got another since."""
+        left = {event.request_id for kind in seen.RECORD_RELEASES for event in self.events_of(kind)}  # type: ignore[attr-defined]  # all have one
         return left.union([landing.request_id for landing in self.landings if landing.failed])
 
     @Derived
     def landings(self) -> list[Landing]:
-        """What the passes that completed were to compute, and whether it counts."""
+        """The results of the completed passes, and whether they are valid."""
         return landings(self.before, self.pass_events) if self.events_of(seen.Completed) else []
 
     @Derived
     def drafts(self) -> dict[tuple[int, int], Sequence[int]]:
-        """By launch and request, the draft tokens that the pass computes behind what is sure."""
+        """By launch and request, the draft tokens that the pass computes."""
         views = [view for view in self.before.launches or () if view.drafts]
         of_views = {
             (view.launch, entry[0]): drafts
@@ -127,7 +126,7 @@ class Transition:
 
     @Derived
     def accepted(self) -> dict[int, int]:
-        """By request, the drafts that count of passes in flight before: so much later comes its next token."""
+        """By request, the number of accepted drafts of passes that were in flight before."""
         return {
             landing.request_id: landing.accepted
             for landing in self.landings
@@ -136,7 +135,7 @@ class Transition:
 
     @Derived
     def misplaced(self) -> list[Misplaced]:
-        """Units that were moved or written by somebody who did not own them just then."""
+        """Units that were moved or written by another than their owner at that moment."""
         return replay(self.before, self.events, self.after)
 
     def events_of(self, kind: type[EventT]) -> list[EventT]:

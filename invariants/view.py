@@ -1,8 +1,8 @@
-"""What an invariant sees of an engine: facts found by walking it, and apart from them its claims.
+"""The state of an engine as invariants see it: facts found by walking its structures, and apart from them its claims.
 
-Engine-neutral: an adapter fills it in from whatever its engine keeps.  Unit ids are pages, slots,
-blocks or rows; id 0 is the padding unit and stands for "nothing here".  Lengths and positions are
-in tokens.  A part that an engine cannot give is None, and what needs it is not applicable.
+The types know no engine: an adapter fills them in from the structures of its engine.  Unit ids are pages,
+slots, blocks or rows; id 0 is the padding unit and means "no unit".  Lengths and positions are in tokens.
+A part that an engine cannot provide is None, and an invariant that needs it is not applicable.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -17,7 +17,7 @@ from invariants.limits import Limits
 
 
 class Owner(NamedTuple):
-    """Who must free a unit: a kind (request, tree, session, transfer, load…) and its ordinal."""
+    """The owner that must free a unit: a kind (request, tree, session, transfer, load…) and an ordinal."""
 
     kind: str
     id: int = 0
@@ -30,21 +30,21 @@ class Owner(NamedTuple):
 
 REQUEST_KIND = "request"
 SESSION_KIND = "session"
-HANDOVER_KIND = "transfer"  # between engines: what goes, until it has come, and what is to come
+HANDOVER_KIND = "transfer"  # between engines: the KV to send, until it has arrived, and the pages for KV to receive
 TREE_KIND = "tree"
-BACKUP_KIND = "backup"  # a transfer to the host
-LOAD_KIND = "load"  # a transfer from there
+BACKUP_KIND = "backup"  # a copy from the device to the host
+LOAD_KIND = "load"  # a copy from the host to the device
 TRANSFER_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
-FENCE_KIND = "fence"  # its units and locks wait for a launch
+FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
 NODE_LETTER = "n"
-OUTSIDE_KIND = "pressure"  # a neighbour who takes units of one pool alone
-OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # of owners with an id
+OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
+OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # owners that are not the tree
 FREE = Owner("free")
 FENCE = Owner(FENCE_KIND)
 
 
 class Holding(NamedTuple):
-    """Units that one owner must free.  `cached` ones are the tree's; `locks` counts who reads them."""
+    """Units that one owner must free.  `cached`: they belong to the tree; `locks` counts their readers."""
 
     owner: Owner
     units: Sequence[int]
@@ -53,7 +53,7 @@ class Holding(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """Units that were freed and may still be read by launch `launch`."""
+    """Units that were freed, but that launch `launch` may still read."""
 
     launch: int
     units: Sequence[int]
@@ -70,10 +70,10 @@ def _all_units(capacity: int) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class PoolView:
-    """One pool: its free list in order, its fences, and who holds what.
+    """One pool: its free list in order, its fences, and the units that each owner holds.
 
-    A cached block that an engine keeps in its free queue is a cached holding here, not free; if it has
-    readers while it stands there, it is both, which is found out.
+    A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a
+    block as both if it has readers: it is in use and could be taken, which a law reports.
     """
 
     name: str
@@ -84,7 +84,7 @@ class PoolView:
     holdings: Sequence[Holding]
 
     def claims_by_unit(self) -> dict[int, list[Owner]]:
-        """Everyone who claims each unit, free list and fences included; nobody's units have an empty list."""
+        """By unit, all that claim it: owners, the free list, fences; a leaked unit has an empty list."""
         claims: dict[int, list[Owner]] = {unit: [] for unit in range(1, self.capacity + 1)}
         for unit in self.free:
             claims.setdefault(unit, []).append(FREE)
@@ -107,13 +107,13 @@ class PoolView:
 
     @Derived
     def is_partitioned(self) -> bool:
-        """Is each unit claimed once, and nothing else?"""
+        """Is each unit of the pool claimed exactly once, and no unit outside the pool?"""
         num_claims = len(self.free) + len(self.held) + self.num_fenced
         return num_claims == self.capacity and self.owner_of.keys() == _all_units(self.capacity)
 
     @Derived
     def owner_of(self) -> dict[int, Owner]:
-        """One owner per unit; FREE for the free ones.  Where several claim a unit the last holding wins."""
+        """One owner per unit, FREE or FENCE included.  If several owners claim a unit, the last holding wins."""
         owners = dict.fromkeys(self.free, FREE)
         for fence in self.fenced:
             owners.update(dict.fromkeys(fence.units, FENCE))
@@ -126,7 +126,7 @@ class PoolView:
 class ComponentView(NamedTuple):
     """One kind of KV that a token has: its pool, its window (None: the whole prefix is read) and its page size.
 
-    Components may share a pool.  A page size of 0 is that of the engine's limits.
+    Components may share a pool.  A page size of 0 stands for the one in the engine's limits.
     """
 
     pool: str
@@ -146,7 +146,7 @@ class PeerMap(NamedTuple):
     slots: int = 1
 
     def by_unit(self) -> Sequence[int]:
-        """The peer of each unit; of one whose slots disagree, the largest."""
+        """The peer of each unit; the largest one if its slots have peers in several units."""
         if self.slots == 1:
             return self.peers
         return [
@@ -155,11 +155,11 @@ class PeerMap(NamedTuple):
 
 
 class NodeView(NamedTuple):
-    """A node of the prefix tree; `parent` is 0 under a root.
+    """A node of the prefix tree; `parent` is 0 for a child of a root.
 
-    Per component: `units` (one per page of the key, 0 for none), whether the engine calls the
-    node `live` in it (a tombstone is not), and how many `locks` it counts.  `copies` are its units on the host, none or
-    one per page, and `pins` counts the loads that read them; () without a host tier.
+    Per component: `units` (one per page of the key, 0 for none), whether the engine calls the node `live`
+    (a tombstone is not), and the number of `locks` that the engine counts.  Also per component, or () without a host
+    tier: `copies`, its units on the host (none, or one per page), and `pins`, the number of loads that read them.
     """
 
     id: int
@@ -180,7 +180,7 @@ class NodeView(NamedTuple):
 
 
 class ReceiptView(NamedTuple):
-    """A lock that is out: who holds it, and per component the ids of the nodes that it covers."""
+    """A lock that was not returned yet: its holder, and per component the ids of the nodes that it covers."""
 
     id: int
     holder: Owner
@@ -189,13 +189,13 @@ class ReceiptView(NamedTuple):
 
 
 class RecordView(NamedTuple):
-    """The KV of one row: of `committed_len` tokens written, up to `launched_len` being written by passes in flight,
-    up to `allocated_len` allocated.  `units` per component, one per page of [0, allocated_len), 0 for none.
+    """The KV of one row: [0, committed_len) is written, passes in flight write up to `launched_len`, and pages are
+    allocated up to `allocated_len`.  `units` has, per component, one unit per page of [0, allocated_len), 0 for none.
 
-    Below `frontier` the private pages of components with a window are gone; a frontier at or below protected_len
-    is reported as 0.  `table` is what the row of the request table has in those places, in units of the first
-    component's pool; a record without a row, 0, has nothing there.  `receipt` is the id of its lock; `node` where its
-    shared prefix ends (0: a root).
+    [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
+    the lock on it.  Private pages of windowed components below `frontier` were freed; a frontier at or below
+    protected_len is reported as 0.  `table` is the content of row `row` of the request table, one unit of the first
+    component's pool per page; a record without a row has `row` 0 and an empty table.
     """
 
     owner: Owner
@@ -212,7 +212,7 @@ class RecordView(NamedTuple):
 
 
 class RequestView(NamedTuple):
-    """A request that is not finished, and the place in which it is (waiting, chunked, running…)."""
+    """An unfinished request, and its place (waiting, chunked, running…)."""
 
     id: int
     place: str
@@ -221,20 +221,20 @@ class RequestView(NamedTuple):
     num_outputs: int
     max_new_tokens: int
     priority: int = 0
-    num_failures: int = 0  # passes with it that failed
+    num_failures: int = 0  # failed passes that computed it
     age_ms: int | None = None  # since it arrived; None: not known
-    awaits: int = 0  # the transfer that it waits for
-    session: int = 0  # whose turn it is
+    awaits: int = 0  # the id of the load from the host that it waits for
+    session: int = 0  # the id of the session of which it is a turn
 
 
 class LaunchView(NamedTuple):
     """A forward pass in flight: per entry the request and the positions [start, end) that it computes.
 
-    `units` are, per entry and component, the units that its layers read or write.  Of the requests
-    in `given_up` the record that the pass was launched for is gone, so what it computes for them counts for nothing,
-    but for those `delivered`: they get their token though they are retracted or preempted while the pass is in flight.
-    `sessions` says per entry whose turn it was, and so who may have that record now.  Behind an entry it computes its
-    `drafts`, of which it will turn out how many count; () where nobody has any.
+    `units` are, per entry and component, the units that its layers read or write.  The requests in `given_up` released
+    the record that the pass was launched for, so their results are stale.  Those in `delivered` get their token
+    even if they are retracted or preempted while the pass is in flight.  `sessions` has, per entry, the session of
+    which the request was a turn (0: none): that session or its next turn may have the record now.  `drafts` are, per
+    entry, the draft tokens that the pass computes behind it; () if no entry has any.
     """
 
     launch: int
@@ -247,9 +247,10 @@ class LaunchView(NamedTuple):
 
 
 class TransferView(NamedTuple):
-    """A copy under way between the device and the host: per component the units here, and those there, pair by pair.
+    """A copy in progress between the device and the host.
 
-    What it writes is its own, under an owner of the kind BACKUP_KIND or LOAD_KIND and its id; `receipt` is its lock.
+    Per component, `here` are the units on the device and `there` those on the host, pair by pair.  The units that
+    it writes are owned by Owner(BACKUP_KIND or LOAD_KIND, id).  `receipt` is the id of its lock.
     """
 
     id: int
@@ -260,7 +261,7 @@ class TransferView(NamedTuple):
 
 
 class SessionView(NamedTuple):
-    """A session that is open: the request that has its turn (0: none), and of how many tokens it keeps the KV."""
+    """An open session: the request that is its current turn (0: none), and the length of the KV that it keeps."""
 
     id: int
     namespace: int
@@ -270,14 +271,14 @@ class SessionView(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What the engine says of itself; pages by pool.  The ratio is in millionths."""
+    """The engine's own counters: pages by pool, and the new-token ratio in millionths."""
 
     free: Mapping[str, int]
     evictable: Mapping[str, int]
     protected: Mapping[str, int]
     reserved: Mapping[str, int]
     new_token_ratio: int
-    exact_ratio: float | None = None  # the one that is computed with; None: it is not told
+    exact_ratio: float | None = None  # the unrounded ratio, as a fraction; None: not known
 
 
 OPTIONAL_PARTS = (
@@ -296,7 +297,7 @@ OPTIONAL_PARTS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One engine between two steps; `host_pools` are, by component, the names of those in which it keeps copies."""
+    """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host."""
 
     step: int
     limits: Limits
@@ -313,8 +314,8 @@ class Snapshot:
     transfers: tuple[TransferView, ...] | None = None
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
-    is_loading: bool = False  # a load that `transfers` does not show is under way, and requests may wait for it
-    untold: frozenset[str] = frozenset()  # the names of the types of events that this engine never tells
+    is_loading: bool = False  # a load that is not in `transfers` is in progress, and requests may wait for it
+    unreported: frozenset[str] = frozenset()  # the names of the types of events that this engine never reports
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
@@ -325,7 +326,7 @@ class Snapshot:
 
     @Derived
     def host_pool_of(self) -> dict[str, str]:
-        """The name of the pool on the host by that of the pool here."""
+        """The name of the host pool by the name of the device pool."""
         return {component.pool: name for component, name in zip(self.components, self.host_pools, strict=False)}
 
     @Derived
@@ -339,18 +340,18 @@ class Snapshot:
 
     @Derived
     def windowed(self) -> tuple[int, ...] | None:
-        """The components with a window, by index; None where there is none."""
+        """The indices of the components with a window; None if there is none."""
         windows = [component.window for component in self.components]
         return tuple([index for index, window in enumerate(windows) if window is not None]) or None
 
     @Derived
     def slot_maps(self) -> tuple[PeerMap, ...] | None:
-        """The peer maps that are by slot; None where there is none."""
+        """The peer maps by slot; None if there is none."""
         return tuple([peers for peers in self.peer_maps or () if peers.slots > 1]) or None
 
     @Derived
     def missing(self) -> frozenset[str]:
-        """The parts that this engine does not have."""
+        """The parts and the types of events that this engine does not provide."""
         parts = (
             self.nodes,
             self.receipts,
@@ -364,7 +365,7 @@ class Snapshot:
             self.sessions,
         )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
-        return self.untold.union(missing if self.peer_maps else [*missing, "peer_maps"])
+        return self.unreported.union(missing if self.peer_maps else [*missing, "peer_maps"])
 
     @Derived
     def node_by_id(self) -> dict[int, NodeView]:
@@ -392,29 +393,29 @@ class Snapshot:
 
     @Derived
     def fence_receipts(self) -> list[ReceiptView]:
-        """The locks of records that are gone, which wait for a launch."""
+        """The locks that released records left to a fence, until a launch has completed."""
         return [receipt for receipt in self.receipts or () if receipt.holder.kind == FENCE_KIND]
 
     def covered_by(self, holders: Set[Owner], component: int) -> set[int]:
-        """The ids of the nodes that receipts of these holders cover in a component."""
+        """The ids of the nodes that receipts of `holders` cover in a component."""
         receipts = [receipt for receipt in self.receipts or () if receipt.holder in holders]
         return set(chain.from_iterable([receipt.covers[component] for receipt in receipts]))
 
     @Derived
     def covered(self) -> set[int]:
-        """The ids of the nodes that some receipt covers in some component."""
+        """The ids of the nodes that any receipt covers in any component."""
         return set(chain.from_iterable(chain.from_iterable(receipt.covers for receipt in self.receipts or ())))
 
     @Derived
     def children(self) -> dict[int, list[NodeView]]:
-        """Nodes by parent; roots' children under 0."""
+        """Nodes by parent id; children of roots under 0."""
         children: dict[int, list[NodeView]] = {}
         for node in self.nodes or ():
             children.setdefault(node.parent, []).append(node)
         return children
 
     def path(self, node_id: int) -> list[NodeView]:
-        """From a node up to a root; ends early where a parent is unknown, or where it would go round."""
+        """The nodes from one up to a root; ends early at an unknown parent, or in a cycle."""
         nodes = self.node_by_id
         path: list[NodeView] = []
         node = nodes.get(node_id)

@@ -1,4 +1,4 @@
-"""What an invariant finds, as data: the thing that is wrong, a code for how, and the values that show it."""
+"""A violation as data: its subject, a code for the way in which the claim is broken, and the values that show it."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -15,7 +15,7 @@ class Code(Enum):
 
 
 class Ref(NamedTuple):
-    """A thing that a violation is about: a unit of `pool`, a whole pool, a request, a node, a session, a launch…"""
+    """A subject of a violation: a unit of `pool`, a whole pool, a request, a node, a session, a launch…"""
 
     kind: str
     id: int = 0
@@ -46,7 +46,7 @@ Evidence = Iterator[Found]
 
 
 def found(subject: Ref, code: Code, **values: object) -> Found:
-    """A broken subject, with the values that show it."""
+    """A `Found` with keyword arguments as its values."""
     return Found(subject, code, values)
 
 
@@ -67,5 +67,5 @@ def node_ref(node_id: int) -> Ref:
 
 
 def owner_ref(owner: Owner) -> Ref:
-    """The holder itself; of the tree's nodes the node."""
+    """The subject that stands for an owner: the node for a part of the tree."""
     return Ref(NODE if owner.kind == TREE_KIND else owner.kind, owner.id)

@@ -238,5 +238,5 @@ class EngineSystem:
         return True
 
     def _abort_request(self, request_id: int) -> None:
-        self.reference.hung_up(request_id)
+        self.reference.aborted(request_id)
         self.port.abort(request_id)

@@ -1,4 +1,4 @@
-"""Admission: which requests start in a step, and with which reservation, by a naive planner."""
+"""Admission: a naive planner decides which requests start in a step, and what is reserved for them."""
 
 from invariants.contracts.planning import Stretch, verdicts_on
 from invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
@@ -9,13 +9,11 @@ from invariants.view import RequestView, Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 
 PLANNED_BY = ("nodes", "receipts", "records", "requests", "claims", "launches")
-PUT_SHORT = (Parked, RanOut, Retracted, Preempted, Failed)  # with one of these in a step no memory was to spare
-SPARE_PAGES = 2  # of each pool: a stretch may begin and end inside a page
+SHORTAGES = (Parked, RanOut, Retracted, Preempted, Failed)  # after one of these, free pages may be too few
+SPARE_PAGES = 2  # of each pool: a stretch may start and end inside a page
 
 
 class AdmissionCode(Code):
-    """How admission departs from the planner."""
-
     OTHER_RESERVATION = "other_reservation"
     KEPT_WAITING = "kept_waiting"
     DOES_NOT_FIT = "does_not_fit"
@@ -23,7 +21,7 @@ class AdmissionCode(Code):
 
 
 def demand_is_known(change: Transition) -> bool:
-    """Can admission be foretold?"""
+    """Can admission be predicted?"""
     return change.after.limits.estimates is not None and change.before.limits == change.after.limits
 
 
@@ -31,19 +29,19 @@ def demand_is_known(change: Transition) -> bool:
 def reservations_match_planner(change: Transition) -> Evidence:
     """An admitted request gets the range and the reservation that a naive planner counts for it."""
     for verdict in change.once(verdicts_on):
-        if verdict.found is not None and verdict.foretold is not None and verdict.found != verdict.foretold:
-            values = _values("want", verdict.foretold) | _values("got", verdict.found)
+        if verdict.found is not None and verdict.expected is not None and verdict.found != verdict.expected:
+            values = _values("want", verdict.expected) | _values("got", verdict.found)
             yield found(request_ref(verdict.request_id), AdmissionCode.OTHER_RESERVATION, **values)
 
 
 @invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
 def admission_matches_planner(change: Transition) -> Evidence:
-    """A request is admitted when it is next and fits by a naive planner, and not otherwise."""
+    """A request is admitted if, and only if, it is next and fits by a naive planner."""
     for verdict in change.once(verdicts_on):
         subject = request_ref(verdict.request_id)
-        if verdict.found is None and verdict.foretold is not None:
-            yield found(subject, AdmissionCode.KEPT_WAITING, **_values("want", verdict.foretold))
-        elif verdict.found is not None and verdict.foretold is None:
+        if verdict.found is None and verdict.expected is not None:
+            yield found(subject, AdmissionCode.KEPT_WAITING, **_values("want", verdict.expected))
+        elif verdict.found is not None and verdict.expected is None:
             yield found(subject, AdmissionCode.DOES_NOT_FIT, **_values("got", verdict.found))
 
 
@@ -51,7 +49,7 @@ def admission_matches_planner(change: Transition) -> Evidence:
 def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
     """No request waits while a slot is free and the pools have the pages that all requests may ever need.
 
-    Judged where a pass was launched that has tokens to spare, and no request was put back or parked.
+    Checked if a pass was launched below its chunk budget, and no request was retracted, preempted, failed or parked.
     """
     waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
     still = [request for request in waiting if _waits_still(change, request)] if waiting else []
@@ -62,7 +60,7 @@ def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
 
 
 def has_pages_for_all(before: Snapshot) -> bool:
-    """Is more free than all requests would take on the way to their longest?"""
+    """Has each pool more free pages than all requests need at their maximum length?"""
     page_size, num_pages = before.limits.page_size, 0
     for request in before.requests or ():
         longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
@@ -76,7 +74,7 @@ def has_pages_for_all(before: Snapshot) -> bool:
 
 
 def _values(prefix: str, stretch: Stretch) -> dict[str, object]:
-    """The range of a stretch, and per pool its firm pages and its whole demand."""
+    """The range of a stretch, and per pool its firm pages and its demand."""
     need = {f"{prefix}_firm": stretch.need.firm, f"{prefix}_demand": stretch.need.demand}
     return {f"{prefix}_start": stretch.start, f"{prefix}_end": stretch.end, **need}
 
@@ -87,8 +85,8 @@ def _waits_still(change: Transition, request: RequestView) -> bool:
 
 
 def _has_tokens_to_spare(change: Transition) -> bool:
-    """Does the step's pass compute less than it might, with no chunk cut and no request short of memory?"""
-    if any(change.events_of(kind) for kind in PUT_SHORT) or _has_chunk(change.after):
+    """Do the passes of the step stay below the chunk budget, with no prompt cut and no shortage of memory?"""
+    if any(change.events_of(kind) for kind in SHORTAGES) or _has_chunk(change.after):
         return False
     chunk_len = change.after.limits.chunk_len
     computed = [sum(end - start for _, start, end in event.entries) for event in change.events_of(Launched)]
@@ -100,10 +98,10 @@ def _has_chunk(snapshot: Snapshot) -> bool:
 
 
 def _has_a_free_slot(change: Transition) -> bool:
-    """Was a slot left, of those that were free before the step?"""
+    """Is a slot that was free before the step still free?"""
     before = change.before
     held = before.record_by_request
-    begun = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}
-    num_new = sum(request.id in begun and request.id not in held for request in before.requests or ())
+    started = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}
+    num_new = sum(request.id in started and request.id not in held for request in before.requests or ())
     rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
     return all(num_new < count for count in [*rows, before.limits.max_running_requests - len(held)])

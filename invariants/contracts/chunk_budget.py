@@ -1,4 +1,4 @@
-"""A pass has something to compute, and prefills no more than its chunk budget."""
+"""The chunk budget of a pass."""
 
 from invariants.events import Admitted, Launched
 from invariants.invariant import invariant
@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class ChunkBudgetCode(Code):
-    """How a pass misses its budget."""
-
     EMPTY = "empty"
     PREFILLS_TOO_MUCH = "prefills_too_much"
     COMPUTES_TOO_MUCH = "computes_too_much"
@@ -33,7 +31,7 @@ def passes_prefill_within_chunk_len(change: Transition) -> Evidence:
 
 @invariant(When.OP, on=(Admitted,), given=chunks_are_limited)
 def mixed_passes_stay_within_chunk_len(change: Transition) -> Evidence:
-    """A pass that prefills computes at most chunk_len tokens, those of the decodes beside it included."""
+    """A pass with a prefill computes at most chunk_len tokens, its decodes included."""
     budget = change.after.limits.chunk_len or 0
     for event in change.events_of(Launched):
         count = sum(end - start for _, start, end in event.entries)

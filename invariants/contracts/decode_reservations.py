@@ -1,4 +1,4 @@
-"""A decode engine reserves exactly the missing pages, at once, in the order of arrival."""
+"""A decode engine reserves exactly the missing pages of a transfer, without delay, in the order of arrival."""
 
 from invariants.events import Refused, Reserved
 from invariants.invariant import invariant
@@ -11,25 +11,23 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DecodeReservationsCode(Code):
-    """How a reservation departs from the plan."""
-
     TOO_MANY = "too_many"
     EMPTY_ENGINE_WAITS = "empty_engine_waits"
     OVERTAKEN = "overtaken"
 
 
 def is_empty_decode_engine(change: Transition) -> bool:
-    """Does nothing hold pages of this decode engine before the step, not even a request that has ended?"""
+    """Is the change a step of an unpaused decode engine in which no pages were in use or fenced before?"""
     before = change.before
     is_empty = not (before.records or before.launches or before.has_fences)
     is_shared = any(holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings)
-    is_at_work = change.when is When.STEP and not before.is_paused
-    return change.after.limits.role == DECODE and is_at_work and is_empty and not is_shared
+    is_active = change.when is When.STEP and not before.is_paused
+    return change.after.limits.role == DECODE and is_active and is_empty and not is_shared
 
 
 @invariant(When.OP, needs=("Taken",), on=(Reserved,))
 def decode_reserves_only_missing_pages(change: Transition) -> Evidence:
-    """A decode engine takes no page for a transfer beyond those that the prompt lacks."""
+    """A decode engine takes only the pages for a transfer that the prompt lacks."""
     for event in change.events_of(Reserved):
         taken = pages_taken_for(change, event.request_id)
         for pool, count in missing_pages(change.after, event).items():
@@ -42,7 +40,7 @@ def decode_reserves_only_missing_pages(change: Transition) -> Evidence:
 def empty_decode_engine_reserves_at_once(change: Transition) -> Evidence:
     """A request that waits for pages of an empty decode engine gets them in the next step."""
     waiting = [request for request in change.before.requests or () if request.place == Place.LINKED]
-    is_short = any(event.want <= event.free for event in change.events_of(Refused))  # of memory behind free pages
+    is_short = any(event.want <= event.free for event in change.events_of(Refused))  # no memory for the free pages
     if waiting and not is_short and not change.events_of(Reserved):
         still = [one for one in waiting if one.id in change.after.request_by_id]
         if len(still) == len(waiting):
@@ -51,7 +49,7 @@ def empty_decode_engine_reserves_at_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Reserved,))
 def reservations_follow_arrival_order(change: Transition) -> Evidence:
-    """A request gets its pages before later requests do, and one that was set aside before all that have no output."""
+    """A request gets its pages before later requests do; a request that was set aside, before all without output."""
     reserved = [event.request_id for event in change.events_of(Reserved)]
     has_pages = {*reserved, *transfer_records(change.before)}
     for request in change.before.requests or ():

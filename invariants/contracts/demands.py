@@ -1,6 +1,6 @@
-"""The pages that a naive planner counts for a stretch of a request, pool by pool, in pages of one size.
+"""The pages that a naive planner counts for a stretch of a request, by pool, for pools of one page size.
 
-`rest_len` output tokens may still come; admission counts on `foreseen` of them.
+`rest_len` is the number of output tokens that a request may still have, `estimated_len` admission's estimate of it.
 """
 
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ Pages = dict[str, int]  # by pool
 
 
 class Need(NamedTuple):
-    """The pages that are taken at once, and their number with those that may follow."""
+    """By pool, the `firm` pages that are taken now, and the `demand`: with the pages that may follow."""
 
     firm: Pages
     demand: Pages
 
 
-class Ask(NamedTuple):
-    """A request that is to compute its input from `start` on; a decode has pages for `lookahead` tokens more."""
+class Prefill(NamedTuple):
+    """A request whose input is computed from `start` on; each decode has pages for `lookahead` more tokens."""
 
     start: int
     input_len: int
     rest_len: int
-    foreseen: int
+    estimated_len: int
     lookahead: int
 
 
-class Grower(NamedTuple):
+class Decode(NamedTuple):
     """A running request: KV of `launched_len` tokens, pages for `allocated_len`, windowed pages from `kept_from` on."""
 
     launched_len: int
     allocated_len: int
     kept_from: int
-    foreseen: int
+    estimated_len: int
     lookahead: int
 
 
@@ -50,53 +50,55 @@ class Pager(NamedTuple):
         return (length + self.page_size - 1) // self.page_size
 
     def new(self, start: int, end: int) -> int:
-        """Pages for [start, end) beside those of [0, start)."""
+        """Pages for [start, end) that are not pages of [0, start)."""
         return self.up(end) - self.up(start)
 
-    def of_stretch(self, ask: Ask, end: int) -> Need:
-        """[start, end) at once; the whole input and its output may follow, in a window a chunk, the window and a page.
+    def of_stretch(self, prefill: Prefill, end: int) -> Need:
+        """Firm: [start, end).  Demand: the whole input and its output; in a window, a chunk, the window and a page.
 
         The last token is sampled and never computed.
         """
-        now, need = self.new(ask.start, end), Need({}, {})
+        now, need = self.new(prefill.start, end), Need({}, {})
         for component in self.components:
             pool, window = component.pool, component.window
             if window is None:
-                longest = ask.input_len + ask.lookahead + (ask.foreseen - 1 if ask.foreseen else 0)
-                later = self.new(ask.start, longest)
+                longest = (
+                    prefill.input_len + prefill.lookahead + (prefill.estimated_len - 1 if prefill.estimated_len else 0)
+                )
+                later = self.new(prefill.start, longest)
             else:
-                beyond = end - ask.start - lookback(window)
-                later = self.up((beyond if beyond > 0 else 0) + self.held_in(window, ask))
+                beyond = end - prefill.start - lookback(window)
+                later = self.up((beyond if beyond > 0 else 0) + self.held_in(window, prefill))
             need.firm[pool], need.demand[pool] = now, later if later > now else now
         return need
 
-    def held_in(self, window: int, ask: Ask) -> int:
-        """Tokens of a decoding request within a window, with the page that it begins and its lookahead."""
+    def held_in(self, window: int, prefill: Prefill) -> int:
+        """The tokens of a decoding request within a window, plus a partly filled page and the lookahead."""
         seen = lookback(window)
-        to_come = ask.input_len - ask.start + ask.rest_len
-        return (to_come if to_come < seen else seen) + self.page_size * (1 + self.up(ask.lookahead))
+        to_come = prefill.input_len - prefill.start + prefill.rest_len
+        return (to_come if to_come < seen else seen) + self.page_size * (1 + self.up(prefill.lookahead))
 
-    def longest_at_once(self, ask: Ask, capacities: Pages) -> int:
-        """The most tokens of a request that empty windowed pools could take at once; a page at least."""
+    def longest_at_once(self, prefill: Prefill, capacities: Pages) -> int:
+        """The longest stretch, in tokens, for which empty windowed pools have pages; at least a page."""
         lengths = []
         for component in self.components:
             pool, window = component.pool, component.window
             if window is not None:
-                locked = self.up(min(ask.start, lookback(window)))
+                locked = self.up(min(prefill.start, lookback(window)))
                 available = (capacities[pool] - locked) * self.page_size
-                lengths.append(max(self.page_size, available + lookback(window) - self.held_in(window, ask)))
-        return min([ask.input_len - ask.start, *lengths])
+                lengths.append(max(self.page_size, available + lookback(window) - self.held_in(window, prefill)))
+        return min([prefill.input_len - prefill.start, *lengths])
 
-    def of_growth(self, grower: Grower) -> Need:
-        """One token and its lookahead at once; the foreseen tokens may follow, within the window."""
-        page_size, launched, allocated = self.page_size, grower.launched_len, grower.allocated_len
-        now = max(0, self.new(allocated, launched + 1 + grower.lookahead))
+    def of_decode(self, decode: Decode) -> Need:
+        """Firm: one token and its lookahead.  Demand: the estimated tokens, within the window."""
+        page_size, launched, allocated = self.page_size, decode.launched_len, decode.allocated_len
+        now = max(0, self.new(allocated, launched + 1 + decode.lookahead))
         need = Need({}, {})
         for component in self.components:
             pool, window = component.pool, component.window
-            end = launched + grower.foreseen + grower.lookahead
+            end = launched + decode.estimated_len + decode.lookahead
             if window is not None:
-                filled = grower.kept_from + lookback(window) + page_size * (1 + self.up(grower.lookahead))
+                filled = decode.kept_from + lookback(window) + page_size * (1 + self.up(decode.lookahead))
                 end = min(end, max(filled, allocated))
             need.firm[pool], need.demand[pool] = now, max(now, self.new(allocated, end))
         return need

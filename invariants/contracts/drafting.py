@@ -1,4 +1,4 @@
-"""Drafts stand behind one token, all that are right are accepted, and the next pass waits for their verdict."""
+"""Drafts follow one token, all correct ones are accepted, and they are verified before the request's next pass."""
 
 from invariants.events import Completed, Launched, Proposed, Verified
 from invariants.invariant import invariant
@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftingCode(Code):
-    """How drafts are used in another way."""
-
     NOT_BEHIND_ONE_TOKEN = "not_behind_one_token"
     RIGHT_DRAFT_REJECTED = "right_draft_rejected"
     VERDICT_NOT_AWAITED = "verdict_not_awaited"
@@ -16,7 +14,7 @@ class DraftingCode(Code):
 
 @invariant(When.OP, on=(Proposed,))
 def drafts_follow_one_token(change: Transition) -> Evidence:
-    """A pass computes drafts only behind the one last token of a request that decodes."""
+    """A pass computes drafts only behind the last token of a decoding request."""
     entries = {(event.launch, entry[0]): entry for event in change.events_of(Launched) for entry in event.entries}
     for event in change.events_of(Proposed):
         _, start, end = entries.get((event.launch, event.request_id), (0, 0, 0))
@@ -39,7 +37,7 @@ def right_drafts_are_accepted(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches",), on=(Launched,))
 def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
-    """A request with drafts in flight is in no further pass before the drafts are judged."""
+    """A request with drafts in flight is in no further pass until the drafts are verified."""
     in_flight = {
         (view.launch, request)
         for view in change.before.launches or ()
@@ -50,7 +48,7 @@ def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
         if isinstance(event, Launched):
             drafted = {request: launch for launch, request in in_flight}
             for request, start, end in event.entries:
-                if request in drafted and request not in change.put_back:
+                if request in drafted and request not in change.released:
                     values = {"launch": event.launch, "start": start, "end": end, "drafted_in": drafted[request]}
                     yield found(request_ref(request), DraftingCode.VERDICT_NOT_AWAITED, **values)
         elif isinstance(event, Proposed):

@@ -1,4 +1,4 @@
-"""The order of eviction, and when an eviction may stop."""
+"""The order of eviction, and the number of units that an eviction must free."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -13,8 +13,6 @@ from invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EvictionCode(Code):
-    """How an eviction breaks the policy."""
-
     STOPPED_EARLY = "stopped_early"
     WINDOW_BEFORE_DEAD_INTERIOR = "window_before_dead_interior"
     YOUNGER_BEFORE_OLDER = "younger_before_older"
@@ -23,7 +21,7 @@ class EvictionCode(Code):
 
 @invariant(When.OP, on=(Evicted,))
 def evictions_free_what_is_needed(change: Transition) -> Evidence:
-    """An eviction goes on until enough units are free in every pool, or nothing evictable is left in it."""
+    """An eviction continues until each pool has enough free units or no evictable ones."""
     for event in change.events_of(Evicted):
         freed, left = dict(event.freed), dict(event.left)
         for pool, need in event.need:
@@ -34,9 +32,9 @@ def evictions_free_what_is_needed(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def dead_interior_is_evicted_first(change: Transition) -> Evidence:
-    """A windowed pool first evicts pages that no branch reads through its window any more.
+    """A windowed pool first evicts dead pages: those that no branch reads through its window.
 
-    Evicting the window of an idle branch while other pages are dead costs that branch its cache (sglang issue 35515).
+    Without the pages of its window, an idle branch cannot be matched any more (sglang issue 35515).
     """
     for choice in change.once(choices_in):
         if choice.interior is not None:
@@ -46,7 +44,7 @@ def dead_interior_is_evicted_first(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes",), on=(Removed, Demoted, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
-    """Of the nodes that may be evicted, the least recently used goes first."""
+    """Of the nodes that may be evicted, the least recently used is evicted first."""
     for choice in change.once(choices_in):
         if choice.older is not None:
             yield found(
@@ -61,10 +59,10 @@ def eviction_is_least_recently_used(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "windowed"), on=(Removed, Demoted, Tombstoned))
 def idle_branches_keep_their_window(change: Transition) -> Evidence:
-    """A branch that matched to its end still does after an eviction, while a windowed pool has enough dead pages.
+    """A branch that matched to its end still does after an eviction, if a windowed pool has enough dead pages.
 
-    Judged by the prefixes that can be matched before and after, unless something was inserted before the last eviction.
-    Where the dead pages would not have been enough, a window had to go.
+    The prefixes that can be matched before and after the step are compared, unless something was inserted before the
+    last eviction.
     """
     for index, component in enumerate(change.after.components):
         victims = _victims(change, component.pool) if component.window is not None else set()
@@ -77,7 +75,7 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
 
 
 def _victims(change: Transition, pool: str) -> set[int]:
-    """The nodes that gave up pages of one pool; none where something was inserted before the last of them."""
+    """The nodes that lost pages of one pool; none if something was inserted before the last of them."""
     victims, none = set[int](), set[int]()
     for event in reversed(change.tree_events):
         if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool:
@@ -88,7 +86,7 @@ def _victims(change: Transition, pool: str) -> set[int]:
 
 
 def _least_short(change: Transition, pool: str) -> int:
-    """How many pages of a pool an eviction that took windows would have lacked without them; the fewest of any."""
+    """The pages that an eviction would have lacked without those it took from windows; the minimum of all evictions."""
     page_size, of_windows, short = change.after.limits.page_size, 0, list[int]()
     for event in change.tree_events:
         if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool and event.in_tail:
@@ -101,7 +99,7 @@ def _least_short(change: Transition, pool: str) -> int:
 
 
 def _dead_interior(change: Transition, component: int) -> list[NodeView]:
-    """The nodes whose pages no branch reads and no lock covered, before the step and after it."""
+    """The nodes with dead and unlocked pages both before and after the step."""
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     touched.update(node.id for event in gone for node in change.before.path(event.node))
@@ -118,9 +116,9 @@ def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:
 
 
 def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView]:
-    """The ends of branches through victims which matched whole before the step, and do not after it, nor with the host.
+    """The leaves of branches through victims that matched completely before the step, and do not after it.
 
-    Branches that lost pages of a component without a window are left out.
+    Copies on the host count as cached.  Branches that lost pages of a component without a window are left out.
     """
     before, after = change.before, change.after
     windowed = {component.pool for component in after.components if component.window is not None}

@@ -1,4 +1,4 @@
-"""How much a record may hold at most: pages ahead for its lookahead, and behind it its window and some slack."""
+"""The most pages that a record may have: ahead for its lookahead, behind for its window and some slack."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ class FootprintCode(Code):
 
 @invariant(When.OP, needs=("records",))
 def allocation_is_within_lookahead(change: Transition) -> Evidence:
-    """Beyond its launched tokens a record has pages for its lookahead, in whole pages, and no more.
+    """Beyond its launched tokens a record has at most the pages for its lookahead.
 
-    A record of tokens that another engine sends has pages for all of them.
+    The record of a transfer has pages for all tokens that the other engine sends.
     """
     page_size, lookahead = change.after.limits.page_size, change.after.limits.lookahead_len
     for record in change.after.records or ():
@@ -36,7 +36,7 @@ def allocation_is_within_lookahead(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("records", "windowed"))
 def private_windows_are_bounded(change: Transition) -> Evidence:
-    """Behind the tokens that a record had computed before a step, it keeps a window, a page and the agreed slack."""
+    """Behind the tokens computed before the step, a record keeps at most a window, a page and window_slack."""
     after, earlier = change.after, change.before.record_by_request
     for component, page_size in zip(after.components, after.page_sizes, strict=True):
         if component.window is not None:
@@ -58,6 +58,6 @@ def private_windows_are_bounded(change: Transition) -> Evidence:
 
 
 def _committed_before(before: Mapping[int, RecordView], record: RecordView) -> int:
-    """The tokens that the record had computed when windows last slid; 0 for one that began in this step."""
+    """The committed tokens of the record before the step, when windows last slid; 0 for a new record."""
     earlier = before.get(record.owner.id) if record.owner.kind == REQUEST_KIND else None
     return min(earlier.committed_len, record.committed_len) if earlier is not None else 0

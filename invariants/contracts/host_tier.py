@@ -1,4 +1,4 @@
-"""When the host tier makes, keeps and drops copies."""
+"""The copies that the host tier makes, keeps and drops."""
 
 from collections import Counter
 from collections.abc import Set
@@ -30,9 +30,9 @@ class HostTierCode(Code):
 
 @state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
 def host_copies_follow_their_prefix(change: Transition) -> Evidence:
-    """The host has a copy of a node only behind copies of the nodes before it, and no windows alone.
+    """The host has a copy of a node only if it has one of its parent, and of a window only with the unwindowed pages.
 
-    On the device, too, a node is live behind live nodes where the whole prefix is read.
+    On the device, too, a node is live in a component without a window only if its parent is.
     """
     after = change.after
     whole = [index for index, component in enumerate(after.components) if component.window is None]
@@ -51,7 +51,7 @@ def host_copies_follow_their_prefix(change: Transition) -> Evidence:
 
 
 def host_is_idle_and_healthy(change: Transition) -> bool:
-    """Do only backups begin in this step, each of which ends in it, and was no transfer under way before?"""
+    """Are all copies of this step successful backups that begin and end in it?"""
     return (
         not change.before.transfers
         and not change.after.transfers
@@ -62,9 +62,9 @@ def host_is_idle_and_healthy(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("transfers",), on=(CopyDropped,))
 def dropped_copies_are_replaced(change: Transition) -> Evidence:
-    """A copy is dropped only for a backup that takes its place, and would not have fitted beside it."""
+    """A host copy is dropped only for a backup that needs its units."""
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
-    gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # the next copy that goes, and the last
+    gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # units freed: by the next drop, by the last
     for event in change.events:
         if isinstance(event, Taken) and event.pool in free:
             free[event.pool] -= len(event.units)
@@ -87,28 +87,28 @@ def writes_back_and_is_healthy(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("nodes", "transfers"), given=writes_back_and_is_healthy)
 def evicted_nodes_are_written_back(change: Transition) -> Evidence:
-    """With write-back no node is evicted without a copy that fits into the host, if need be instead of older copies.
+    """With write-back a node is evicted without a copy only if the host has no place for it, even without older copies.
 
-    Judged in steps in which nothing was being copied before, and no copy failed, where no copy is under way at the
-    time.  Copies of the step itself are not older (sglang pulls 29204 and 34046), and nodes whose copies were dropped
-    in the step would have to be copied again.
+    Checked in steps with no copy in progress before and after and no failed copy, and only for evictions while no copy
+    is in progress.  Copies made in the step are not older (sglang pulls 29204 and 34046); nodes whose copies were
+    dropped in the step must be copied again.
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
     dropped = {event.node for event in change.events_of(CopyDropped)}
     for began in [event for event in change.events_of(TransferBegan) if event.to_host]:
         newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
-    under_way = set[int]()  # while the host is slow other nodes go, as they do where it never answers
+    in_progress = set[int]()  # with a slow host, other nodes are evicted meanwhile
     for event in change.tree_events:
         if isinstance(event, TransferBegan):
-            under_way.add(event.transfer)
+            in_progress.add(event.transfer)
         elif isinstance(event, TransferEnded):
-            under_way.discard(event.transfer)
-        if under_way:
+            in_progress.discard(event.transfer)
+        if in_progress:
             continue
         node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None
-        is_left_over = isinstance(event, Removed) and node is not None and not all(node.live)  # it goes with a leaf
-        if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_left_over:
+        is_childless_tombstone = isinstance(event, Removed) and node is not None and not all(node.live)
+        if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_childless_tombstone:
             lost = _uncopied(change, node, event, copied)
             need = _pages_of_a_backup(change.before, node, dropped)
             if lost and all(change.before.pool(pool).capacity >= count + newer[pool] for pool, count in need.items()):
@@ -118,18 +118,17 @@ def evicted_nodes_are_written_back(change: Transition) -> Evidence:
 
 
 def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, copied: Set[tuple[str, int]]) -> str:
-    """The pool in which a node gave up pages that had no copy, nor got one; empty where there is none."""
+    """The pool of which a node lost pages without a copy; empty if there is none."""
     for index, component in enumerate(change.before.components):
-        is_meant = isinstance(event, Removed) or component.pool == event.component
+        is_lost = isinstance(event, Removed) or component.pool == event.component
         was_copied = any((component.pool, unit) in copied for unit in node.units[index])
-        if is_meant and node.live[index] and not node.copies[index] and not was_copied:
+        if is_lost and node.live[index] and not node.copies[index] and not was_copied:
             return component.pool
     return ""
 
 
 def _pages_of_a_backup(snapshot: Snapshot, node: NodeView, dropped: Set[int]) -> dict[str, int]:
-    """By pool on the host, the pages that it needs for a copy of a node: with those of the nodes before it, but for
-    windows of nodes whose copies are there."""
+    """By host pool, the pages of copies of a node and of the nodes before it; of a window, only those of new copies."""
     path, page_size = snapshot.path(node.id), snapshot.limits.page_size
     new = [one for one in path if one is node or not any(one.copies) or one.id in dropped]
     return {

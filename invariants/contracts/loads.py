@@ -1,11 +1,11 @@
-"""Loads from the host tier: they bring what is missing and no more, are reserved once, and are used."""
+"""Loads from the host tier: they restore only missing pages, are reserved once, and are used."""
 
 from collections.abc import Sequence
 from itertools import chain
 
 from invariants.contracts.admission import has_pages_for_all
 from invariants.events import (
-    LEAVINGS,
+    RECORD_RELEASES,
     Admitted,
     Completed,
     Failed,
@@ -25,8 +25,6 @@ from invariants.windows import first_needed_page, tail_len
 
 
 class LoadCode(Code):
-    """How a load departs from the plan."""
-
     BRINGS_TOO_MUCH = "brings_too_much"
     RESERVED_OTHER_COUNT = "reserved_other_count"
     DEMAND_TOO_SMALL = "demand_too_small"
@@ -38,7 +36,7 @@ class LoadCode(Code):
 
 @invariant(When.OP, needs=("transfers", "windowed"), on=(TransferBegan,))
 def loads_bring_only_the_window(change: Transition) -> Evidence:
-    """Of a windowed component a load brings the last window and no more, however long the segment on the host is."""
+    """Of a windowed component a load restores at most the last window, however many pages the host has."""
     page_size = change.after.limits.page_size
     windows = {component.pool: component.window for component in change.after.components}
     for event in change.events_of(TransferBegan):
@@ -51,7 +49,7 @@ def loads_bring_only_the_window(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("transfers",), on=(LoadPlanned,))
 def loads_are_reserved_once(change: Transition) -> Evidence:
-    """A request that is admitted with a load reserves the pages that its load brings; a later one reserves none."""
+    """The request for which a load begins reserves exactly its pages; requests that join the load reserve none."""
     began = {event.transfer: event for event in change.events_of(TransferBegan)}
     known = {view.id for view in change.before.transfers or ()}
     for event in change.events_of(LoadPlanned):
@@ -73,20 +71,20 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
 def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
-    """A load under way that another request joins brings all pages that this request lacks up to its start.
+    """A load that another request joins restores all pages that this request lacks up to its start.
 
-    Otherwise the request would compute what the host has.  Judged against the tree before the step, so only while the
-    tree's content is unchanged.
+    Otherwise the request computes tokens whose KV the host has.  Compared with the tree before the step, so only up to
+    the first event that changes the tree's content.
     """
     before = change.before
-    coming = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
+    loads = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
     for event in change.events:
         if isinstance(event, CHANGES_CONTENT):
             break
         request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
-        if isinstance(event, LoadPlanned) and request is not None and event.transfer in coming:
+        if isinstance(event, LoadPlanned) and request is not None and event.transfer in loads:
             lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])
-            for component, lacks, brings in zip(before.components, lacking, coming[event.transfer], strict=True):
+            for component, lacks, brings in zip(before.components, lacking, loads[event.transfer], strict=True):
                 if lacks > brings:
                     values = {"load": _load_ref(event.transfer), "pool": component.pool, "brings": brings}
                     yield found(request_ref(request.id), LoadCode.JOINED_TOO_SHORT, **values, lacks=lacks)
@@ -94,9 +92,9 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(Loaded,))
 def loaded_prefixes_are_used(change: Transition) -> Evidence:
-    """A request that waited for a load goes on where the loaded prefix ends, unless the load has failed.
+    """A request that waited for a load continues at the end of the loaded prefix, unless the load has failed.
 
-    The loaded prefix is not evicted before the request has it.
+    The loaded prefix is not evicted before.
     """
     ended = {event.transfer for event in change.events_of(TransferEnded) if event.failure is None}
     loads = {view.id: view for view in change.before.transfers or () if view.id in ended}
@@ -119,10 +117,10 @@ def least_load_is_known(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("nodes", "requests", "transfers"), on=(Admitted,), given=least_load_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
-    """A request is admitted only after a load of its prefix on the host, be it a window alone (sglang pull 27391).
+    """A request is admitted only after a load of its prefix on the host, even if only a window is missing.
 
-    A request that is alone may start without the load if its pages do not all fit.  Judged against the tree before the
-    step, so only while the tree's content is unchanged.
+    A request that is alone may start without the load if its pages do not all fit.  Compared with the tree before the
+    step, so only up to the first event that changes the tree's content.  Source: sglang pull 27391.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
@@ -130,7 +128,7 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
     fits = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
-        is_alone = is_alone or isinstance(event, (*LEAVINGS, LetGo, Failed, Completed))  # or may be by now
+        is_alone = is_alone or isinstance(event, (*RECORD_RELEASES, LetGo, Failed, Completed))  # or may be by now
         if isinstance(event, CHANGES_CONTENT) or (is_alone and not fits):
             break
         if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:
@@ -147,7 +145,7 @@ def _load_ref(transfer: int) -> Ref:
 
 
 def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[int]:
-    """By component, how many pages that a continuation behind `tokens` reads are not on the device."""
+    """By component, the number of pages that the token behind `tokens` reads and that are not on the device."""
     page_size, pages = snapshot.limits.page_size, list(cached_pages(snapshot, namespace, tokens))
     counts = []
     for index, component in enumerate(snapshot.components):
@@ -158,7 +156,7 @@ def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[
 
 
 def _reach_worth_a_load(snapshot: Snapshot, namespace: int, tokens: Sequence[int], start: int) -> int | None:
-    """The length from which a request could start after a load from the host; None where a load is not worth it."""
+    """The length behind which a request could start after a load from the host; None if a load is not worth it."""
     page_size, least = snapshot.limits.page_size, snapshot.limits.least_load_len or 0
     usable = tokens[: max(0, len(tokens) - 1) // page_size * page_size]
     reach = reachable_len(snapshot, namespace, usable)

@@ -9,8 +9,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class LongestMatchCode(Code):
-    """How a match has the wrong length."""
-
     TOO_SHORT = "too_short"
     WHOLE_KEY = "whole_key"
 

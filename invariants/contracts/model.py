@@ -1,4 +1,4 @@
-"""A part behaves as a naive model of it."""
+"""A part of the engine behaves like a naive model of it."""
 
 from invariants.events import Modelled
 from invariants.invariant import invariant
@@ -7,14 +7,12 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class ModelCode(Code):
-    """How a part departs from its model."""
-
     DIFFERS = "differs"
 
 
 @invariant(When.OP, on=(Modelled,))
 def part_matches_its_model(change: Transition) -> Evidence:
-    """An operation on a part of the engine has the outcome that a naive model foretells."""
+    """An operation on a part of the engine has the outcome that a naive model predicts."""
     for event in change.events_of(Modelled):
         if event.expected != event.found:
             yield found(Ref(event.what), ModelCode.DIFFERS, expected=event.expected, got=event.found)

@@ -10,16 +10,14 @@ from invariants.windows import kept_len
 
 
 class OutOfMemoryCode(Code):
-    """How an abort for want of memory is wrong."""
-
     WOULD_FIT_ALONE = "would_fit_alone"
 
 
 @invariant(When.OP, needs=("records",), on=(Finished,))
 def oom_abort_only_if_alone(change: Transition) -> Evidence:
-    """A request is aborted for want of memory only if its next token does not fit pools that no other request uses.
+    """A request is aborted for want of memory only if its next token does not fit the pools even if it is alone.
 
-    Units under pressure are not available; a windowed pool must have a window and a page on either side.
+    Units held from outside the engine are not available; a windowed pool must have a window and a page on either side.
     """
     for event in change.events_of(Finished):
         record = change.before.record_by_request.get(event.request_id)

@@ -1,4 +1,4 @@
-"""Preemption: whenever a row alone is lacking, of the least important request, and with an immediate admission."""
+"""Preemption: only to free a row, of the request of lowest priority, and with the preemptor admitted at once."""
 
 from invariants.contracts.admission import PLANNED_BY, demand_is_known
 from invariants.contracts.planning import rivalry
@@ -11,20 +11,18 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PreemptionCode(Code):
-    """How a preemption, or its absence, is wrong."""
-
     NOT_PREEMPTED = "not_preempted"
     PREEMPTOR_NOT_WAITING = "preemptor_not_waiting"
     PREEMPTOR_NOT_ADMITTED = "preemptor_not_admitted"
     LESS_IMPORTANT_SPARED = "less_important_spared"
 
 
-def preemption_can_be_foretold(change: Transition) -> bool:
-    """May requests be preempted, by an engine whose admission can be foretold?"""
+def preemption_is_predictable(change: Transition) -> bool:
+    """Does the engine preempt requests, and can its admission be predicted?"""
     return change.before.limits.preemption_threshold is not None and demand_is_known(change)
 
 
-@invariant(When.STEP, needs=PLANNED_BY, given=preemption_can_be_foretold)
+@invariant(When.STEP, needs=PLANNED_BY, given=preemption_is_predictable)
 def preemption_matches_planner(change: Transition) -> Evidence:
     """The first waiting request preempts a running one of lower priority if it lacks a row and nothing else."""
     rivals = rivalry(change.before, change.events, change.reference.tokens_of)
@@ -35,7 +33,7 @@ def preemption_matches_planner(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests",), on=(Preempted,))
 def preemptor_is_admitted_at_once(change: Transition) -> Evidence:
-    """The request for which another is preempted waits before the step and is admitted in it, after the preemption."""
+    """The request for which another is preempted waits before the step, and is admitted right after the preemption."""
     admitted: set[int] = set()
     for event in reversed(change.events):
         if isinstance(event, (Admitted, LoadPlanned)):
@@ -50,7 +48,7 @@ def preemptor_is_admitted_at_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Preempted,))
 def preemption_takes_lowest_priority(change: Transition) -> Evidence:
-    """No running request of lower priority is spared that would have freed more pages of every pool."""
+    """No request is preempted while one of lower priority runs on that would have freed more pages of every pool."""
     for event in change.events_of(Preempted):
         victim = change.before.request_by_id.get(event.request_id)
         if victim is not None:
@@ -61,11 +59,8 @@ def preemption_takes_lowest_priority(change: Transition) -> Evidence:
 
 
 def _was_spared(change: Transition, request: RequestView, victim: RequestView) -> bool:
-    """Does a request of lower priority go on that would have freed more than the victim in every pool?
-
-    A request with few pages may be spared: a preemption takes no more requests than it needs.
-    """
-    if request.place != Place.RUNNING or request.priority >= victim.priority or request.id in change.put_back:
+    """Does a request of lower priority run on that would have freed more pages of every pool than the victim?"""
+    if request.place != Place.RUNNING or request.priority >= victim.priority or request.id in change.released:
         return False
     given = change.before.record_by_request.get(victim.id)
     kept = [snapshot.record_by_request.get(request.id) for snapshot in (change.before, change.after)]

@@ -1,4 +1,4 @@
-"""An abort takes effect at once."""
+"""Aborts take effect at once."""
 
 from invariants.invariant import invariant
 from invariants.laws.content.outputs import tokens_are_known
@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PromptAbortsCode(Code):
-    """How an abort is missed."""
-
     STILL_SERVED = "still_served"
 
 
@@ -17,5 +15,5 @@ def aborted_requests_are_released(change: Transition) -> Evidence:
     """An aborted request is in no queue."""
     for request in change.after.requests or ():
         expected = change.reference.expectations.get(request.id)
-        if expected is not None and expected.is_gone:
+        if expected is not None and expected.is_aborted:
             yield found(request_ref(request.id), PromptAbortsCode.STILL_SERVED, place=request.place)

@@ -1,4 +1,4 @@
-"""Fences come down at once: with the launch for which they stand."""
+"""Fences end at once, when their launch has completed."""
 
 from invariants.events import Completed
 from invariants.invariant import invariant
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, Ref, found, unit_ref
 
 
 class PromptFencesCode(Code):
-    """How a fence outlasts its launch."""
-
     FENCED_AFTER_COMPLETION = "fenced_after_completion"
     FENCED_FOR_NO_LAUNCH = "fenced_for_no_launch"
     LOCKED_AFTER_COMPLETION = "locked_after_completion"

@@ -1,4 +1,4 @@
-"""The first step that finds a request too old ends the request."""
+"""Timeouts take effect in the first step in which a request is too old."""
 
 from invariants.invariant import invariant
 from invariants.laws.lifecycle.timeouts import has_timeout
@@ -7,16 +7,14 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PromptTimeoutsCode(Code):
-    """How a timeout is missed."""
-
     LATE = "late"
 
 
 @invariant(When.STEP, needs=("requests",), given=has_timeout)
 def old_requests_time_out(change: Transition) -> Evidence:
-    """No request is left after a step that found the request as old as the timeout or older."""
+    """No request is left after a step in which its age had reached the timeout."""
     limit = change.after.limits.timeout_ms
-    assert limit is not None, "there is a timeout"
+    assert limit is not None, "timeout_ms is needed"
     for request in change.after.requests or ():
         if request.age_ms is not None and request.age_ms >= limit:
             yield found(

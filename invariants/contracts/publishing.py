@@ -12,8 +12,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PublishingCode(Code):
-    """How a published prefix is not to be found."""
-
     SHARES_OTHER_LEN = "shares_other_len"
     NOT_MATCHED = "not_matched"
 
@@ -22,7 +20,7 @@ class PublishingCode(Code):
 def published_prefixes_match(change: Transition) -> Evidence:
     """A prefix that a request has just published can be matched to its end, and the request shares all of it.
 
-    Judged where the tree lost nothing since; of a request that ended with it, by the tokens that its client knows.
+    Checked if the tree lost nothing since.  The prefix of a request that has ended is found by its client's tokens.
     """
     after = change.after
     for index, event in enumerate(change.tree_events):
@@ -38,7 +36,7 @@ def published_prefixes_match(change: Transition) -> Evidence:
 
 
 def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
-    """Did the tree lose something afterwards, or the request publish again or start anew?"""
+    """Did the tree lose pages afterwards, or did the request publish again or release its record?"""
     return any(
         isinstance(event, (Tombstoned, Demoted, Removed))
         or (isinstance(event, (Inserted, Retracted, RanOut, Preempted)) and event.request_id == request_id)
@@ -47,7 +45,7 @@ def _is_overtaken(later: Sequence[object], request_id: int) -> bool:
 
 
 def _published(change: Transition, event: Inserted, record: RecordView | None) -> tuple[int, Sequence[int]]:
-    """The namespace and the tokens of a published prefix; no tokens where they are not known any more."""
+    """The namespace and the tokens of a published prefix; no tokens if they are not known any more."""
     if record is not None:
         path = change.after.path(record.node)[::-1]
         return (path[0].namespace if path else 0), list(chain.from_iterable([node.key for node in path]))

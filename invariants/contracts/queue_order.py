@@ -12,8 +12,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class QueueOrderCode(Code):
-    """How the order of the queue is broken."""
-
     OVERTAKEN = "overtaken"
 
 
@@ -23,9 +21,9 @@ def order_is_known(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("requests",), on=(Admitted, LoadPlanned), given=order_is_known)
 def admission_follows_queue_order(change: Transition) -> Evidence:
-    """A request is admitted from the queue only if it was first there: one that does not fit blocks the others.
+    """Only the first request of the queue is admitted: a request that does not fit blocks the others.
 
-    A request that was put back in this step is queued from the next step on.
+    A request that was retracted or preempted in this step counts from the next step on.
     """
     waits_by = change.after.limits.waits_by
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
@@ -40,5 +38,5 @@ def admission_follows_queue_order(change: Transition) -> Evidence:
 
 
 def _rank(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:
-    """The lowest rank is next, as far as the order of the queue is known."""
+    """The request of lowest rank is next, as far as the order of the queue is known."""
     return (-request.priority if PRIORITY in waits_by else 0, request.id if ARRIVAL in waits_by else 0)

@@ -1,4 +1,4 @@
-"""How the new-token ratio moves: up at a retraction, down with each decode step."""
+"""The new-token ratio rises at a retraction and falls with each decode step."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,34 +6,32 @@ from invariants.events import Evicted, Finished, Launched, RanOut, Retracted, Tr
 from invariants.invariant import invariant
 from invariants.kinds import FinishReason, Place
 from invariants.limits import Estimates
-from invariants.passes import Standing
+from invariants.passes import KVHolders
 from invariants.transition import Transition, When
 from invariants.view import RequestView
 from invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
-HEADROOM = 20  # more output tokens that each survivor of a retraction is expected to need
+HEADROOM = 20  # further output tokens that each survivor of a retraction is estimated to need
 ROUNDING = 1  # the ratio is claimed in whole millionths
 
 
 class RatioCode(Code):
-    """How the ratio is wrong."""
-
     OTHER_THAN_FORETOLD = "other_than_foretold"
 
 
-def is_foretold(change: Transition) -> bool:
+def ratio_is_predictable(change: Transition) -> bool:
     return change.after.limits.estimates is not None and change.before.limits == change.after.limits
 
 
-@invariant(When.OP, needs=("claims", "requests", "launches"), given=is_foretold)
+@invariant(When.OP, needs=("claims", "requests", "launches"), given=ratio_is_predictable)
 def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
-    """A retraction sets the new-token ratio to the survivors' share of output so far, other decode steps lower it.
+    """A retraction sets the new-token ratio to the survivors' share of output so far; other decode steps lower it.
 
-    It is reset where no request holds KV.  It stays where a decode step was short and no request was retracted.
+    It is reset when no request holds KV.  A decode step that lacks pages but retracts no request does not change it.
     """
     estimates, before, after = change.after.limits.estimates, change.before.claims, change.after.claims
-    assert estimates is not None, "the estimates are given"
+    assert estimates is not None, "estimates are needed"
     assert before is not None, "claims are needed"
     assert after is not None, "claims are needed"
     expected = list(_expected(change, estimates, before.new_token_ratio))
@@ -44,7 +42,7 @@ def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
 
 
 def _expected(change: Transition, estimates: Estimates, ratio: float) -> Iterator[float]:
-    """The ratios that the step allows, in millionths; a client may have aborted its request behind the step."""
+    """The permitted ratios after the step, in millionths; a client may have aborted its request after the forward."""
     is_idle = all(request.place in (Place.WAITING, Place.LINKED) for request in change.after.requests or ())
     if change.when is not When.STEP:
         yield ratio
@@ -62,9 +60,9 @@ def _expected_of_work(change: Transition, ratio: float, lowered: float) -> Itera
     decodes = any(entry[0] not in change.admitted for event in launches for entry in event.entries)
     if change.events_of(Retracted):
         survivors = _survivors(change)
-        shown = sum(outputs + HEADROOM for _, outputs in survivors)
-        asked = 1 + sum(request.max_new_tokens for request, _ in survivors)
-        yield max(change.after.limits.ratio_floor, min(MILLION, MILLION * shown / asked))
+        estimated = sum(outputs + HEADROOM for _, outputs in survivors)
+        requested = 1 + sum(request.max_new_tokens for request, _ in survivors)
+        yield max(change.after.limits.ratio_floor, min(MILLION, MILLION * estimated / requested))
     elif not change.events_of(RanOut) and not _waited_for_copies(change):
         yield lowered if decodes and not _was_short(change) else ratio
     else:
@@ -72,24 +70,24 @@ def _expected_of_work(change: Transition, ratio: float, lowered: float) -> Itera
 
 
 def _was_short(change: Transition) -> bool:
-    """Did an eviction find less than was needed, so that the step waited for results or for windows to slide?"""
+    """Did an eviction free too little, so that the step waited for results or for windows to slide?"""
     return any(
         dict(event.freed).get(pool, 0) < count for event in change.events_of(Evicted) for pool, count in event.need
     )
 
 
 def _waited_for_copies(change: Transition) -> bool:
-    """Did a copy reach the host after an eviction had begun?  The eviction may have found enough then."""
+    """Did a copy end after an eviction?  Then the eviction may have freed enough in the end."""
     events = change.events
     first = next((place for place, event in enumerate(events) if isinstance(event, Evicted)), len(events))
     return any(isinstance(event, TransferEnded) for event in events[first:])
 
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:
-    """The requests that held KV after the last retraction, with the output tokens that each had by then."""
-    standing, survivors = Standing(change.before, change.landings), list[tuple[RequestView, int]]()
+    """The requests that held KV after the last retraction, each with its number of output tokens at that time."""
+    holders, survivors = KVHolders(change.before, change.landings), list[tuple[RequestView, int]]()
     for event in change.pass_events:
-        standing.hear(event)
+        holders.apply(event)
         if isinstance(event, Retracted):
-            survivors = [(standing.requests[one], standing.outputs[one]) for one in standing.holders]
+            survivors = [(holders.requests[one], holders.outputs[one]) for one in holders.ids]
     return survivors

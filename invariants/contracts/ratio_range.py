@@ -8,8 +8,6 @@ MILLION = 1_000_000
 
 
 class RatioRangeCode(Code):
-    """How the new-token ratio leaves its bounds."""
-
     BELOW_FLOOR = "below_floor"
     ABOVE_ONE = "above_one"
 

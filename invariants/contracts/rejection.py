@@ -1,4 +1,4 @@
-"""A request is rejected at arrival exactly if it could not run on an empty engine."""
+"""A request is rejected at arrival if, and only if, it could not run on an empty engine."""
 
 from enum import StrEnum
 
@@ -10,8 +10,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class RejectionCode(Code):
-    """How a rejection, or its absence, is wrong."""
-
     COULD_RUN = "could_run"
     CANNOT_RUN = "cannot_run"
 
@@ -46,10 +44,7 @@ def impossible_requests_are_rejected(change: Transition) -> Evidence:
 
 
 def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) -> Impossible | None:
-    """A request must fit its row, and its prompt and one token every pool that keeps whole prefixes.
-
-    Both with the lookahead.
-    """
+    """A request must fit its row; its prompt and one token must fit each unwindowed pool; both with the lookahead."""
     limits = snapshot.limits
     if not prompt_len:
         return Impossible.EMPTY_PROMPT

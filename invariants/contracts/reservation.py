@@ -1,4 +1,4 @@
-"""A reservation covers what its request takes, is honoured, and is computed whole."""
+"""A reservation covers the units that its request takes, does not fail, and its range is computed completely."""
 
 from invariants.events import (
     Admitted,
@@ -19,8 +19,6 @@ from invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 
 class ReservationCode(Code):
-    """How a reservation is broken."""
-
     EXCEEDED = "exceeded"
     RAN_OUT = "ran_out"
     OTHER_RANGE_LAUNCHED = "other_range_launched"
@@ -51,10 +49,10 @@ def reservations_cover_taken_units(change: Transition) -> Evidence:
 def reserved_units_never_run_out(change: Transition) -> Evidence:
     """Reserved units are free when they are taken.
 
-    A pool that refuses a take though it has the units is a fault.  So is a host that has not yet acknowledged the
-    backup of a page that is to be evicted.
+    Two faults are no violations: a pool that refuses a take although enough units are free, and a host that has not yet
+    acknowledged the backup of a page to be evicted.
     """
-    backups = set[int]()  # those that began in this step and are under way
+    backups = set[int]()  # in progress, of those that began in this step
     for event in change.events:
         if isinstance(event, TransferBegan) and event.to_host:
             backups.add(event.transfer)

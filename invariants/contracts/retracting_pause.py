@@ -1,16 +1,14 @@
-"""A pause retracts every request: the engine holds nothing but what sessions and transfers hold."""
+"""A pause retracts every request: only sessions and transfers hold units."""
 
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.view import FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS
 from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
-STAYING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
+KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
 
 
 class RetractingPauseCode(Code):
-    """What is left of a request in a pause."""
-
     RECORD_LEFT = "record_left"
     RECEIPT_LEFT = "receipt_left"
     UNITS_LEFT = "units_left"
@@ -25,14 +23,14 @@ def paused_engine_holds_nothing(change: Transition) -> Evidence:
     """In a pause no request has a record, a lock or a unit; fences, sessions and transfers keep theirs."""
     after = change.after
     for record in after.records or ():
-        if record.owner.kind not in STAYING:
+        if record.owner.kind not in KEEPING:
             yield found(owner_ref(record.owner), RetractingPauseCode.RECORD_LEFT, row=record.row)
     for receipt in after.receipts or ():
-        if receipt.holder.kind != FENCE_KIND and receipt.holder.kind not in STAYING:
+        if receipt.holder.kind != FENCE_KIND and receipt.holder.kind not in KEEPING:
             yield found(Ref("receipt", receipt.id), RetractingPauseCode.RECEIPT_LEFT, holder=receipt.holder)
     for pool in after.pools:
         for holding in pool.holdings:
             kind = holding.owner.kind
-            if holding.units and not holding.cached and kind != OUTSIDE_KIND and kind not in STAYING:
+            if holding.units and not holding.cached and kind != OUTSIDE_KIND and kind not in KEEPING:
                 units = tuple(unit_ref(pool, unit) for unit in holding.units)
                 yield found(owner_ref(holding.owner), RetractingPauseCode.UNITS_LEFT, units=units)

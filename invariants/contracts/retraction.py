@@ -1,9 +1,9 @@
-"""Retraction: only when it is necessary, of the request that loses least, and to the benefit of the others."""
+"""Retraction: only when it is necessary, of the request that loses least, and so that the others can run."""
 
 from collections.abc import Iterator, Sequence, Set
 
 from invariants.events import (
-    LEAVINGS,
+    RECORD_RELEASES,
     Evicted,
     Failed,
     Launched,
@@ -15,15 +15,13 @@ from invariants.events import (
 )
 from invariants.invariant import invariant
 from invariants.kinds import Place
-from invariants.passes import Standing, Stock
+from invariants.passes import FreeUnits, KVHolders
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
 from invariants.windows import window_frontier
 
 
 class RetractionCode(Code):
-    """How a retraction is wrong."""
-
     ENOUGH_IS_FREE = "enough_is_free"
     PASSES_HOLD_ENOUGH = "passes_hold_enough"
     DEAD_PAGES_KEPT = "dead_pages_kept"
@@ -40,14 +38,14 @@ def retracts_least_done(change: Transition) -> bool:
 def retraction_is_necessary(change: Transition) -> Evidence:
     """A request is retracted only if the next decode step needs more pages than are free or can be freed otherwise.
 
-    Pages can be freed by evicting unlocked nodes, by sliding windows and by completing the passes in flight.
+    The engine can evict unlocked nodes, free pages out of the window, and wait for the passes in flight.
     """
-    stock, gone = Stock(change.before), set[int]()
+    free_units, gone = FreeUnits(change.before), set[int]()
     for event in change.events:
-        stock.hear(event)
+        free_units.apply(event)
         if isinstance(event, Retracted):
-            yield from _unnecessary(change, event, stock, gone)
-        if isinstance(event, LEAVINGS):
+            yield from _unnecessary(change, event, free_units, gone)
+        if isinstance(event, RECORD_RELEASES):
             gone.add(event.request_id)
         elif isinstance(event, Failed):
             gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
@@ -57,24 +55,24 @@ def retraction_is_necessary(change: Transition) -> Evidence:
 def retraction_takes_least_done_request(change: Transition) -> Evidence:
     """The retracted request has the lowest priority; of equals the fewest outputs, then the longest prompt.
 
-    Of requests that are still equal, the latest.
+    Of requests that are still equal, the latest is retracted.
     """
-    standing = Standing(change.before, change.landings)
+    holders = KVHolders(change.before, change.landings)
     for event in change.pass_events:
-        if isinstance(event, Retracted) and event.request_id in standing.holders:
-            least = min(standing.holders, key=lambda one: _loss(standing, one))
+        if isinstance(event, Retracted) and event.request_id in holders.ids:
+            least = min(holders.ids, key=lambda one: _loss(holders, one))
             if least != event.request_id:
-                values = _told_loss("least_", standing, least) | _told_loss("", standing, event.request_id)
+                values = _loss_values("least_", holders, least) | _loss_values("", holders, event.request_id)
                 subject = request_ref(event.request_id)
                 yield found(subject, RetractionCode.OTHER_LOSES_LESS, least=request_ref(least), **values)
-        standing.hear(event)
+        holders.apply(event)
 
 
 @invariant(When.STEP, needs=("requests",), on=(Retracted,))
 def retraction_lets_others_run(change: Transition) -> Evidence:
     """After a retraction every request that still runs is computed in the same step.
 
-    Unless the next victims of the eviction were still being copied to the host.
+    Not checked if the step waits for backups of nodes to be evicted.
     """
     computed, waits = set[int](), False
     backups = {view.id for view in change.before.transfers or () if view.to_host}
@@ -95,17 +93,17 @@ def retraction_lets_others_run(change: Transition) -> Evidence:
             yield found(request_ref(request.id), RetractionCode.NOT_COMPUTED)
 
 
-def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[int]) -> Evidence:
-    """The pages that should have been used instead of a retraction, as far as the facts before and after show."""
+def _unnecessary(change: Transition, event: Retracted, free_units: FreeUnits, gone: Set[int]) -> Evidence:
+    """The pages that could have been used instead of a retraction, as far as the facts before and after show."""
     subject = request_ref(event.request_id)
     short = [pool for pool, count in event.need if count > 0]
     need = _decode_need(change, gone)
-    free = {pool: stock.free.get(pool, 0) for pool in need}
+    free = {pool: free_units.free.get(pool, 0) for pool in need}
     if not any(count > free[pool] for pool, count in need.items()):
         yield found(subject, RetractionCode.ENOUGH_IS_FREE, need=need, free=free)
     for pool in short:
-        if stock.waiting(pool):
-            yield found(subject, RetractionCode.PASSES_HOLD_ENOUGH, pool=pool, count=stock.waiting(pool))
+        if free_units.num_fenced(pool):
+            yield found(subject, RetractionCode.PASSES_HOLD_ENOUGH, pool=pool, count=free_units.num_fenced(pool))
     yield from _dead_pages_kept(change, subject, short)
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
     for index, component in enumerate(change.before.components):
@@ -117,20 +115,20 @@ def _unnecessary(change: Transition, event: Retracted, stock: Stock, gone: Set[i
                 yield found(subject, RetractionCode.EVICTABLE_NODE_KEPT, **values)
 
 
-def _loss(standing: Standing, request_id: int) -> tuple[int, int, int, int]:
-    """The lower, the less a request loses by a retraction."""
-    request = standing.requests[request_id]
-    return request.priority, standing.outputs[request_id], -request.prompt_len, -request_id
+def _loss(holders: KVHolders, request_id: int) -> tuple[int, int, int, int]:
+    """The rank of a request in the order of retraction; the lowest is retracted."""
+    request = holders.requests[request_id]
+    return request.priority, holders.outputs[request_id], -request.prompt_len, -request_id
 
 
-def _told_loss(prefix: str, standing: Standing, request_id: int) -> dict[str, object]:
-    request, outputs = standing.requests[request_id], standing.outputs[request_id]
+def _loss_values(prefix: str, holders: KVHolders, request_id: int) -> dict[str, object]:
+    request, outputs = holders.requests[request_id], holders.outputs[request_id]
     loss = {"priority": request.priority, "num_outputs": outputs, "prompt_len": request.prompt_len}
     return {f"{prefix}{name}": value for name, value in loss.items()}
 
 
 def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
-    """Pages that one more token of each running request, and its lookahead, take from each pool."""
+    """By pool, the pages that all running requests need for one more token and the lookahead."""
     before = change.before
     page_size, lookahead = before.limits.page_size, before.limits.lookahead_len
     running = [one for one in before.requests or () if one.place == Place.RUNNING and one.id not in gone]
@@ -149,7 +147,7 @@ def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
 
 
 def _dead_pages_kept(change: Transition, subject: Ref, short: Sequence[str]) -> Iterator[Found]:
-    """The records that keep pages which their window had passed before the step."""
+    """The records that keep pages that were out of their window before the step."""
     page_size = change.before.limits.page_size
     for component in change.before.components:
         pool, window = component.pool, component.window

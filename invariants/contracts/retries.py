@@ -1,4 +1,4 @@
-"""A request survives a bounded number of failed passes."""
+"""A request is retried after a bounded number of failed passes."""
 
 from invariants.events import Failed, Finished
 from invariants.invariant import invariant
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class RetryCode(Code):
-    """How the retries of a request are wrong."""
-
     MISCOUNTED = "miscounted"
     RETRIED_TOO_OFTEN = "retried_too_often"
     GIVEN_UP_EARLY = "given_up_early"
@@ -17,7 +15,7 @@ class RetryCode(Code):
 
 @invariant(When.OP, needs=("requests", "launches"), on=(Failed,))
 def failed_passes_are_retried(change: Transition) -> Evidence:
-    """A request of a failed pass is retried up to max_forward_retries times, and ended after that."""
+    """A request of a failed pass is retried up to max_forward_retries times, and then finished with an error."""
     most = change.after.limits.max_forward_retries
     ended = {event.request_id: event.reason for event in change.events_of(Finished)}
     for landing in change.landings:

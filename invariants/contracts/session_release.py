@@ -1,4 +1,4 @@
-"""A session releases at once: at the end of a turn all but written KV, and when it closes everything."""
+"""A session releases everything but its written KV at the end of a turn, and closes when asked to."""
 
 from invariants.invariant import invariant
 from invariants.laws.lifecycle.sessions import session_ref
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):
-    """What an idle session has not released."""
-
     KEEPS_ROW = "keeps_row"
     KEEPS_UNWRITTEN = "keeps_unwritten_pages"
     STILL_OPEN = "still_open"
@@ -17,7 +15,7 @@ class SessionReleaseCode(Code):
 
 @invariant(When.OP, needs=("sessions", "records"))
 def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
-    """The record of an idle session has no row and nothing behind its committed tokens."""
+    """The record of an idle session has no row, and no pages behind its committed tokens."""
     for record in change.after.records or ():
         if record.owner.kind != SESSION_KIND:
             continue
@@ -36,7 +34,7 @@ def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions",))
 def closing_sessions_close_after_their_turn(change: Transition) -> Evidence:
-    """A session that is to be closed and has no turn is closed."""
+    """A session that is to be closed is closed as soon as it has no turn."""
     for session in change.after.sessions or ():
         if session.is_closing and not session.turn:
             yield found(session_ref(session.id), SessionReleaseCode.STILL_OPEN)

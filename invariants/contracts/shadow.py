@@ -1,4 +1,4 @@
-"""The nodes that an eviction could have chosen, each time that it chose one."""
+"""The nodes that an eviction could have chosen, for each node that it chose."""
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -15,8 +15,9 @@ Victim = Removed | Demoted | Tombstoned
 class Choice(NamedTuple):
     """A victim, and the nodes that should have been evicted before it for the same component.
 
-    `interior` is the least recently used node that no branch reads through its window, where the end of some branch
-    reads the victim; `older` is the least recently used node that is read like the victim, if older than the victim.
+    The tail of a branch are the nodes that its next token reads through the window; the other nodes are interior.
+    `interior` is the least recently used interior node, if the victim is in a tail.  `older` is the least recently used
+    node of the victim's kind (tail or interior), if used before the victim.
     """
 
     event: Victim
@@ -30,7 +31,7 @@ def choices_in(change: Transition) -> list[Choice]:
 
 
 def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
-    """Every choice of the step, up to the first insertion: the tree before the step determines no later one.
+    """The choices of the step up to the first insertion; the tree before the step does not determine later ones.
 
     A tombstone that is removed because it lost its last child was not chosen.
     """
@@ -45,24 +46,24 @@ def choices(before: Snapshot, events: Sequence[NamedTuple]) -> Iterator[Choice]:
             shadow.touch(event.node)
         elif isinstance(event, (Removed, Demoted, Tombstoned)):
             node, component = shadow.nodes.get(event.node), components.get(event.component)
-            if node is not None and component is not None and not shadow.is_left_over(node):
+            if node is not None and component is not None and not shadow.is_childless_tombstone(node):
                 yield shadow.choice(event, node, component)
-            shadow.give_up(event, component)
+            shadow.evict(event, component)
         elif isinstance(event, CopyDropped):
             shadow.drop_copy(event)
 
 
 class Queues(NamedTuple):
-    """The nodes that one component may evict, as (last use, id): those that the end of a branch reads, and the rest."""
+    """The nodes that one component may evict, as heaps of (last use, id)."""
 
     tails: list[tuple[int, int]]
     interior: list[tuple[int, int]]
 
 
 class Shadow:
-    """The tree before a step, changed by the events of the step; made of views alone.
+    """The tree before a step, changed by the events of the step; it consists of views only.
 
-    A queue may have stale entries; they are dropped when they come first.
+    Stale entries of a queue are dropped when they come first.
     """
 
     def __init__(self, before: Snapshot) -> None:
@@ -73,9 +74,9 @@ class Shadow:
         self._children: dict[int, list[int]] = {}
         for node in self.nodes.values():
             self._children.setdefault(node.parent, []).append(node.id)
-        self._touched: set[int] = set()  # locked, or used, since
-        self._bereft: set[int] = set()  # lost a child since
-        self._queues: dict[int, Queues] = {}  # by component, once it gives something up
+        self._touched: set[int] = set()  # locked or used in the step
+        self._lost_child: set[int] = set()  # lost a child in the step
+        self._queues: dict[int, Queues] = {}  # by component, from its first eviction on
 
     def split(self, event: Split) -> None:
         node = self.nodes.get(event.node)
@@ -104,7 +105,7 @@ class Shadow:
             self._touched.add(node.id)
             node = self.nodes.get(node.parent)
 
-    def give_up(self, event: Victim, component: int | None) -> None:
+    def evict(self, event: Victim, component: int | None) -> None:
         node = self.nodes.get(event.node)
         if node is not None and isinstance(event, Removed):
             self._take_out(node)
@@ -117,7 +118,7 @@ class Shadow:
             self.nodes[node.id] = node._replace(live=live)
 
     def drop_copy(self, event: CopyDropped) -> None:
-        """The host dropped a copy; a node without any copy left is removed, with the ancestors that served it alone."""
+        """Drop a copy; a node left without live pages, copies and children is removed, and so are such ancestors."""
         node = self.nodes.get(event.node)
         if node is not None:
             kept = [
@@ -129,34 +130,36 @@ class Shadow:
             self._take_out(node)
             node = self.nodes.get(node.parent)
 
-    def is_left_over(self, node: NodeView) -> bool:
-        """Is a node a tombstone that has lost all its children?"""
-        return node.id in self._bereft and not all(node.live) and not self._children.get(node.id)
+    def is_childless_tombstone(self, node: NodeView) -> bool:
+        """Is a node a tombstone that has lost all its children in the step?"""
+        return node.id in self._lost_child and not all(node.live) and not self._children.get(node.id)
 
     def is_in_tail(self, node: NodeView, component: int) -> bool:
-        """Does the end of some branch read a node through a component's window?"""
+        """Is a node in the tail of some branch?"""
         return self._ends_within(node, self._tail_limit(component))
 
     def choice(self, event: Victim, node: NodeView, component: int) -> Choice:
-        """Costs O(nodes) for the first of a component, then O(log nodes)."""
+        """Costs O(nodes) for the first choice of a component, then O(log nodes)."""
         queues = self._queues.get(component) or self._queued(component)
         is_in_tail = self.is_in_tail(node, component)
         interior = self._first(queues, component, is_in_tail=False)
-        alike = self._first(queues, component, is_in_tail=True) if is_in_tail else interior
-        is_younger = alike is not None and alike.last_used < node.last_used and self._may_go(node, component)
-        return Choice(event, node, interior if is_in_tail else None, alike if is_younger else None)
+        same_kind = self._first(queues, component, is_in_tail=True) if is_in_tail else interior
+        has_older = (
+            same_kind is not None and same_kind.last_used < node.last_used and self._is_evictable(node, component)
+        )
+        return Choice(event, node, interior if is_in_tail else None, same_kind if has_older else None)
 
     def _take_out(self, node: NodeView) -> None:
         del self.nodes[node.id]
         self._children[node.parent].remove(node.id)
-        self._bereft.add(node.parent)
+        self._lost_child.add(node.parent)
         self._offer_above(node)
 
     def _queued(self, component: int) -> Queues:
         queues = self._queues[component] = Queues([], [])
         limit = self._tail_limit(component)
         for node in self.nodes.values():
-            if not node.locks[component] and self._may_go(node, component):
+            if not node.locks[component] and self._is_evictable(node, component):
                 queue = queues.tails if self._ends_within(node, limit) else queues.interior
                 queue.append((node.last_used, node.id))
         heapify(queues.tails)
@@ -164,35 +167,39 @@ class Shadow:
         return queues
 
     def _first(self, queues: Queues, component: int, *, is_in_tail: bool) -> NodeView | None:
-        """The least recently used node that may be evicted and is read in this way."""
+        """The least recently used evictable node in a tail, or in the interior."""
         queue = queues.tails if is_in_tail else queues.interior
         while queue:
             node = self.nodes.get(queue[0][1])
-            if node is not None and self._may_go(node, component) and self.is_in_tail(node, component) == is_in_tail:
+            if (
+                node is not None
+                and self._is_evictable(node, component)
+                and self.is_in_tail(node, component) == is_in_tail
+            ):
                 return node
             heappop(queue)
         return None
 
     def _offer(self, node_id: int) -> None:
-        """Queue a node that is new, or read in another way than before."""
+        """Queue a node that is new, or may have moved between tail and interior."""
         node = self.nodes[node_id]
         for component, queues in self._queues.items():
-            if self._may_go(node, component):
+            if self._is_evictable(node, component):
                 queue = queues.tails if self.is_in_tail(node, component) else queues.interior
                 heappush(queue, (node.last_used, node_id))
 
     def _offer_above(self, gone: NodeView) -> None:
-        """Queue the ancestors of a removed node: its parent may be a leaf now, and branches may end elsewhere."""
+        """Queue the ancestors of a removed node: its parent may be a leaf now, and tails may have moved up."""
         reach = max(map(self._tail_limit, self._queues), default=0)
         above = self.nodes.get(gone.parent)
         while above is not None and (above.id == gone.parent or gone.start - above.end < reach):
             self._offer(above.id)
             above = self.nodes.get(above.parent)
 
-    def _may_go(self, node: NodeView, component: int) -> bool:
-        """Is a node unlocked, unused and live, and a leaf where the component has no window?
+    def _is_evictable(self, node: NodeView, component: int) -> bool:
+        """Is a node live, unlocked and unused in the step, and, without a window, a leaf?
 
-        With write-back a node without a copy may be passed over.
+        With write-back a node without a copy does not count: the engine may skip it.
         """
         if node.locks[component] or not node.live[component] or node.id in self._touched:
             return False
@@ -202,7 +209,7 @@ class Shadow:
         return self._components[component].window is not None or not any(child.live[component] for child in children)
 
     def _tail_limit(self, component: int) -> int:
-        """The tail of a branch ends less than a window, in whole pages, before its end; 0 without a window."""
+        """The length of the tail of a branch in tokens: a window in whole pages; 0 without a window."""
         window = self._components[component].window
         return 0 if window is None else tail_len(window, self._page_size)
 

@@ -1,4 +1,4 @@
-"""Prompts are computed in chunks one after the other."""
+"""Only one prompt at a time is computed in chunks."""
 
 from invariants.invariant import state_invariant
 from invariants.kinds import Place
@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class SingleChunkCode(Code):
-    """How requests between chunks are too many."""
-
     SECOND_CHUNK = "second_chunk"
 
 

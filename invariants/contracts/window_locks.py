@@ -1,4 +1,4 @@
-"""Locks in a window cover live nodes alone, and no more pages than are read."""
+"""Locks in a windowed component cover only live nodes, and only the pages that are read."""
 
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
@@ -16,7 +16,7 @@ class WindowLockCode(Code):
 def locked_windows_are_live(change: Transition) -> Evidence:
     """A node that a lock covers in a component with a window is live there.
 
-    The lock of a transfer also covers the tombstones that it restores, and those between them.
+    The lock of a backup or load may cover tombstones.
     """
     has_same_receipts = change.after.receipts is change.before.receipts
     nodes = change.changes.nodes if has_same_receipts or not change.after.transfers else change.after.nodes or ()
@@ -34,9 +34,9 @@ def locked_windows_are_live(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "receipts", "records", "windowed"))
 def window_locks_are_minimal(change: Transition) -> Evidence:
-    """The lock of a record covers no more of a window than its tokens read, in whole pages.
+    """In a windowed component the lock of a record covers no more tokens than the next token reads, in whole pages.
 
-    A lock on a whole long node would keep a small pool from all other requests (sglang issue 27210).
+    A lock on a whole long node can block a small pool for all other requests (sglang issue 27210).
     """
     for record in change.changes.records:
         receipt = change.after.receipt_by_id.get(record.receipt)
@@ -61,6 +61,6 @@ def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
 
 
 def _has_readers(snapshot: Snapshot, node: NodeView, component: int) -> bool:
-    """Does anything but a transfer have a node locked?"""
+    """Is a node locked by anything but a backup or load?"""
     receipts = [receipt for receipt in snapshot.receipts or () if receipt.holder.kind in TRANSFER_KINDS]
     return node.locks[component] > sum(node.id in receipt.covers[component] for receipt in receipts)

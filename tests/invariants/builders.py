@@ -1,10 +1,10 @@
-"""One healthy decode step of a small two-pool engine, and ways to doctor it.
+"""One healthy decode step of a small two-pool engine, and functions that change it.
 
-page 4, window 6 (so a tail of 8 tokens); full has 12 pages, swa 8, rows 2
+page size 4, window 6 (a tail of 8 tokens); full has 12 pages, swa 8, rows 2
 
-n1 [0, 8)  tombstone, locked wherever the whole prefix is read ── n2 [8, 16) locked in both
-n3 [0, 8)  another prefix, nobody's: full 5 6, swa 3 4
-r1 runs in row 1: shares [0, 16), owns full 7 8, swa 5 6, and has just computed position 20
+n1 [0, 8)  tombstone in swa, locked in full ── n2 [8, 16) locked in both
+n3 [0, 8)  another prefix, not locked: full 5 6, swa 3 4
+r1 runs in row 1: shares [0, 16), owns full 7 8, swa 5 6, and the step computes its position 20
 r2 waits
 """
 
@@ -42,14 +42,14 @@ OTHER_PROMPT = tuple(range(200, 208))
 LIMITS = Limits(
     page_size=PAGE, max_running_requests=2, max_context_len=40, chunk_len=8, window_slack=1, ratio_floor=98_000
 )
-# An engine that launches before it knows the last result: r1 computes position 20 in launch 7, then 21 in launch 8.
-OVERLAPPED = LIMITS._replace(most_launches=2, lookahead_len=2, preemption_threshold=0, max_forward_retries=1)
+# An engine that launches before it has the last result: r1 computes position 20 in launch 7, then 21 in launch 8.
+OVERLAPPED_LIMITS = LIMITS._replace(most_launches=2, lookahead_len=2, preemption_threshold=0, max_forward_retries=1)
 UNITS_IN_FLIGHT = ((1, 2, 3, 4, 7, 8), (2, 5, 6))
 COMPONENTS = (ComponentView("full", None), ComponentView("swa", WINDOW))
 
 
 class Case(NamedTuple):
-    """A transition, and all that one invariant has to say of it; nothing where it is healthy."""
+    """A transition, and all that one invariant finds in it; nothing if it is healthy."""
 
     invariant: Invariant
     name: str
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
 
 def broken(invariant: Invariant, name: str, change: Transition, *evidence: Found | tuple[str, str]) -> Case:
-    assert evidence, f"{name}: a broken case says what is wrong"
+    assert evidence, f"{name}: a broken case has evidence"
     return Case(invariant, name, change, evidence)
 
 
@@ -103,22 +103,22 @@ def snapshot(*, committed: int) -> Snapshot:
     )
 
 
-def flying(*, launch: int, committed: int, requests: Sequence[RequestView] | None) -> Snapshot:
-    """The engine when r1 has computed `committed` tokens, and computes one more in a pass in flight."""
+def with_pass_in_flight(*, launch: int, committed: int, requests: Sequence[RequestView] | None) -> Snapshot:
+    """The engine when r1 has `committed` tokens of KV and computes one more in a pass in flight."""
     landed = snapshot(committed=21)
     assert landed.records is not None, "the engine has a record"
     [record] = landed.records
     return replace(
         landed,
-        limits=OVERLAPPED,
+        limits=OVERLAPPED_LIMITS,
         records=(record._replace(committed_len=committed, launched_len=committed + 1, allocated_len=committed + 1),),
         requests=tuple(requests or ()),
         launches=(LaunchView(launch, ((1, committed, committed + 1),), (UNITS_IN_FLIGHT,)),),
     )
 
 
-def swapped(state: Snapshot, name: str, **changes: Any) -> tuple[PoolView, ...]:
-    """The pools of a state, with changes in one."""
+def with_pool(state: Snapshot, name: str, **changes: Any) -> tuple[PoolView, ...]:
+    """The pools of a state, one of them changed."""
     return tuple(replace(pool, **changes) if pool.name == name else pool for pool in state.pools)
 
 
@@ -132,7 +132,7 @@ def _holdings(nodes: Sequence[NodeView], component: int, private: Sequence[int])
 
 
 def reference(num_tokens: int) -> Reference:
-    """What r1's client knows once it has `num_tokens` tokens, prompt included."""
+    """The reference when r1's client has `num_tokens` tokens, prompt included."""
     known = Reference(VOCABULARY, (None, WINDOW))
     known.submitted(1, namespace=0, prompt=PROMPT)
     known.submitted(2, namespace=0, prompt=(1, 2, 3, 4, 5))
@@ -143,7 +143,7 @@ def reference(num_tokens: int) -> Reference:
 
 
 def tags(start: int, end: int) -> "array[int]":
-    """What slots of r1 hold for positions [start, end)."""
+    """The tags of r1's slots for positions [start, end)."""
     expected: Expectation = reference(22).expectations[1]
     return expected.tags[start:end]
 
@@ -163,47 +163,49 @@ DECODE = (
 HEALTHY = Transition(BEFORE, DECODE, AFTER, When.STEP, reference(22))
 
 
-FLYING_BEFORE = flying(launch=7, committed=20, requests=BEFORE.requests)
-STALE = (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), given_up=(1,)),)
-FLYING_AFTER = flying(launch=8, committed=21, requests=AFTER.requests)
-LANDED = DECODE[4:]
-OVERLAP = (Launched(8, ((1, 21, 22),)), *LANDED)
-FLYING = Transition(FLYING_BEFORE, OVERLAP, FLYING_AFTER, When.STEP, reference(22))
+IN_FLIGHT_BEFORE = with_pass_in_flight(launch=7, committed=20, requests=BEFORE.requests)
+STALE_LAUNCH = (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), given_up=(1,)),)
+IN_FLIGHT_AFTER = with_pass_in_flight(launch=8, committed=21, requests=AFTER.requests)
+COMPLETION_EVENTS = DECODE[4:]
+OVERLAPPED_EVENTS = (Launched(8, ((1, 21, 22),)), *COMPLETION_EVENTS)
+OVERLAPPED_STEP = Transition(IN_FLIGHT_BEFORE, OVERLAPPED_EVENTS, IN_FLIGHT_AFTER, When.STEP, reference(22))
 FENCED = replace(
     AFTER,
-    pools=swapped(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]),
+    pools=with_pool(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]),
     launches=(LaunchView(7, (), ()),),
 )
 
 
 def after(**parts: Any) -> Transition:
-    """The healthy step, but for these parts of the state that it ends in."""
+    """The healthy step, with these parts of the state after changed."""
     return replace(HEALTHY, after=replace(AFTER, **parts))
 
 
 def during(*events: Any, **parts: Any) -> Transition:
-    """A step in which this happened, and which ends in these parts; otherwise the healthy state before it."""
+    """The healthy step, with these events and these parts of the state after instead."""
     return replace(HEALTHY, events=events, after=replace(AFTER, **parts))
 
 
 def in_flight(*events: Any, before: Any = None, **parts: Any) -> Transition:
-    """The overlapped step, but for these events, for these parts of the state before and of that after it."""
-    earlier = replace(FLYING_BEFORE, **(before or {}))
-    return replace(FLYING, before=earlier, events=events or OVERLAP, after=replace(FLYING_AFTER, **parts))
+    """The overlapped step, with these events and these parts of the states before and after instead."""
+    earlier = replace(IN_FLIGHT_BEFORE, **(before or {}))
+    return replace(
+        OVERLAPPED_STEP, before=earlier, events=events or OVERLAPPED_EVENTS, after=replace(IN_FLIGHT_AFTER, **parts)
+    )
 
 
 def idle(*events: Any, before: Snapshot = AFTER, after: Snapshot | None = None) -> Transition:
-    """A step from one state to the same, but for what is said."""
+    """A step with these events from `before` to `after`, by default the same state."""
     return replace(HEALTHY, before=before, events=events, after=before if after is None else after)
 
 
 def pools(name: str, **changes: Any) -> tuple[PoolView, ...]:
-    """The pools after the healthy step, with changes in one."""
-    return swapped(AFTER, name, **changes)
+    """The pools after the healthy step, one of them changed."""
+    return with_pool(AFTER, name, **changes)
 
 
 def holding(name: str, owner: Owner, units: Sequence[int]) -> tuple[PoolView, ...]:
-    """The pools after the healthy step, where `owner` holds `units` of one too."""
+    """The pools after the healthy step, where `owner` also holds `units` of one."""
     return pools(name, holdings=[*AFTER.pool(name).holdings, Holding(owner, units, cached=False)])
 
 
@@ -217,10 +219,10 @@ def records(**changes: Any) -> tuple[RecordView, ...]:
     return (AFTER.records[0]._replace(**changes),)
 
 
-def flying_record(**changes: Any) -> tuple[RecordView, ...]:
-    """The record in the overlapped step, with changes."""
-    assert FLYING_AFTER.records is not None
-    return (FLYING_AFTER.records[0]._replace(**changes),)
+def in_flight_record(**changes: Any) -> tuple[RecordView, ...]:
+    """The record after the overlapped step, changed."""
+    assert IN_FLIGHT_AFTER.records is not None
+    return (IN_FLIGHT_AFTER.records[0]._replace(**changes),)
 
 
 def receipts(**changes: Any) -> tuple[ReceiptView, ...]:

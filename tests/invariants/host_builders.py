@@ -1,10 +1,10 @@
-"""Healthy steps of a small engine with a host tier, and ways to doctor them.
+"""Healthy steps of a small engine with a host tier, and functions that change them.
 
-page 4, window 6 (so a tail of 8 tokens); full has 12 pages, swa 8, rows 2, host full 10, host swa 8
+page size 4, window 6 (a tail of 8 tokens); full has 12 pages, swa 8, rows 2, host full 10, host swa 8
 
-n1 [0, 8)  no swa; a copy of full, so host full 1 2 ── n2 [8, 16) has none; backup 1 is to make it, on 7 8 and 5 6
-n3 [0, 8)  copies on host full 3 4, host swa 1 2 ── n4 [8, 16) on the host alone, on 5 6 and 3 4; load 2 brings it back
-r1 runs as in builders.py; r2, whose 18 tokens begin with n3 and n4, waits, and then for load 2
+n1 [0, 8)  tombstone in swa; a copy on host full 1 2 ── n2 [8, 16) no copy; backup 1 makes one on 7 8 and 5 6
+n3 [0, 8)  copies on host full 3 4, host swa 1 2 ── n4 [8, 16) only on the host, on 5 6 and 3 4; load 2 restores it
+r1 runs as in builders.py; r2, whose 18 tokens start with n3 and n4, waits in the queue, and then for load 2
 """
 
 from collections.abc import Sequence
@@ -38,25 +38,30 @@ from invariants.view import (
     Snapshot,
     TransferView,
 )
-from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, swapped
+from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, with_pool
 
 BACKUP, LOAD = Owner("backup", 1), Owner("load", 2)
-CONTINUED = range(208, 216)  # what n4 holds
-ASKED = (*OTHER_PROMPT, *CONTINUED, 1, 2)
-BROUGHT = {"full": (11, 12), "swa": (7, 8), "host full": (7, 8), "host swa": (5, 6)}  # what the transfers write
-HOSTED = LIMITS._replace(least_load_len=8)
+N4_TOKENS = range(208, 216)  # the tokens of n4
+R2_PROMPT = (*OTHER_PROMPT, *N4_TOKENS, 1, 2)
+WRITTEN_UNITS = {
+    "full": (11, 12),
+    "swa": (7, 8),
+    "host full": (7, 8),
+    "host swa": (5, 6),
+}  # written by the backup and the load
+HOST_LIMITS = LIMITS._replace(least_load_len=8)
 BACKUP_VIEW = TransferView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
 LOAD_VIEW = TransferView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
-BACKED_UP = TransferBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
-FETCHED = TransferBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
+BACKUP_BEGAN = TransferBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
+LOAD_BEGAN = TransferBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
 PLANNED = LoadPlanned(2, 16, 2, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
 
-def shelved(*, committed: int = 21) -> Snapshot:
-    """The engine of builders.py with its copies on the host, before anything is copied."""
+def before_copying(*, committed: int = 21) -> Snapshot:
+    """The engine of builders.py with copies on the host, before backup 1 and load 2 begin."""
     state = snapshot(committed=committed)
     first, second, third = state.nodes or ()
-    below = NodeView(4, 3, 0, 8, CONTINUED, ((0, 0), (0, 0)), (False, False), (0, 0), last_used=1)
+    below = NodeView(4, 3, 0, 8, N4_TOKENS, ((0, 0), (0, 0)), (False, False), (0, 0), last_used=1)
     kept = (
         first._replace(copies=((1, 2), ()), pins=(0, 0)),
         second._replace(copies=((), ()), pins=(0, 0)),
@@ -71,18 +76,18 @@ def shelved(*, committed: int = 21) -> Snapshot:
     running, _ = state.requests or ()
     return replace(
         state,
-        limits=HOSTED,
+        limits=HOST_LIMITS,
         pools=(full, swa, *on_host, rows),
         nodes=kept,
-        requests=(running, RequestView(2, "waiting", 0, len(ASKED), 0, 1)),
+        requests=(running, RequestView(2, "waiting", 0, len(R2_PROMPT), 0, 1)),
         transfers=(),
         host_pools=("host full", "host swa"),
     )
 
 
 def copying(*, committed: int = 21) -> Snapshot:
-    """The same while both transfers are under way, and r2 waits for the second with what is on the device."""
-    state = shelved(committed=committed)
+    """The same engine while both copies are in progress; r2 waits for the load and holds the prefix on the device."""
+    state = before_copying(committed=committed)
     first, second, third, below = state.nodes or ()
     kept = (
         first._replace(locks=(2, 0)),
@@ -91,12 +96,12 @@ def copying(*, committed: int = 21) -> Snapshot:
         below._replace(locks=(1, 1), pins=(1, 1)),
     )
     pools = {pool.name: pool for pool in state.pools}
-    free = {name: [unit for unit in pools[name].free if unit not in BROUGHT[name]] for name in BROUGHT}
+    free = {name: [unit for unit in pools[name].free if unit not in WRITTEN_UNITS[name]] for name in WRITTEN_UNITS}
     held = {
-        "full": [*_cached(kept, 0), *_private(state, "full"), _to(LOAD, "full")],
-        "swa": [*_cached(kept, 1), *_private(state, "swa"), _to(LOAD, "swa")],
-        "host full": [*_copies(kept, 0), _to(BACKUP, "host full")],
-        "host swa": [*_copies(kept, 1), _to(BACKUP, "host swa")],
+        "full": [*_cached(kept, 0), *_private(state, "full"), _written_by(LOAD, "full")],
+        "swa": [*_cached(kept, 1), *_private(state, "swa"), _written_by(LOAD, "swa")],
+        "host full": [*_copies(kept, 0), _written_by(BACKUP, "host full")],
+        "host swa": [*_copies(kept, 1), _written_by(BACKUP, "host swa")],
         "rows": [Holding(R1, (1,), cached=False), Holding(R2, (2,), cached=False)],
     }
     assert state.claims is not None, "the engine makes claims"
@@ -111,7 +116,7 @@ def copying(*, committed: int = 21) -> Snapshot:
             ReceiptView(4, R2, 3, ((3,), (3,))),
         ),
         records=(*(state.records or ()), RecordView(R2, 2, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (5, 6), receipt=4, node=3)),
-        requests=((state.requests or ())[0], RequestView(2, "loading", 0, len(ASKED), 0, 1, awaits=2)),
+        requests=((state.requests or ())[0], RequestView(2, "loading", 0, len(R2_PROMPT), 0, 1, awaits=2)),
         claims=state.claims._replace(
             free={"full": len(free["full"]), "swa": len(free["swa"])},
             evictable={"full": 0, "swa": 0},
@@ -121,8 +126,8 @@ def copying(*, committed: int = 21) -> Snapshot:
     )
 
 
-def landed() -> Snapshot:
-    """The same when both transfers have ended well, and r2 has what came, and waits for its turn."""
+def after_copying() -> Snapshot:
+    """The same engine when both copies have ended, and r2 has the loaded prefix and is not computed yet."""
     first, second, third, below = COPYING.nodes or ()
     kept = (
         first._replace(locks=(1, 0)),
@@ -150,7 +155,7 @@ def landed() -> Snapshot:
 
 
 def _with_holdings(pool: PoolView, nodes: Sequence[NodeView]) -> PoolView:
-    """A pool whose transfers have given what they wrote to the tree."""
+    """A pool in which the tree owns the units that the copies wrote."""
     if pool.unit == "row":
         return pool
     cached = _copies if pool.name.startswith("host") else _cached
@@ -158,12 +163,12 @@ def _with_holdings(pool: PoolView, nodes: Sequence[NodeView]) -> PoolView:
 
 
 def _private(state: Snapshot, pool: str) -> list[Holding]:
-    """What r1 has taken of a pool."""
+    """The private units of r1."""
     return [one for one in state.pool(pool).holdings if one.owner == R1]
 
 
-def _to(owner: Owner, pool: str) -> Holding:
-    return Holding(owner, BROUGHT[pool], cached=False)
+def _written_by(owner: Owner, pool: str) -> Holding:
+    return Holding(owner, WRITTEN_UNITS[pool], cached=False)
 
 
 def _cached(nodes: Sequence[NodeView], component: int) -> list[Holding]:
@@ -182,30 +187,30 @@ def _copies(nodes: Sequence[NodeView], component: int) -> list[Holding]:
     ]
 
 
-def asked() -> Reference:
-    """What the clients of r1 and r2 know."""
+def host_reference() -> Reference:
+    """The reference for r1 and r2."""
     known = reference(22)
-    known.submitted(2, namespace=0, prompt=ASKED)
+    known.submitted(2, namespace=0, prompt=R2_PROMPT)
     return known
 
 
-SHELVED, COPYING = shelved(), copying()
-RECEIPTS, RECORDS = COPYING.receipts or (), COPYING.records or ()  # while both transfers are under way
-BEGIN = (
+BEFORE_COPYING, COPYING = before_copying(), copying()
+RECEIPTS, RECORDS = COPYING.receipts or (), COPYING.records or ()  # while both copies are in progress
+BEGIN_EVENTS = (
     Taken("host full", (7, 8), BACKUP),
     Taken("host swa", (5, 6), BACKUP),
     Locked(2, 2),
-    BACKED_UP,
-    Matched(2, 0, ASKED, 8, (5, 6)),
+    BACKUP_BEGAN,
+    Matched(2, 0, R2_PROMPT, 8, (5, 6)),
     Taken("rows", (2,), R2),
     Locked(4, 3),
     Locked(3, 4),
     Taken("full", (11, 12), LOAD),
     Taken("swa", (7, 8), LOAD),
-    FETCHED,
+    LOAD_BEGAN,
     PLANNED,
 )
-LAND = (
+END_EVENTS = (
     TransferEnded(1, None),
     Copied(1, "full", ()),
     Copied(1, "swa", ()),
@@ -220,38 +225,40 @@ LAND = (
     Given("full", (11, 12), LOAD, TREE),
     Given("swa", (7, 8), LOAD, TREE),
     Paired("full", "swa", (11, 12), (7, 8)),
-    Stored(4, 3, 0, 8, CONTINUED, "full", on_host=False),
-    Stored(4, 3, 0, 8, CONTINUED, "swa", on_host=False),
+    Stored(4, 3, 0, 8, N4_TOKENS, "full", on_host=False),
+    Stored(4, 3, 0, 8, N4_TOKENS, "swa", on_host=False),
     Unlocked(3, 4),
     Unlocked(4, 3),
     Locked(5, 4),
     Loaded(2, 16, (5, 6, 11, 12)),
 )
-UNDER_WAY = Transition(copying(committed=20), DECODE, COPYING, When.STEP, asked())  # r1 decodes meanwhile
-BEGUN = Transition(SHELVED, BEGIN, COPYING, When.STEP, asked())
-LANDED = Transition(COPYING, LAND, landed(), When.STEP, asked())
+COPYING_CONTINUES = Transition(
+    copying(committed=20), DECODE, COPYING, When.STEP, host_reference()
+)  # r1 decodes meanwhile
+COPYING_BEGINS = Transition(BEFORE_COPYING, BEGIN_EVENTS, COPYING, When.STEP, host_reference())
+COPYING_ENDS = Transition(COPYING, END_EVENTS, after_copying(), When.STEP, host_reference())
 
 
 def while_copying(*events: Any, before: Snapshot = COPYING, **parts: Any) -> Transition:
-    """A step with this in it, from the state in which both transfers are under way to the same, but for these parts."""
-    return Transition(before, events, replace(COPYING, **parts), When.STEP, asked())
+    """A step with these events from the state with both copies in progress to the same, with these parts changed."""
+    return Transition(before, events, replace(COPYING, **parts), When.STEP, host_reference())
 
 
 def beginning(*events: Any, **parts: Any) -> Transition:
-    """A step with this in it, from the state before anything is copied to that, but for these parts."""
-    return replace(BEGUN, events=events, after=replace(COPYING, **parts))
+    """A step with these events in which both copies begin, with these parts of the state after changed."""
+    return replace(COPYING_BEGINS, events=events, after=replace(COPYING, **parts))
 
 
-def on_the_shelf(*events: Any, before: Snapshot = SHELVED, **parts: Any) -> Transition:
-    """A step with this in it, in which no copying begins, and which ends in these parts."""
-    return Transition(before, events, replace(before, **parts), When.STEP, asked())
+def not_copying(*events: Any, before: Snapshot = BEFORE_COPYING, **parts: Any) -> Transition:
+    """A step with these events in which no copy begins, with these parts of the state after changed."""
+    return Transition(before, events, replace(before, **parts), When.STEP, host_reference())
 
 
 def with_node(state: Snapshot, node: int, **changes: Any) -> tuple[NodeView, ...]:
-    """The nodes of a state, with changes in one."""
+    """The nodes of a state, one of them changed."""
     return tuple(one._replace(**changes) if one.id == node else one for one in state.nodes or ())
 
 
 def host_pools(name: str, **changes: Any) -> tuple[PoolView, ...]:
-    """The pools while both transfers are under way, with changes in one."""
-    return swapped(COPYING, name, **changes)
+    """The pools while both copies are in progress, one of them changed."""
+    return with_pool(COPYING, name, **changes)

@@ -1,4 +1,4 @@
-"""The same invariants judge engines of another build: one pool for all layers, or slots instead of pages."""
+"""The same invariants check engines of another design: one pool for all layers, or slots instead of pages."""
 
 from dataclasses import replace
 
@@ -25,8 +25,8 @@ from invariants.view import (
 R1, R2, CACHE, BLOCKS_OF_R2 = Owner("request", 1), Owner("request", 2), Owner("tree"), (5, 6)
 LIMITS = Limits(16, 8, 1024, 128, 0, 0)
 
-# One queue of blocks serves two groups of layers.  A cached block that nobody reads stands in the free
-# queue; the adapter lists it as cached, with the number of its readers as locks.
+# One pool of blocks serves two groups of layers.  A cached block without readers is in the engine's free queue; the
+# adapter lists it as cached, with the number of its readers as locks.
 ONE_POOL = Snapshot(
     step=1,
     limits=LIMITS,
@@ -54,7 +54,7 @@ ONE_POOL = Snapshot(
     claims=None,
 )
 
-# Two pools of slots, a token each; the windowed slot of a token is found through a map by slot.
+# Two pools of slots, a token each; a map by slot has the windowed slot of each token.
 BY_SLOT = PeerMap("kv", "kv windowed", (0, 0, 0, 1, 0, 2, 3, 0, 0))
 SLOTS = Snapshot(
     step=1,
@@ -88,8 +88,8 @@ SLOTS = Snapshot(
 
 
 # The same engine while a pass is in flight: r2 has computed 44 tokens, r1 has its first 16 from the cache.  A table has
-# the null block for what lies before the window; a block that a pass still reads may be reused at once, for passes
-# run in order.  The free blocks that it counts are those of its queue, less the cached ones that stand in it.
+# the null block before the window.  A block that a pass still reads may be reused at once, because passes run in order.
+# Its counter of free blocks counts the blocks of its queue without the cached ones.
 TABLES = (
     RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (11, 12)), (3, 4), 0, 0),
     RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
@@ -116,7 +116,7 @@ ASYNC = replace(
     claims=Claims(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
 )
 
-# Pages of four slots; the map is by slot, and the last page of a request is filled in part.
+# Pages of four slots; the map is by slot, and the last page of a request is partly filled.
 PAGE_OF_SLOTS = PeerMap("kv", "kv windowed", (*[0] * 8, 4, 5, 6, 7, 8, 9, 0, 0), slots=4)
 PAGED_SLOTS = replace(
     SLOTS,
@@ -141,8 +141,8 @@ def found(before, after, *events):
 
 
 def with_pool(snapshot, name, **changes):
-    books = tuple(replace(pool, **changes) if pool.name == name else pool for pool in snapshot.pools)
-    return replace(snapshot, pools=books)
+    pools = tuple(replace(pool, **changes) if pool.name == name else pool for pool in snapshot.pools)
+    return replace(snapshot, pools=pools)
 
 
 def with_peers(changes):
@@ -150,8 +150,8 @@ def with_peers(changes):
     return replace(SLOTS, peer_maps=(BY_SLOT._replace(peers=changed),))
 
 
-def test_an_engine_with_one_pool_for_all_layers_is_healthy():
-    """An evictable block is taken as one that the cache gives up first."""
+def test_engine_with_one_pool_for_all_layers_has_no_violation():
+    """The engine takes an evictable block, which is reported as freed by the cache first."""
     taken = with_pool(
         ONE_POOL,
         "blocks",
@@ -167,7 +167,7 @@ def test_an_engine_with_one_pool_for_all_layers_is_healthy():
 
 
 @pytest.mark.parametrize(
-    ("changes", "events", "complaints"),
+    ("changes", "events", "expected"),
     [
         pytest.param(
             {"free": [7, 8, 9]},
@@ -203,16 +203,16 @@ def test_an_engine_with_one_pool_for_all_layers_is_healthy():
         ),
     ],
 )
-def test_an_engine_with_one_pool_for_all_layers_is_judged(changes, events, complaints):
-    assert found(ONE_POOL, with_pool(ONE_POOL, "blocks", **changes), *events) == complaints
+def test_violations_of_an_engine_with_one_pool_for_all_layers_are_found(changes, events, expected):
+    assert found(ONE_POOL, with_pool(ONE_POOL, "blocks", **changes), *events) == expected
 
 
-def test_an_engine_that_maps_slots_is_healthy():
+def test_engine_that_maps_slots_has_no_violation():
     assert found(SLOTS, SLOTS) == []
 
 
 @pytest.mark.parametrize(
-    ("after", "complaints"),
+    ("after", "expected"),
     [
         pytest.param(
             with_peers({7: 4}),
@@ -225,7 +225,7 @@ def test_an_engine_that_maps_slots_is_healthy():
         pytest.param(
             with_peers({4: 3}),
             [("peers_are_unique_and_live", "kv windowed slot 3: the peer of both kv slot 4 and kv slot 6")],
-            id="one-slot-for-two",
+            id="one-peer-of-two-slots",
         ),
         pytest.param(
             with_peers({6: 0}),
@@ -253,12 +253,12 @@ def test_an_engine_that_maps_slots_is_healthy():
         ),
     ],
 )
-def test_an_engine_that_maps_slots_is_judged(after, complaints):
-    assert found(SLOTS, after) == complaints
+def test_violations_of_an_engine_that_maps_slots_are_found(after, expected):
+    assert found(SLOTS, after) == expected
 
 
-def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
-    """A window slides while a pass reads it: the null block takes its place, and another request the block."""
+def test_engine_that_reuses_blocks_in_the_order_of_its_passes_has_no_violation():
+    """A window slides while a pass reads it: the null block replaces the block, which another request may take."""
     slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 14)))
     grown = TABLES[0]._replace(launched_len=22)
     after = replace(
@@ -271,7 +271,7 @@ def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaints"),
+    ("changes", "expected"),
     [
         pytest.param(
             {"records": (TABLES[0]._replace(units=((3, 4), (2, 12))), TABLES[1])},
@@ -297,7 +297,7 @@ def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
                 ),
                 ("free_counters_match_pools", "blocks: the engine counts 3 free units, there are 4"),
             ],
-            id="in-the-queue-while-it-is-read",
+            id="in-the-free-queue-while-read",
         ),
         pytest.param(
             {"records": (TABLES[0], TABLES[1]._replace(units=((5, 6, 8), (0, 0, 14))))},
@@ -316,21 +316,21 @@ def test_an_engine_that_reuses_blocks_in_the_order_of_its_passes_is_healthy():
         ),
     ],
 )
-def test_an_engine_that_counts_references_is_judged(changes, complaints):
-    assert found(ASYNC, replace(ASYNC, **changes)) == complaints
+def test_violations_of_an_engine_that_counts_references_are_found(changes, expected):
+    assert found(ASYNC, replace(ASYNC, **changes)) == expected
 
 
-def test_the_null_block_is_never_given_back():
-    complaint = "block 0: freed by request r2, but ids run from 1 to 14"
+def test_free_of_the_null_block_is_found():
+    evidence = "block 0: freed by request r2, but ids run from 1 to 14"
 
-    assert found(ASYNC, ASYNC, Freed("blocks", (0,), R2, "slid", 0)) == [("padding_unit_is_never_moved", complaint)]
+    assert found(ASYNC, ASYNC, Freed("blocks", (0,), R2, "slid", 0)) == [("padding_unit_is_never_moved", evidence)]
 
 
-def test_an_engine_whose_map_of_slots_has_pages_is_healthy():
+def test_engine_with_pages_of_mapped_slots_has_no_violation():
     assert found(PAGED_SLOTS, PAGED_SLOTS) == []
 
 
-def test_a_page_whose_slots_are_mapped_into_two_is_named():
+def test_page_whose_slots_have_peers_in_two_pages_is_found():
     strayed = (*PAGE_OF_SLOTS.peers[:12], 8, 13, 0, 0)
 
     assert found(PAGED_SLOTS, replace(PAGED_SLOTS, peer_maps=(PAGE_OF_SLOTS._replace(peers=strayed),))) == [
@@ -347,7 +347,7 @@ def test_a_page_whose_slots_are_mapped_into_two_is_named():
     ]
 
 
-def test_what_a_foreign_engine_does_not_give_is_counted():
+def test_laws_of_missing_parts_are_not_evaluated():
     """Without tree, records and launches their laws are not applicable, which is not a pass."""
     tally: Tally = {}
 

@@ -1,4 +1,4 @@
-"""Each invariant names what is wrong, and has nothing to say of what is right."""
+"""Each invariant finds exactly the violations of its broken cases, and none in its healthy cases."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -10,18 +10,18 @@ from invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
 from invariants.laws.memory.pools import unit_has_one_owner
 from invariants.violation import Violation
 from tests.invariants import cases
-from tests.invariants.builders import FLYING, HEALTHY, after
+from tests.invariants.builders import HEALTHY, OVERLAPPED_STEP, after
 from tests.invariants.builders import pools as pools_with
 from tests.invariants.cases import decode_reservations, host_tier, loads, outputs, progress
-from tests.invariants.host_builders import BEGUN, LANDED, UNDER_WAY
+from tests.invariants.host_builders import COPYING_BEGINS, COPYING_CONTINUES, COPYING_ENDS
 
 MODULES = [import_module(f"{cases.__name__}.{module.name}") for module in iter_modules(cases.__path__)]
 CASES = [case for module in MODULES for case in module.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.invariant.name}-{case.name}")
-def test_an_invariant_names_exactly_what_is_wrong(case):
-    """Subject and detail of every violation, in order; a healthy case has none."""
+def test_invariant_finds_exactly_the_violations_of_a_case(case):
+    """Subject, code and values of every violation, in order; a healthy case has none."""
     tally: Tally = {}
 
     found = Catalog([case.invariant]).check(case.change, tally)
@@ -31,60 +31,60 @@ def test_an_invariant_names_exactly_what_is_wrong(case):
 
 
 @pytest.mark.parametrize("invariant", ALL.invariants, ids=lambda invariant: invariant.name)
-def test_every_invariant_is_shown_broken_and_healthy(invariant):
+def test_every_invariant_has_a_broken_and_a_healthy_case(invariant):
     shown = [bool(case.evidence) for case in CASES if case.invariant is invariant]
 
     assert set(shown) == {True, False}
 
 
-def test_a_violation_says_whose_claim_is_broken():
+def test_violation_has_the_name_of_its_invariant():
     [violation] = unit_has_one_owner.violations(after(pools=pools_with("swa", free=[7])))
 
     assert violation.law == "unit_has_one_owner"
 
 
-def test_the_names_of_cases_are_unique():
+def test_names_of_cases_are_unique():
     names = [(case.invariant.name, case.name) for case in CASES]
 
     assert len(names) == len(set(names))
 
 
-def test_the_names_of_invariants_are_unique():
+def test_names_of_invariants_are_unique():
     names = [invariant.name for invariant in ALL.invariants]
 
     assert len(names) == len(set(names))
 
 
-def test_each_module_of_invariants_has_its_module_of_cases():
+def test_each_module_of_invariants_has_a_module_of_cases():
     with_invariants = {invariant.find.__module__.rpartition(".")[2] for invariant in ALL.invariants}
 
     assert {module.__name__.rpartition(".")[2] for module in MODULES} == with_invariants
 
 
-def test_a_place_in_the_order_is_kept_for_no_module_that_is_gone():
+def test_order_of_modules_names_only_modules_with_invariants():
     assert set(CAUSES_FIRST) <= {invariant.find.__module__.rpartition(".")[2] for invariant in ALL.invariants}
 
 
-def test_the_claim_of_an_invariant_is_a_sentence():
+def test_each_claim_is_a_sentence():
     assert [invariant.name for invariant in ALL.invariants if not invariant.claim.endswith(".")] == []
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(HEALTHY, id="step by step"),
-        pytest.param(FLYING, id="overlapped"),
-        pytest.param(BEGUN, id="transfers begin"),
-        pytest.param(UNDER_WAY, id="transfers are under way"),
-        pytest.param(LANDED, id="transfers have ended"),
+        pytest.param(HEALTHY, id="not-overlapped"),
+        pytest.param(OVERLAPPED_STEP, id="overlapped"),
+        pytest.param(COPYING_BEGINS, id="copies-begin"),
+        pytest.param(COPYING_CONTINUES, id="copies-in-progress"),
+        pytest.param(COPYING_ENDS, id="copies-end"),
     ],
 )
-def test_a_healthy_step_breaks_nothing(change):
+def test_healthy_step_has_no_violation(change):
     assert ALL.check(change, {}) == []
 
 
-def test_violations_come_in_the_order_of_the_catalogue():
-    """A leak of two kinds: whose pages they are is told before that the sum is wrong."""
+def test_violations_are_in_the_order_of_the_catalogue():
+    """A leak breaks three laws: the leaked pages are reported before the sum and the counter."""
     found = ALL.check(after(pools=pools_with("swa", free=[7])), {})
 
     assert [violation.law for violation in found] == [
@@ -94,8 +94,8 @@ def test_violations_come_in_the_order_of_the_catalogue():
     ]
 
 
-def test_what_has_nothing_to_judge_is_not_counted():
-    """No eviction, no count: a vacuous pass is none."""
+def test_invariant_of_events_that_did_not_happen_is_not_counted():
+    """A step without an eviction does not count as an evaluation of an eviction law."""
     tally: Tally = {}
 
     ALL.check(HEALTHY, tally)
@@ -114,7 +114,7 @@ def test_what_has_nothing_to_judge_is_not_counted():
         pytest.param("peer_maps", "peers_share_their_owner", id="peers"),
     ],
 )
-def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
+def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
     tally: Tally = {}
 
     found = Catalog(one for one in ALL.invariants if one.name == name).check(after(**{part: None}), tally)
@@ -125,16 +125,16 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        pytest.param(outputs.UNFORETOLD, "outputs_match_reference", id="outputs"),
-        pytest.param(outputs.UNFORETOLD, "slots_hold_their_prefix", id="tags"),
+        pytest.param(outputs.UNPREDICTABLE, "outputs_match_reference", id="outputs"),
+        pytest.param(outputs.UNPREDICTABLE, "slots_hold_their_prefix", id="tags"),
         pytest.param(outputs.COMPARED, "slots_hold_their_prefix", id="tags-of-a-model"),
         pytest.param(outputs.COMPARED, "reads_cover_the_window", id="reads-of-a-model"),
-        pytest.param(HEALTHY, "logits_match_uncached_model", id="logits-of-the-stand-in"),
-        pytest.param(HEALTHY, "outputs_match_uncached_model", id="outputs-of-the-stand-in"),
-        pytest.param(progress.UNDER_PRESSURE, "work_makes_progress", id="pressure"),
-        pytest.param(progress.IN_A_PAUSE, "work_makes_progress", id="pause"),
-        pytest.param(progress.WHILE_A_LOAD_IS_UNDER_WAY, "work_makes_progress", id="load"),
-        pytest.param(progress.LAUNCHES_ARE_UNTOLD, "work_makes_progress", id="launches-are-untold"),
+        pytest.param(HEALTHY, "logits_match_uncached_model", id="logits-of-the-fake-forward"),
+        pytest.param(HEALTHY, "outputs_match_uncached_model", id="outputs-of-the-fake-forward"),
+        pytest.param(progress.HELD_FROM_OUTSIDE, "work_makes_progress", id="held-from-outside"),
+        pytest.param(progress.PAUSED, "work_makes_progress", id="pause"),
+        pytest.param(progress.LOADING, "work_makes_progress", id="load"),
+        pytest.param(progress.LAUNCHES_ARE_UNREPORTED, "work_makes_progress", id="launches-are-not-reported"),
         pytest.param(HEALTHY, "pauses_are_told", id="no-pause"),
         pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),
         pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),
@@ -142,16 +142,16 @@ def test_what_an_engine_cannot_give_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
         pytest.param(loads.LEAST_LOAD_IS_UNKNOWN, "host_prefixes_are_loaded", id="loads"),
         pytest.param(host_tier.WRITTEN_THROUGH, "evicted_nodes_are_written_back", id="write-through"),
-        pytest.param(host_tier.A_COPY_FAILED, "evicted_nodes_are_written_back", id="a-copy-failed"),
-        pytest.param(host_tier.A_COPY_WAS_UNDER_WAY, "evicted_nodes_are_written_back", id="a-copy-under-way"),
-        pytest.param(host_tier.A_COPY_IS_STUCK, "evicted_nodes_are_written_back", id="a-copy-is-stuck"),
+        pytest.param(host_tier.COPY_FAILED, "evicted_nodes_are_written_back", id="a-copy-failed"),
+        pytest.param(host_tier.COPY_WAS_IN_PROGRESS, "evicted_nodes_are_written_back", id="a-copy-was-in-progress"),
+        pytest.param(host_tier.COPY_IS_IN_PROGRESS, "evicted_nodes_are_written_back", id="a-copy-is-in-progress"),
         *(
             pytest.param(change, "empty_decode_engine_reserves_at_once", id=name)
             for name, change in decode_reservations.NOT_EMPTY.items()
         ),
     ],
 )
-def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name):
+def test_invariant_whose_condition_is_false_is_counted_as_not_applicable(change, name):
     tally: Tally = {}
 
     found = Catalog(one for one in ALL.invariants if one.name == name).check(change, tally)
@@ -159,8 +159,7 @@ def test_what_the_harness_cannot_know_is_counted_as_not_applicable(change, name)
     assert (found, tally) == ([], {name: Counts(not_applicable=1)})
 
 
-def test_a_conservation_line_names_the_pool_and_every_term():
-    """The report shows it beside the evidence."""
+def test_conservation_line_has_the_pool_and_every_term():
     shown = [conservation_line(pool) for pool in HEALTHY.after.pools[:2]]
 
     assert shown == [

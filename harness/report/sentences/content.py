@@ -26,7 +26,7 @@ SENTENCES: Mapping[Code, str] = {
     MatchCode.NOT_CACHED: "matched {length} tokens, which are not all cached",
     MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
     DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",
-    DraftCode.BEYOND_ALLOCATION: "drafts up to position {end}, pages up to {allocated_len}",
+    DraftCode.BEYOND_ALLOCATION: "its drafts end at position {end}, but its pages at {allocated_len}",
     DraftCode.NOT_ALL_VERIFIED: "launch {launch} sampled {sampled} tokens for {drafts} drafts",
     DraftCode.WRONG_DRAFT_ACCEPTED: "{accepted} of the drafts {drafts} are accepted, the model sampled {sampled}",
 }

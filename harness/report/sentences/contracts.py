@@ -32,17 +32,17 @@ from invariants.contracts.window_locks import WindowLockCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
-    DecodeReservationsCode.TOO_MANY: "{taken} of {pool} taken for {length} tokens, but {missing} are missing",
-    DecodeReservationsCode.EMPTY_ENGINE_WAITS: "waits for pages of an empty engine",
-    DecodeReservationsCode.OVERTAKEN: "waits for pages, but {by} got some",
-    LoadCode.BRINGS_TOO_MUCH: "brings {pages} pages of {pool}, but {most} are read",
-    LoadCode.RESERVED_OTHER_COUNT: "reserved {reserved} pages of {pool} for {load}, which brings {brings}",
-    LoadCode.DEMAND_TOO_SMALL: "has a demand of {demand} pages of {pool}, but {load} alone brings {brings}",
-    LoadCode.LOADED_FOR_NO_REQUEST: "begun for no request",
-    LoadCode.JOINED_TOO_SHORT: "lacks {lacks} pages of {pool}, but {load} brings {brings}",
-    LoadCode.LOADED_BUT_UNUSED: "goes on from {start}, but {loaded} tokens were loaded for it",
-    LoadCode.COMPUTED_AGAIN: "admitted at {start}, but with the host {cached} tokens are cached",
-    PromptAbortsCode.STILL_SERVED: "aborted, but {place}",
+    DecodeReservationsCode.TOO_MANY: "{taken} units of {pool} taken for {length} tokens, but {missing} are needed",
+    DecodeReservationsCode.EMPTY_ENGINE_WAITS: "waits for pages, but the engine is empty",
+    DecodeReservationsCode.OVERTAKEN: "waits for pages, but {by} got pages before it",
+    LoadCode.BRINGS_TOO_MUCH: "loads {pages} pages of {pool}, but the window has {most}",
+    LoadCode.RESERVED_OTHER_COUNT: "reserved {reserved} pages of {pool} for {load}, which loads {brings}",
+    LoadCode.DEMAND_TOO_SMALL: "has a demand of {demand} pages of {pool}, but {load} alone loads {brings}",
+    LoadCode.LOADED_FOR_NO_REQUEST: "no request waits for it",
+    LoadCode.JOINED_TOO_SHORT: "lacks {lacks} pages of {pool}, but {load} loads {brings}",
+    LoadCode.LOADED_BUT_UNUSED: "continues at {start}, but {loaded} tokens were loaded for it",
+    LoadCode.COMPUTED_AGAIN: "admitted at {start}, but {cached} tokens are cached on the device and the host",
+    PromptAbortsCode.STILL_SERVED: "aborted, but still {place}",
     PromptFencesCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
     PromptFencesCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",
     PromptFencesCode.LOCKED_AFTER_COMPLETION: "still held after {launch} completed",
@@ -57,22 +57,22 @@ SENTENCES: Mapping[Code, str] = {
     SessionReleaseCode.KEEPS_UNWRITTEN: (
         "keeps {committed_len} tokens with launched_len {launched_len}, allocated_len {allocated_len}"
     ),
-    SessionReleaseCode.STILL_OPEN: "to be closed, has no turn, but is still open",
+    SessionReleaseCode.STILL_OPEN: "is to be closed and has no turn, but is still open",
     SingleChunkCode.SECOND_CHUNK: "between chunks, and so is {first}",
     WindowLockCode.TOMBSTONE_LOCKED: "a tombstone in {component}, but has {locks} locks there",
     WindowLockCode.TOO_MUCH_LOCKED: "locks {locked_len} tokens of {component}, but reads at most {most}",
     #
-    FootprintCode.TOO_FAR_AHEAD: "allocated_len {allocated_len}, launched_len {launched_len}, at most {most}",
+    FootprintCode.TOO_FAR_AHEAD: "allocated_len is {allocated_len}, at most {most} with launched_len {launched_len}",
     FootprintCode.TOO_FAR_BEHIND: "keeps {kept_len} tokens of {component}, at most {most}: "
     "committed_len was {committed_len}, frontier {frontier}",
     #
-    HostTierCode.NO_COPY_OF_PREFIX: "the host has a copy of {component}, but none of {parent} before it",
+    HostTierCode.NO_COPY_OF_PREFIX: "the host has a copy of {component}, but none of its parent {parent}",
     HostTierCode.WINDOW_COPIED_ALONE: "the host has a copy, but none of {component}",
-    HostTierCode.LIVE_BEHIND_A_TOMBSTONE: "live in {component}, but {parent} before it is not",
-    HostTierCode.DROPPED_NEEDLESSLY: "its copy was dropped, but the backup in its place had enough free pages without",
-    HostTierCode.NOT_REPLACED: "its copy was dropped, but no backup took its place",
+    HostTierCode.LIVE_BEHIND_A_TOMBSTONE: "live in {component}, but its parent {parent} is not",
+    HostTierCode.DROPPED_NEEDLESSLY: "its copy was dropped, but the backup had enough free pages without it",
+    HostTierCode.NOT_REPLACED: "its copy was dropped, but no backup followed",
     HostTierCode.REMOVED_UNCOPIED: "removed for {short} pages, but the host has no copy of its {uncopied} pages",
-    HostTierCode.TOMBSTONED_UNCOPIED: "gave up its {short} pages, but the host has no copy of its {uncopied} pages",
+    HostTierCode.TOMBSTONED_UNCOPIED: "lost its {short} pages, but the host has no copy of its {uncopied} pages",
     AdmissionCode.OTHER_RESERVATION: (
         "admitted for [{got_start}, {got_end}) with {got_firm} (demand {got_demand}), "
         "the planner has [{want_start}, {want_end}) with {want_firm} (demand {want_demand})"
@@ -88,41 +88,43 @@ SENTENCES: Mapping[Code, str] = {
     DraftingCode.NOT_BEHIND_ONE_TOKEN: "{count} drafts in launch {launch}, which computes [{start}, {end})",
     DraftingCode.RIGHT_DRAFT_REJECTED: "{accepted} of the drafts {drafts} are accepted, the model samples {sampled}",
     DraftingCode.VERDICT_NOT_AWAITED: (
-        "launch {launch} computes [{start}, {end}), but the drafts of launch {drafted_in} are not judged"
+        "launch {launch} computes [{start}, {end}), but the drafts of launch {drafted_in} are not verified"
     ),
     EvictionCode.STOPPED_EARLY: "needed {need}, freed {freed}, but {left} could still be evicted",
-    EvictionCode.WINDOW_BEFORE_DEAD_INTERIOR: "evicted from {pool} though a branch reads it; none reads {dead}",
+    EvictionCode.WINDOW_BEFORE_DEAD_INTERIOR: "evicted from {pool} although a branch reads it; no branch reads {dead}",
     EvictionCode.YOUNGER_BEFORE_OLDER: (
         "evicted from {pool}, last used at {last_used}, but {older} was last used at {older_last_used}"
     ),
     EvictionCode.BRANCH_LOST_ITS_WINDOW: (
-        "does not match to its end any more, but {dead}, read by no branch, keeps its {pool} pages"
+        "no longer matches to its end, but {dead}, which no branch reads, keeps its {pool} pages"
     ),
     LongestMatchCode.TOO_SHORT: "matched {length} tokens, {usable} are usable",
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
     ModelCode.DIFFERS: "the model has {expected}, the engine {got}",
     OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
-    PreemptionCode.NOT_PREEMPTED: "waits for a row alone, but {lesser} of lower priority goes on",
+    PreemptionCode.NOT_PREEMPTED: "lacks only a row, but {lesser} of lower priority runs on",
     PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
     PreemptionCode.PREEMPTOR_NOT_ADMITTED: "preempted for {by}, which was not admitted afterwards",
-    PreemptionCode.LESS_IMPORTANT_SPARED: "preempted, but {spared} of lower priority goes on",
+    PreemptionCode.LESS_IMPORTANT_SPARED: "preempted, but {spared} of lower priority runs on",
     PublishingCode.SHARES_OTHER_LEN: "published [0, {end}), but shares {protected_len} tokens",
     PublishingCode.NOT_MATCHED: "published [0, {end}), but only {length} of {want} tokens match",
     QueueOrderCode.OVERTAKEN: (
         "admitted with priority {priority}, but {ahead} of priority {ahead_priority} is before it in the queue"
     ),
-    RatioCode.OTHER_THAN_FORETOLD: "went from {before} to {after} millionths, want {want}",
-    RejectionCode.COULD_RUN: "rejected, but {prompt_len} and at most {max_new_tokens} tokens fit an empty engine",
-    RejectionCode.CANNOT_RUN: "queued with {prompt_len} and at most {max_new_tokens} tokens, but {reason}",
-    ReservationCode.EXCEEDED: "took {excess} of {pool} more than were reserved",
-    ReservationCode.RAN_OUT: "{want} of {pool} were reserved, {free} were free",
+    RatioCode.OTHER_THAN_FORETOLD: "changed from {before} to {after} millionths, want {want}",
+    RejectionCode.COULD_RUN: (
+        "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens fit an empty engine"
+    ),
+    RejectionCode.CANNOT_RUN: "queued with {prompt_len} prompt tokens and {max_new_tokens} new tokens, but {reason}",
+    ReservationCode.EXCEEDED: "took {excess} more units of {pool} than were reserved",
+    ReservationCode.RAN_OUT: "needs {want} reserved units of {pool}, but {free} are free",
     ReservationCode.OTHER_RANGE_LAUNCHED: (
         "launch {launch} computes [{start}, {end}), but it was admitted for [{want_start}, {want_end})"
     ),
     RetractionCode.ENOUGH_IS_FREE: "retracted, but the next decode step needs {need}, and {free} are free",
     RetractionCode.PASSES_HOLD_ENOUGH: "retracted for {pool}, but {count} of its units wait for passes in flight",
     RetractionCode.DEAD_PAGES_KEPT: (
-        "retracted for {pool}, but {holder} keeps its dead pages up to {dead_below}, frontier {frontier}"
+        "retracted for {pool}, but {holder} keeps pages from {frontier} on, and its window starts at {dead_below}"
     ),
     RetractionCode.EVICTABLE_NODE_KEPT: "retracted for {pool}, but {node} could be evicted",
     RetractionCode.OTHER_LOSES_LESS: (
@@ -132,5 +134,5 @@ SENTENCES: Mapping[Code, str] = {
     RetractionCode.NOT_COMPUTED: "runs, but no pass computes it after the retraction",
     RetryCode.MISCOUNTED: "{failures} passes with it have failed, {counted} are counted",
     RetryCode.RETRIED_TOO_OFTEN: "{failures} passes with it have failed, at most {most} may, but it is {place}",
-    RetryCode.GIVEN_UP_EARLY: "given up, but only {failures} passes with it have failed, and {most} may",
+    RetryCode.GIVEN_UP_EARLY: "finished as failed, but only {failures} passes with it have failed, and {most} may",
 }

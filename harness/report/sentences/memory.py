@@ -33,8 +33,8 @@ SENTENCES: Mapping[Code, str] = {
     MoveCode.WRITTEN_PADDING: "padding, written for positions [{start}, {end}) of {request}",
     MoveCode.WRITTEN_BY_ANOTHER: "written for positions [{start}, {end}) of {request}, but its owner was {owner}",
     MoveCode.REMOVED_UNDER_LOCK: "removed for {component} pages, but locked by {holder}",
-    MoveCode.DEMOTED_UNDER_LOCK: "left to the host for {component} pages, but locked by {holder}",
-    MoveCode.TOMBSTONED_UNDER_LOCK: "gave up its {component} pages, but locked by {holder}",
+    MoveCode.DEMOTED_UNDER_LOCK: "demoted for {component} pages, but locked by {holder}",
+    MoveCode.TOMBSTONED_UNDER_LOCK: "lost its {component} pages, but locked by {holder}",
     #
     PeerCode.PEER_FREE: "its peer {peer} is free",
     PeerCode.PEER_FENCED: "its peer {peer} is behind a fence",
@@ -69,10 +69,10 @@ SENTENCES: Mapping[Code, str] = {
     LockCode.PREFIX_LOCKED_LESS: "has {locks} {window} locks, but {whole_locks} {whole} locks",
     ReceiptCode.MISSING: "shares {shared_len} tokens without a receipt",
     ReceiptCode.OF_TWO: "has receipt {receipt}, which is also that of {other}",
-    ReceiptCode.NOT_OUT: "has receipt {receipt}, which is not out",
+    ReceiptCode.NOT_OUT: "has receipt {receipt}, which is not outstanding",
     ReceiptCode.OF_ANOTHER: "has receipt {receipt}, which {holder} holds",
     ReceiptCode.LOST: "held by {holder}, which has no record with it",
-    LockCode.DIED_UNDER_LOCK: "gave up its {component} pages, but is locked by {holder}",
+    LockCode.DIED_UNDER_LOCK: "lost its {component} pages, but is locked by {holder}",
     LockCode.READ_WITHOUT_LOCK: "reads {node}, which receipt {receipt} does not cover in {component}",
     #
     CursorCode.OUT_OF_ORDER: "protected_len {protected_len}, committed_len {committed_len}, "
@@ -97,15 +97,15 @@ SENTENCES: Mapping[Code, str] = {
     TableCode.IN_TWO_PLACES: "in the tables of {records}, at page indices {indices}",
     TableCode.PRIVATE_OF_TWO: "in the tables of {records}, shared by neither",
     #
-    HostCode.PREFIX_GONE: "cached in {component}, but {parent} before it is not, on the device or the host",
-    HostCode.WINDOW_ALONE: "cached, but not in {component}, on the device or the host",
-    HostCode.NO_RECEIPT: "its receipt {receipt} is not out",
+    HostCode.PREFIX_GONE: "cached in {component}, but its parent {parent} is neither on the device nor on the host",
+    HostCode.WINDOW_ALONE: "cached, but its {component} pages are neither on the device nor on the host",
+    HostCode.NO_RECEIPT: "its receipt {receipt} is not outstanding",
     HostCode.READ_AFTER_FREE: "read by {transfer}, but its owner is {owner}",
     HostCode.WRITTEN_AFTER_FREE: "written by {transfer}, but its owner is {owner}",
     HostCode.TOO_FEW_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     HostCode.TOO_MANY_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     #
-    EventCode.NOT_TOLD: "the cache has {came} more units, the KV events report {told} more",
-    EventCode.NOT_DONE: "the cache has {came} more units, the KV events report {told} more",
+    EventCode.NOT_TOLD: "the cache has {gained} more units, the KV events report {reported} more",
+    EventCode.NOT_DONE: "the cache has {gained} more units, the KV events report {reported} more",
     EvictionCountCode.CLAIMED_TOO_MANY: "an eviction claims {claimed} freed units, the tree gave back {freed}",
 }

@@ -12,7 +12,7 @@ class CopyCode(Code):
 
 @invariant(When.OP, needs=("transfers",), on=(Copied,))
 def copies_equal_their_source(change: Transition) -> Evidence:
-    """When a transfer has ended well, each page holds the same bits on the device and on the host."""
+    """After a successful copy, each page holds the same bits on the device and on the host."""
     for event in change.events_of(Copied):
         pool, host = change.after.pool(event.pool), change.after.host_pool_of[event.pool]
         for here, there in event.different:

@@ -1,4 +1,4 @@
-"""Draft tokens: they fit where they are written, and only those that the model confirms count."""
+"""Draft tokens: they fit the pages of their request, and only those that the model confirms are accepted."""
 
 from invariants.events import Launched, Proposed, Verified
 from invariants.invariant import invariant
@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftCode(Code):
-    """How drafts are wrong."""
-
     TOO_MANY = "too_many"
     BEYOND_ALLOCATION = "beyond_allocation"
     NOT_ALL_VERIFIED = "not_all_verified"
@@ -17,7 +15,7 @@ class DraftCode(Code):
 
 @invariant(When.OP, needs=("records", "Launched"), on=(Proposed,))
 def drafts_fit_their_allocation(change: Transition) -> Evidence:
-    """A pass computes at most draft_len drafts for a request, all on pages that the request has."""
+    """A pass computes at most draft_len drafts for a request, all on allocated pages."""
     most = change.after.limits.draft_len
     ends = {(event.launch, entry[0]): entry[2] for event in change.events_of(Launched) for entry in event.entries}
     for event in change.events_of(Proposed):
@@ -26,13 +24,13 @@ def drafts_fit_their_allocation(change: Transition) -> Evidence:
             yield found(subject, DraftCode.TOO_MANY, count=count, most=most)
         end = ends.get((event.launch, event.request_id), 0) + count
         record = change.after.record_by_request.get(event.request_id)
-        if record is not None and event.request_id not in change.put_back and end > record.allocated_len:
+        if record is not None and event.request_id not in change.released and end > record.allocated_len:
             yield found(subject, DraftCode.BEYOND_ALLOCATION, end=end, allocated_len=record.allocated_len)
 
 
 @invariant(When.OP, needs=("launches", "Proposed"), on=(Verified,))
 def accepted_drafts_match_the_model(change: Transition) -> Evidence:
-    """Each accepted draft is the token that the model samples there itself."""
+    """Each accepted draft is the token that the model samples at its position."""
     for event in change.events_of(Verified):
         subject, drafts = request_ref(event.request_id), change.drafts.get((event.launch, event.request_id), ())
         sampled = tuple(event.tokens)

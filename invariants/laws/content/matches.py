@@ -1,4 +1,4 @@
-"""Matches: the cached prefix that a look-up finds can be used."""
+"""Matches: the cached prefix that a look-up finds is usable."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,6 @@ from invariants.windows import first_needed_page
 
 
 class MatchCode(Code):
-    """How a match is wrong."""
-
     NOT_CACHED = "not_cached"
     OTHER_PAGES = "other_pages"
 
@@ -25,10 +23,7 @@ class Lookup(NamedTuple):
 
 
 def lookups_in(change: Transition) -> list[Lookup]:
-    """The matches that were made in the tree of the state before: those before its content changed.
-
-    A split of a node changes no content.
-    """
+    """The matches before the first event that changed the tree's content; a split of a node does not change it."""
     lookups: list[Lookup] = []
     for event in change.tree_events:
         if isinstance(event, CHANGES_CONTENT):
@@ -40,7 +35,7 @@ def lookups_in(change: Transition) -> list[Lookup]:
 
 @invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))
 def matches_are_valid(change: Transition) -> Evidence:
-    """A match is a cached prefix on the tree's pages: whole, but for pages that no window needs any more."""
+    """A match is a cached prefix on the tree's pages, with all pages that the next token reads."""
     page_size = change.after.limits.page_size
     for event, columns in change.once(lookups_in):
         count = event.length // page_size

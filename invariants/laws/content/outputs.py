@@ -7,8 +7,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class OutputCode(Code):
-    """How an output is wrong."""
-
     WRONG_TOKEN = "wrong_token"
     WRONG_LOGITS = "wrong_logits"
     WRONG_TOKEN_SAMPLED = "wrong_token_sampled"
@@ -21,7 +19,7 @@ def tokens_are_known(change: Transition) -> bool:
     return bool(change.reference.expectations)
 
 
-def outputs_can_be_foretold(change: Transition) -> bool:
+def outputs_are_predictable(change: Transition) -> bool:
     return change.reference.vocabulary > 0
 
 
@@ -29,7 +27,7 @@ def logits_are_compared(change: Transition) -> bool:
     return Compared in change.by_type
 
 
-@invariant(When.STEP, needs=("requests",), given=outputs_can_be_foretold)
+@invariant(When.STEP, needs=("requests",), given=outputs_are_predictable)
 def outputs_match_reference(change: Transition) -> Evidence:
     """A client gets the tokens that a model without any cache would sample."""
     reference, windows = change.reference, change.reference.windows
@@ -48,12 +46,12 @@ def outputs_match_reference(change: Transition) -> Evidence:
 
 @invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def logits_match_uncached_model(change: Transition) -> Evidence:
-    """The logits of every position, where a pass is asked for them, are those of a model without a cache.
+    """The logits of every position for which they are requested are those of a model without a cache.
 
-    A discarded result may rest on slots that a failed pass never wrote.
+    Discarded results are not compared: they may depend on slots that a failed pass did not write.
     """
     for event in change.events_of(Compared):
-        is_close = event.difference is None or event.difference <= event.tolerance  # which NaN is not
+        is_close = event.difference is None or event.difference <= event.tolerance  # False for NaN
         if not is_close and (event.launch, event.request_id) not in change.discarded:
             yield found(
                 request_ref(event.request_id),
@@ -68,7 +66,7 @@ def logits_match_uncached_model(change: Transition) -> Evidence:
 
 @invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def outputs_match_uncached_model(change: Transition) -> Evidence:
-    """A pass samples, and a client gets, the token that is the likeliest to a model without a cache."""
+    """A pass samples, and a client gets, the most likely token by a model without a cache."""
     for event in change.events_of(Compared):
         want = event.likeliest
         if want is not None and (event.launch, event.request_id) not in change.discarded:
@@ -83,9 +81,9 @@ def outputs_match_uncached_model(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests", "launches", "Completed"), given=tokens_are_known)
 def clients_get_only_computed_tokens(change: Transition) -> Evidence:
-    """A client gets no more tokens than the valid results of the step: none of a discarded result.
+    """A client gets at most as many tokens as the valid results of the step have.
 
-    The tokens that another engine has computed count when the request is taken over.
+    When a request is taken over from another engine, the tokens computed there count, too.
     """
     computed: dict[int, int] = {}
     for landing in change.landings:
@@ -104,7 +102,7 @@ def clients_get_only_computed_tokens(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)
 def outputs_stay_within_max_new_tokens(change: Transition) -> Evidence:
-    """A client gets no more tokens than it asked for."""
+    """A client gets at most max_new_tokens tokens."""
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)
         if expected is not None:

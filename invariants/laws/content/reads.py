@@ -1,4 +1,4 @@
-"""The KV that a pass reads: every slot that the model needs, each with the right content."""
+"""The KV that a pass reads: every slot that the model needs, with the correct content."""
 
 from array import array
 
@@ -11,28 +11,26 @@ from invariants.windows import lookback
 
 
 class ReadCode(Code):
-    """How a read is wrong."""
-
     UNWRITTEN = "unwritten"
     OTHER_CONTENT = "other_content"
     NOT_READ = "not_read"
     READ_IN_PART = "read_in_part"
 
 
-def reads_are_told(change: Transition) -> bool:
+def reads_are_reported(change: Transition) -> bool:
     return Read in change.by_type
 
 
 def tagged_tokens_are_known(change: Transition) -> bool:
-    return reads_are_told(change) and bool(change.reference.expectations)
+    return reads_are_reported(change) and bool(change.reference.expectations)
 
 
-# A forward tells either the tags in its slots, or how far off its logits are.
+# A forward reports either the tags in its slots, or the difference of its logits from the expected ones.
 @invariant(When.OP, on=(Read, Compared), given=tagged_tokens_are_known)
 def slots_hold_their_prefix(change: Transition) -> Evidence:
-    """Every slot that a pass reads holds the KV of its request's tokens up to there, drafts included.
+    """Every slot that a pass reads holds the KV of exactly its request's tokens up to that position, drafts included.
 
-    A discarded result may rest on slots that a failed pass never wrote.
+    Discarded results are not checked: they may depend on slots that a failed pass did not write.
     """
     expectations = change.reference.expectations
     for event in change.events_of(Read):
@@ -47,11 +45,11 @@ def slots_hold_their_prefix(change: Transition) -> Evidence:
             yield from _wrong_content(change, event, wanted)
 
 
-@invariant(When.OP, on=(Read, Compared), given=reads_are_told)
+@invariant(When.OP, on=(Read, Compared), given=reads_are_reported)
 def reads_cover_the_window(change: Transition) -> Evidence:
-    """A pass reads all tokens that its entries see: the whole prefix, or the last ones within the window.
+    """A pass reads all tokens that its entries see: the whole prefix, or the tokens within the window.
 
-    It need not read for a result that is discarded.
+    Discarded results are not checked.
     """
     reads = {(read.launch, read.request_id, read.component): read for read in change.events_of(Read)}
     read_in = {launch for launch, _, _ in reads}
@@ -72,7 +70,7 @@ def reads_cover_the_window(change: Transition) -> Evidence:
 
 
 def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evidence:
-    """The first slot of a read with another tag than the wanted one."""
+    """The first slot of a read whose tag is not the wanted one."""
     pairs = enumerate(zip(read.tags, wanted, strict=False))
     offset = next((offset for offset, (tag, want) in pairs if tag != want), len(wanted))
     tag, position = read.tags[offset], read.start + offset
@@ -86,7 +84,7 @@ def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evid
 
 
 def _place(snapshot: Snapshot, read: Read, position: int) -> Ref:
-    """The unit of a position that was read, or its pool where the request has no unit for it any more."""
+    """The unit of a position that was read; its pool if the request no longer has a unit for it."""
     record = snapshot.record_by_request.get(read.request_id)
     units = record.units[read.component] if record is not None else ()
     page = position // snapshot.limits.page_size

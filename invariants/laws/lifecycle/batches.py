@@ -1,16 +1,14 @@
-"""Passes: the requests that one computes, where each goes on, and the tokens that are committed."""
+"""Forward passes: the requests of a batch, where each continues, and the tokens that are committed."""
 
 from typing import NamedTuple
 
-from invariants.events import LEAVINGS, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found, owner_ref, request_ref
 
 
 class BatchCode(Code):
-    """How a pass, or the commit of its results, is wrong."""
-
     REQUEST_TWICE = "request_twice"
     TOO_MANY_REQUESTS = "too_many_requests"
     NO_TOKENS = "no_tokens"
@@ -22,7 +20,7 @@ class BatchCode(Code):
 
 @invariant(When.OP, on=(Launched,))
 def passes_compute_each_request_once(change: Transition) -> Evidence:
-    """A pass computes tokens for each of its requests, once, and for no more requests than may run."""
+    """A pass computes at least one token for each of its requests, each once, and has at most max_running_requests."""
     most = change.after.limits.max_running_requests
     for event in change.events_of(Launched):
         subject = Ref("launch", event.launch)
@@ -39,10 +37,7 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "Admitted"), on=(Launched,))
 def requests_resume_where_they_stopped(change: Transition) -> Evidence:
-    """An entry starts where the launched tokens of its request end, or where the request was admitted.
-
-    The passes in flight count as launched.
-    """
+    """A pass computes a request from the end of its launched tokens, or from the start of its admitted range."""
     reached = {request: record.launched_len for request, record in change.before.record_by_request.items()}
     admitted: dict[int, int] = {}
     for event in change.pass_events:
@@ -62,7 +57,7 @@ def requests_resume_where_they_stopped(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "launches", "Launched", "Completed"))
 def committed_tokens_have_landed(change: Transition) -> Evidence:
-    """A record's committed_len is where its last valid result ends; tokens in flight are not committed."""
+    """A record's committed_len is the end of its last valid result; tokens in flight are not committed."""
     reached = {request: record.committed_len for request, record in change.before.record_by_request.items()}
     for event in change.pass_events:
         if isinstance(event, Admitted):
@@ -89,8 +84,8 @@ class Entry(NamedTuple):
 
 
 def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> None:
-    """Let go of the requests that give up their record with an event; note the lengths that come from elsewhere."""
-    if isinstance(event, LEAVINGS):
+    """Remove the requests that release their record; set the lengths of loaded and transferred KV."""
+    if isinstance(event, RECORD_RELEASES):
         reached.pop(event.request_id, None)
     elif isinstance(event, (Loaded, TakenOver)):
         reached[event.request_id] = event.length

@@ -1,4 +1,4 @@
-"""The client's wishes: where an output ends, and that an aborted request ends too."""
+"""The client's stop conditions and aborts."""
 
 from invariants.events import Finished
 from invariants.invariant import invariant
@@ -9,8 +9,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class ClientCode(Code):
-    """How a client's wish is not heeded."""
-
     DECODED_AFTER_ABORT = "decoded_after_abort"
     DECODED_AFTER_STOP = "decoded_after_stop"
     STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"
@@ -19,7 +17,7 @@ class ClientCode(Code):
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)
 def aborted_requests_stop_decoding(change: Transition) -> Evidence:
-    """An aborted request gets no tokens but those of the passes in flight and of one more pass."""
+    """An aborted request gets only the tokens of the passes in flight and of one more pass."""
     limits = change.after.limits
     most = (limits.most_launches + 1) * (1 + limits.draft_len)
     for request in change.after.requests or ():
@@ -32,7 +30,7 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)
 def outputs_end_as_asked(change: Transition) -> Evidence:
-    """An output ends at its first stop token or at its length, and the finish reason says which."""
+    """An output ends at its first stop token or at max_new_tokens, and the finish reason says which."""
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)

@@ -1,4 +1,4 @@
-"""Passes in flight: in which order, how many, and which units and locks stay for them."""
+"""Passes in flight: their order and number, and the units and locks that are kept for them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
@@ -11,8 +11,6 @@ from invariants.violation import Code, Evidence, Found, Ref, found, request_ref,
 
 
 class FlightCode(Code):
-    """How a pass in flight, its result, or what it reads is wrong."""
-
     LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
     TOO_MANY_IN_FLIGHT = "too_many_in_flight"
     ENDED_NOT_IN_FLIGHT = "ended_not_in_flight"
@@ -46,7 +44,7 @@ def freed_units_wait_for_passes(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("launches", "Launched", "Completed"))
 def passes_complete_in_order(change: Transition) -> Evidence:
-    """Passes complete in launch order, each once, and no more are in flight than the limit."""
+    """Passes complete in launch order, each once, and at most most_launches are in flight."""
     in_flight = [view.launch for view in change.before.launches or ()]
     failed: set[int] = set()
     for event in change.pass_events:
@@ -74,7 +72,7 @@ def passes_complete_in_order(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
 def discarded_results_are_stale(change: Transition) -> Evidence:
-    """The result of a completed pass is discarded only for a request that gave up its record since the launch."""
+    """The result of a completed pass is discarded only for a request that released its record since the launch."""
     landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
     for event in change.events_of(Discarded):
         landing = landed.get((event.launch, event.request_id))
@@ -93,7 +91,7 @@ def discarded_results_are_stale(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("Completed",), given=has_fences)
 def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
-    """Units and locks behind a fence stay there until the launch of the fence has completed."""
+    """Fenced units and locks stay fenced until the launch of their fence has completed."""
     completed = max((event.launch for event in change.events_of(Completed)), default=0)
     for before, after in zip(change.before.pools, change.after.pools, strict=True):
         fenced = set(chain.from_iterable(fence.units for fence in after.fenced))
@@ -108,17 +106,17 @@ def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches",), given=freed_units_wait_for_passes)
 def units_in_flight_are_pinned(change: Transition) -> Evidence:
-    """A unit that a pass in flight reads or writes is its request's, cached under a lock, or fenced for that pass.
+    """A unit that a pass in flight reads or writes is owned by its request, cached under a lock, or fenced for it.
 
-    The unit is never free and never another request's.  A request that gave up its record since has nothing but fences,
-    unless the request was the turn of a session, which keeps the record for the next turn.
+    It is neither free nor owned by another request.  The units of a request that released its record since are fenced,
+    or its session or the next turn of the session owns them.
     """
     after = change.after
     for view in after.launches or ():
         for place, columns in enumerate(view.units):
-            heirs = _heirs(after, view, place)
+            permitted = _permitted_owners(after, view, place)
             for index, units in enumerate(columns):
-                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units)) - heirs
+                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units)) - permitted
                 if owners and not _are_locked(after, view, place, index, owners):
                     yield from _unpinned(after, view, place, index, units)
 
@@ -135,7 +133,7 @@ def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evide
         yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)
 
 
-def _heirs(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
+def _permitted_owners(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
     """The owners that may have the record for which an entry of a pass was launched."""
     request, session = view.entries[place][0], view.sessions[place] if view.sessions else 0
     if request not in view.given_up:
@@ -149,20 +147,20 @@ def _heirs(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
 def _are_locked(
     snapshot: Snapshot, view: LaunchView, place: int, component: int, owners: Collection[Owner | None]
 ) -> bool:
-    """Are all owners nodes under a lock of the record's owner, or under one that waits for this or a later pass?"""
+    """Are all owners nodes under a lock of the record's owner, or under a lock fenced for this or a later pass?"""
     nodes = [owner.id for owner in owners if owner is not None and owner.kind == TREE_KIND]
-    request = Owner(REQUEST_KIND, view.entries[place][0])
     late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
+    holders = {Owner(REQUEST_KIND, view.entries[place][0]), *_permitted_owners(snapshot, view, place), *late}
     return (
         snapshot.receipts is not None
         and len(nodes) == len(owners)
-        and snapshot.covered_by({request, *_heirs(snapshot, view, place), *late}, component).issuperset(nodes)
+        and snapshot.covered_by(holders, component).issuperset(nodes)
     )
 
 
 def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, units: Iterable[int]) -> Evidence:
-    """Looks at unit by unit: at fences, and at caches that count readers without naming them."""
-    request, heirs = view.entries[place][0], _heirs(snapshot, view, place)
+    """The units that are not kept for a pass; also handles fences, and caches that count readers without receipts."""
+    request, permitted = view.entries[place][0], _permitted_owners(snapshot, view, place)
     pool = snapshot.pool(snapshot.components[component].pool)
     waits_for = {unit: fence.launch for fence in pool.fenced for unit in fence.units}
     for unit in filter(None, units):
@@ -172,20 +170,20 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, 
         elif owner is not None and owner.kind == TREE_KIND:
             is_pinned = _are_locked(snapshot, view, place, component, [owner]) or _is_read(snapshot, pool, unit)
         else:
-            is_pinned = owner in heirs
+            is_pinned = owner in permitted
         if not is_pinned:
-            yield _loose(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
+            yield _not_pinned(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
 
 
 def _is_read(snapshot: Snapshot, pool: PoolView, unit: int) -> bool:
-    """Does a cache that gives no receipts count a reader of a unit?"""
+    """Does a cache without receipts count a reader of a unit?"""
     return snapshot.receipts is None and any(
         holding.locks for holding in pool.holdings if holding.cached and unit in holding.units
     )
 
 
-def _loose(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int) -> Found:
-    """A unit that a pass reads or writes, and that nothing keeps for the pass."""
+def _not_pinned(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int) -> Found:
+    """A unit that a pass reads or writes, but that is not kept for the pass."""
     values: dict[str, object] = {"launch": launch_ref(launch), "request": request_ref(request_id)}
     if owner is None:
         return found(subject, FlightCode.READ_WHILE_UNOWNED, **values)

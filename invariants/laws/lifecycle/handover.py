@@ -1,4 +1,4 @@
-"""A request served by two engines: its reservation, the pages that are sent, and the end of the transfer."""
+"""Transfers from a prefill to a decode engine: the reservation, the pages sent and filled, and the release."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,14 +8,12 @@ from invariants.kinds import Place
 from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
-from invariants.windows import first_needed_page, goes_on_at
+from invariants.windows import first_needed_page, next_position
 
 COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
 
 
 class HandoverCode(Code):
-    """How a transfer between two engines is wrong."""
-
     RESERVED_TOO_FEW = "reserved_too_few"
     RESERVATION_MISCOUNTED = "reservation_miscounted"
     SENT_FOREIGN_PAGES = "sent_foreign_pages"
@@ -32,7 +30,10 @@ class HandoverCode(Code):
 
 
 def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
-    """By pool, how many pages of a transferred prompt are missing behind its prefix; of a window those of the tail."""
+    """By pool, the number of pages that a transferred prompt needs beside its cached prefix.
+
+    In a windowed component only the pages that the next token reads are needed.
+    """
     page_size, missing = snapshot.limits.page_size, dict[str, int]()
     for component in snapshot.components:
         first = event.prefix_len // page_size
@@ -43,7 +44,7 @@ def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
 
 
 def pages_taken_for(change: Transition, request_id: int) -> dict[str, int]:
-    """By pool, how many pages were taken for a transfer."""
+    """By pool, the number of pages taken for the transfer of a request."""
     taken = {component.pool: 0 for component in change.after.components}
     for one in change.events_of(Taken):
         if one.owner == (HANDOVER_KIND, request_id) and one.pool in taken:
@@ -58,21 +59,27 @@ def transfer_records(snapshot: Snapshot) -> dict[int, RecordView]:
 
 @invariant(When.OP, needs=("Taken",), on=(Reserved,))
 def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
-    """A decode engine takes every page that a transferred prompt lacks, and tells as many as it takes."""
+    """A decode engine takes every page that a transferred prompt lacks, and reports as many as it takes."""
     for event in change.events_of(Reserved):
-        subject, taken, told = request_ref(event.request_id), pages_taken_for(change, event.request_id), {*event.pages}
+        subject, reported = request_ref(event.request_id), dict(event.pages)
+        taken = pages_taken_for(change, event.request_id)
         for pool, count in missing_pages(change.after, event).items():
             if taken[pool] < count:
                 counts = {"taken": taken[pool], "missing": count, "length": event.length}
                 yield found(subject, HandoverCode.RESERVED_TOO_FEW, pool=pool, **counts)
-            if (pool, taken[pool]) not in told:
-                said = dict(event.pages).get(pool)
-                yield found(subject, HandoverCode.RESERVATION_MISCOUNTED, pool=pool, told=said, taken=taken[pool])
+            if reported.get(pool) != taken[pool]:
+                yield found(
+                    subject,
+                    HandoverCode.RESERVATION_MISCOUNTED,
+                    pool=pool,
+                    reported=reported.get(pool),
+                    taken=taken[pool],
+                )
 
 
 @invariant(When.OP, needs=("records",), on=(Sent,))
 def sent_pages_are_held(change: Transition) -> Evidence:
-    """Pages that are sent to the other engine are those that the request has in these places."""
+    """Pages that are sent to the other engine are those that the request has at these page indices."""
     for event in change.events_of(Sent):
         owners = [Owner(REQUEST_KIND, event.request_id), Owner(HANDOVER_KIND, event.request_id)]
         places = range(event.first, event.first + len(event.pages))
@@ -89,7 +96,7 @@ def sent_pages_are_held(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "Reserved"), on=(Filled,))
 def filled_pages_were_reserved(change: Transition) -> Evidence:
-    """KV that arrives from the other engine is written to the pages that were reserved for these places."""
+    """KV that arrives from the other engine is written to the pages that were reserved for these page indices."""
     reserved = {event.request_id for event in change.events_of(Reserved)}
     before, after = transfer_records(change.before), transfer_records(change.after)
     for event in change.events_of(Filled):
@@ -141,7 +148,7 @@ def taken_over_len_was_computed(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests",), on=(SetAside,))
 def set_aside_requests_are_kept(change: Transition) -> Evidence:
-    """A request whose KV was set aside waits for its KV, has it again, or has ended."""
+    """A request whose KV was set aside waits for that KV, has it again, or has finished; it is not prefilled again."""
     ended = {event.request_id for event in change.events_of(Finished)}
     for event in change.events_of(SetAside):
         request = change.after.request_by_id.get(event.request_id)
@@ -160,7 +167,7 @@ def _page_refs(snapshot: Snapshot, event: Sent | Filled) -> tuple[Ref, ...]:
 
 
 def _changed_pages(change: Transition, record: RecordView, later: RecordView) -> Evidence:
-    """The pools in which a transfer that goes on has other pages than before."""
+    """The pools in which an unfinished transfer has other pages than before."""
     was, now = _needed(change.before, record), _needed(change.after, later)
     for component, held, holds in zip(change.after.components, was, now, strict=True):
         if held != holds:
@@ -169,15 +176,15 @@ def _changed_pages(change: Transition, record: RecordView, later: RecordView) ->
 
 
 def _needed(snapshot: Snapshot, record: RecordView) -> list[tuple[int, ...]]:
-    """By component the units that a continuation behind all of a transfer reads."""
-    page_size, position = snapshot.limits.page_size, goes_on_at(record)
+    """By component the units that the next token behind the transferred ones reads."""
+    page_size, position = snapshot.limits.page_size, next_position(record)
     windows = [component.window for component in snapshot.components]
     firsts = [0 if window is None else first_needed_page(position, window, page_size) for window in windows]
     return [tuple(units[first:]) for first, units in zip(firsts, record.units, strict=True)]
 
 
 def _own_at(snapshot: Snapshot, record: RecordView, pool: str, places: Sequence[int]) -> tuple[int, ...]:
-    """The units that a record has at these page indices and does not share with the tree."""
+    """The private units that a record has in one pool at these page indices."""
     first = record.protected_len // snapshot.limits.page_size
     return _at(snapshot, record, pool, [place for place in places if place >= first])
 

@@ -1,4 +1,4 @@
-"""Pauses: when they begin and end, and that no pass is launched in them."""
+"""Pauses: events report them, and no pass is launched in them."""
 
 from invariants.events import Launched, Paused, Resumed
 from invariants.invariant import invariant
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class PauseCode(Code):
-    """How an engine breaks a pause."""
-
     LAUNCHED = "launched"
     BEGAN_UNTOLD = "began_untold"
     ENDED_UNTOLD = "ended_untold"
@@ -31,7 +29,7 @@ def paused_engine_launches_nothing(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("Paused", "Resumed"), given=has_pause)
 def pauses_are_told(change: Transition) -> Evidence:
-    """Events tell when a pause begins and when it ends."""
+    """Events report the start and the end of a pause."""
     is_paused = change.before.is_paused
     for event in change.pass_events:
         is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))

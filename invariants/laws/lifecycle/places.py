@@ -1,4 +1,4 @@
-"""In which queue each request is, and whether it has the record that belongs to that place."""
+"""The queue of each request, and whether it has a record there."""
 
 from collections.abc import Mapping
 
@@ -13,8 +13,6 @@ WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})
 
 
 class PlaceCode(Code):
-    """How the place of a request is wrong."""
-
     IN_TWO_QUEUES = "in_two_queues"
     LOST = "lost"
     UNKNOWN_PLACE = "unknown_place"

@@ -1,4 +1,4 @@
-"""Preemption goes by priority."""
+"""Preemption by priority."""
 
 from invariants.events import Preempted
 from invariants.invariant import invariant
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PriorityCode(Code):
-    """How a preemption breaks the priorities."""
-
     PREEMPTION_IS_OFF = "preemption_is_off"
     VICTIM_NOT_RUNNING = "victim_not_running"
     PRIORITY_TOO_LOW = "priority_too_low"

@@ -1,4 +1,4 @@
-"""The engine goes on while there is work, and is empty after a drain."""
+"""The engine makes progress while there is work, and is empty after a drain."""
 
 from invariants.invariant import invariant
 from invariants.laws.lifecycle.flights import launch_ref
@@ -7,12 +7,10 @@ from invariants.transition import Transition, When
 from invariants.view import FENCE, OUTSIDE_KIND, PoolView
 from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
 
-MOST_IDLE_STEPS = 4  # so many steps in a row without a pass, with work waiting, are a livelock
+MOST_IDLE_STEPS = 4  # this many steps in a row without a pass, while work waits, are a livelock
 
 
 class ProgressCode(Code):
-    """How an engine stands still, and the things that are left after a drain."""
-
     STUCK = "stuck"
     UNITS_LEFT = "units_left"
     UNITS_LOST = "units_lost"
@@ -26,7 +24,7 @@ class ProgressCode(Code):
 
 
 def is_expected_to_compute(change: Transition) -> bool:
-    """Is the engine not paused, is nothing being copied, and does no neighbour hold pages that requests may lack?"""
+    """Does nothing explain idle steps: no pause, no copy in progress, no pages held from outside the engine?"""
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or change.after.is_loading
@@ -45,7 +43,7 @@ def work_makes_progress(change: Transition) -> Evidence:
 
 @invariant(When.QUIESCENT)
 def drained_engine_is_empty(change: Transition) -> Evidence:
-    """After a drain every unit is free, and no request, record, lock, node, pass, session or transfer is left."""
+    """After a drain every unit is free, and no request, record, lock, node, pass, session or host copy is left."""
     after = change.after
     for pool in after.pools:
         if len(pool.free) != pool.capacity:
@@ -67,7 +65,7 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
 
 
 def _left_in(pool: PoolView) -> Evidence:
-    """Units that are not free after a drain, with their owners if there are any."""
+    """The units of a pool that are not free after a drain, with their owners if they have any."""
     owners = dict.fromkeys(holding.owner for holding in pool.holdings if holding.units)
     if pool.num_fenced:
         owners[FENCE] = None

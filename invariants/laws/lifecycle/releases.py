@@ -1,4 +1,4 @@
-"""Requests that end or are put back: they release everything, and none vanishes."""
+"""Requests that finish, or stop running to wait again: they release everything, and none is lost."""
 
 from invariants.events import Admitted, Failed, Finished, GaveWay, LoadPlanned, Preempted, RanOut, Retracted
 from invariants.invariant import invariant
@@ -12,8 +12,6 @@ ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
-    """How a request fails to release what it held, or to be accounted for."""
-
     KEEPS_RECORD = "keeps_record"
     KEEPS_UNITS = "keeps_units"
     STILL_QUEUED = "still_queued"
@@ -22,24 +20,24 @@ class ReleaseCode(Code):
 
 @invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))
 def retracted_requests_hold_nothing(change: Transition) -> Evidence:
-    """A request that was put back has no record, no row and no page until it is admitted again.
+    """A retracted or preempted request, or one of a failed pass, has no record, row or page until it is admitted again.
 
-    Units that a pass in flight still reads or writes for it wait behind a fence, which no request owns.  Where no
-    admissions are told, only requests that wait are judged.
+    Units that a pass in flight still reads or writes for it are fenced, and not the request's.  If the engine does not
+    report admissions, only waiting requests are checked.
     """
-    put_back: dict[int, str] = {}
+    released: dict[int, str] = {}
     for event in change.events:
         if isinstance(event, (Retracted, Preempted, RanOut, GaveWay)):
-            put_back[event.request_id] = type(event).__name__
+            released[event.request_id] = type(event).__name__
         elif isinstance(event, Failed):
             failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
-            put_back |= dict.fromkeys(failed, type(event).__name__)
+            released |= dict.fromkeys(failed, type(event).__name__)
         elif isinstance(event, (Admitted, LoadPlanned)):
-            put_back.pop(event.request_id, None)
-    is_told = change.after.untold.isdisjoint(ADMISSIONS)
-    for request_id, cause in put_back.items():
+            released.pop(event.request_id, None)
+    are_reported = change.after.unreported.isdisjoint(ADMISSIONS)
+    for request_id, cause in released.items():
         request = change.after.request_by_id.get(request_id)
-        if is_told or (request is not None and request.place in WITHOUT_RECORD):
+        if are_reported or (request is not None and request.place in WITHOUT_RECORD):
             yield from _remains(change.after, request_id, cause)
 
 

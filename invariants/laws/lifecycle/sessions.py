@@ -9,8 +9,6 @@ from invariants.violation import Code, Evidence, Ref, found, request_ref
 
 
 class SessionCode(Code):
-    """How a session, its turn or the KV that it keeps is wrong."""
-
     TURN_OF_CLOSED_SESSION = "turn_of_closed_session"
     TURN_OF_IDLE_SESSION = "turn_of_idle_session"
     SECOND_TURN = "second_turn"
@@ -33,7 +31,7 @@ def session_ref(session_id: int) -> Ref:
 
 @invariant(When.OP, needs=("sessions", "requests"))
 def session_has_one_turn(change: Transition) -> Evidence:
-    """A session has one turn at most, which is in a queue and in the session's namespace; a closed one has none."""
+    """A session has at most one turn, in its namespace and in a queue; a closed session has none."""
     after = change.after
     for request in after.requests or ():
         if not request.session:
@@ -57,7 +55,7 @@ def session_has_one_turn(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "records"))
 def kept_records_match_their_sessions(change: Transition) -> Evidence:
-    """A record that a session keeps is of an open session without a turn, and is as long as the session notes."""
+    """A record that a session keeps is of an open session without a running turn, and is kept_len tokens long."""
     after = change.after
     kept = {record.owner.id: record for record in after.records or () if record.owner.kind == SESSION_KIND}
     for session_id, record in kept.items():
@@ -75,7 +73,7 @@ def kept_records_match_their_sessions(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "records", "Kept"), on=(Lent,))
 def turns_continue_on_kept_pages(change: Transition) -> Evidence:
-    """A turn starts on the pages that its session kept, with no more tokens than were written."""
+    """A turn continues on the pages that its session kept, and uses only tokens that were written."""
     page_size = change.after.limits.page_size
     kept = {record.owner: record for record in change.before.records or ()}
     for event in change.events:
@@ -127,14 +125,14 @@ def turns_are_refused_only_if_taken(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "Lent", "Kept", "GivenUp"))
 def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
-    """The KV that a session keeps changes only if a turn starts on it or ends, or the session gives the KV up.
+    """The KV that a session keeps changes only if a turn continues on it or ends, or the session releases it.
 
-    So a turn that was rejected, or ended while it waited, leaves its session as it was.
+    A turn that is rejected, or ends while it waits, does not change its session.
     """
-    told = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
+    reported = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
     for session in change.before.sessions or ():
         now = change.after.session_by_id.get(session.id)
-        if now is not None and now.kept_len != session.kept_len and session.id not in told:
+        if now is not None and now.kept_len != session.kept_len and session.id not in reported:
             lengths = {"was_len": session.kept_len, "kept_len": now.kept_len}
             yield found(session_ref(session.id), SessionCode.CHANGED_UNTOLD, **lengths)
 

@@ -1,4 +1,4 @@
-"""Requests that end for their age."""
+"""Request timeouts."""
 
 from invariants.events import Finished
 from invariants.invariant import invariant
@@ -8,8 +8,6 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class TimeoutCode(Code):
-    """How a timeout is wrong."""
-
     EARLY = "early"
 
 
@@ -21,7 +19,7 @@ def has_timeout(change: Transition) -> bool:
 def timed_out_requests_are_old_enough(change: Transition) -> Evidence:
     """A request times out only when its age has reached the timeout."""
     limit = change.after.limits.timeout_ms
-    assert limit is not None, "there is a timeout"
+    assert limit is not None, "timeout_ms is needed"
     for event in change.events_of(Finished):
         known = change.before.request_by_id.get(event.request_id)
         if event.reason == FinishReason.TIMEOUT and known is not None and known.age_ms is not None:

@@ -1,4 +1,4 @@
-"""The counters that an engine keeps, against the facts."""
+"""The engine's own counters, against the facts."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ class ClaimCode(Code):
 
 @state_invariant(needs=("nodes", "claims"), reads=("claims", "nodes"))
 def tree_counters_match_nodes(change: Transition) -> Evidence:
-    """The evictable and protected pages that an engine counts are those of its unlocked and locked nodes.
+    """The engine's counts of evictable and protected pages are those of its unlocked and locked nodes.
 
-    An engine need not count; one that counts the pages of a pool does so in every state.
+    Only pools that the engine counts are checked; it must count the same pools in every state.
     """
-    claims, base = change.after.claims, _claims_that_hold(change)
+    claims, base = change.after.claims, _checked_claims(change)
     assert claims is not None, "claims are needed"
     evictable: dict[str, int] = {}
     protected: dict[str, int] = {}
@@ -42,21 +42,21 @@ def tree_counters_match_nodes(change: Transition) -> Evidence:
 
 @state_invariant(needs=("claims",), reads=("claims", "pools"))
 def free_counters_match_pools(change: Transition) -> Evidence:
-    """The free units that an engine counts are those in its free list."""
+    """The engine's counts of free units are the lengths of its free lists."""
     claims = change.after.claims
     assert claims is not None, "claims are needed"
     free = {pool.name: len(pool.free) for pool in change.after.pools}
     yield from _differences(ClaimCode.FREE_MISCOUNTED, claims.free, free)
 
 
-def _claims_that_hold(change: Transition) -> Claims:
-    """The claims before, which were found true of the nodes at that time; none where they were not checked."""
+def _checked_claims(change: Transition) -> Claims:
+    """The claims before, if they were checked against the nodes before; else NO_CLAIMS."""
     claims = change.before.claims
-    return NO_CLAIMS if change.changes.judges_all or claims is None else claims
+    return NO_CLAIMS if change.changes.checks_all or claims is None else claims
 
 
 def _differences(code: ClaimCode, claimed: Mapping[str, int], facts: Mapping[str, int]) -> Evidence:
-    """The pools whose units an engine counts, and counts wrongly."""
+    """The pools whose claimed counts differ from the facts."""
     for pool, count in claimed.items():
         if facts.get(pool, 0) != count:
             yield found(pool_ref(pool), code, claimed=count, actual=facts.get(pool, 0))

@@ -1,17 +1,17 @@
-"""A record's cursors: what of a request's tokens it shares, has written and has allocated.
+"""A record's cursors: how much of a request's tokens is shared with the tree, written, in flight and allocated.
 
 0 ........ protected_len ........ committed_len ...... launched_len ... allocated_len
 |the tree's, under receipt|private, KV written|private, in flight|private, empty    |
-                          |..windowed pages gone..|frontier
+                          |.windowed pages freed..|frontier
 
-The next pass computes from launched_len on.  Reads of passes in flight are judged by themselves.
+The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
 """
 
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.view import REQUEST_KIND
 from invariants.violation import Code, Evidence, found, owner_ref
-from invariants.windows import first_needed_page, goes_on_at
+from invariants.windows import first_needed_page, next_position
 
 
 class CursorCode(Code):
@@ -47,7 +47,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "launches"))
 def launched_tokens_are_in_flight(change: Transition) -> Evidence:
-    """Passes in flight compute exactly the tokens between committed_len and launched_len, one pass after the other."""
+    """Passes in flight compute exactly the tokens between committed_len and launched_len, without gap or overlap."""
     after = change.after
     in_flight: dict[int, list[tuple[int, int]]] = {}
     for view in after.launches or ():
@@ -70,7 +70,7 @@ def launched_tokens_are_in_flight(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def cursors_are_page_aligned(change: Transition) -> Evidence:
-    """A record shares whole pages, and has given up whole pages: protected_len and frontier are page boundaries."""
+    """A record shares whole pages and frees whole pages: protected_len and frontier are page boundaries."""
     after = change.after
     for record in change.changes.records:
         for component, page_size in zip(after.components, after.page_sizes, strict=True):
@@ -94,12 +94,12 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "windowed"))
 def frontiers_spare_the_window(change: Transition) -> Evidence:
-    """A record's frontier is not above the first page that its next token reads."""
+    """A record's frontier is at most the start of the first page that its next token reads."""
     after = change.after
     for record in change.changes.records:
         for component, page_size in zip(after.components, after.page_sizes, strict=True):
             if component.window is not None:
-                following = goes_on_at(record)
+                following = next_position(record)
                 most = first_needed_page(following, component.window, page_size) * page_size
                 if record.frontier > most:
                     yield found(

@@ -1,4 +1,4 @@
-"""The count of units that an eviction claims to have freed."""
+"""The number of units that an eviction claims to have freed."""
 
 from invariants.events import Evicted, Freed
 from invariants.invariant import invariant
@@ -8,14 +8,12 @@ from invariants.violation import Code, Evidence, found, pool_ref
 
 
 class EvictionCountCode(Code):
-    """How the count of an eviction is wrong."""
-
     CLAIMED_TOO_MANY = "claimed_too_many"
 
 
 @invariant(When.OP, needs=("Freed",), on=(Evicted,))
 def evictions_count_freed_units(change: Transition) -> Evidence:
-    """An eviction claims no more freed units of a pool than the tree gave back."""
+    """An eviction claims at most as many freed units of a pool as the tree freed."""
     freed: dict[str, int] = {}
     for event in change.tree_events:
         if isinstance(event, Freed) and event.owner.kind == TREE_KIND:

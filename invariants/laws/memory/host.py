@@ -1,4 +1,4 @@
-"""The host tier: copies of nodes, and transfers between the device and the host."""
+"""The host tier: copies of nodes, and copying between the device and the host."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class HostCode(Code):
 
 
 class End(NamedTuple):
-    """One end of a transfer in one component: the pool there, its units, and whether they are read or written."""
+    """One end of a copy in one component: its pool, its units, and whether they are read or written."""
 
     pool: str
     units: Sequence[int]
@@ -30,9 +30,9 @@ class End(NamedTuple):
 
 @state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
 def cached_nodes_are_reachable(change: Transition) -> Evidence:
-    """Where the whole prefix is read, a cached node stands behind nodes that are cached, on the device or the host.
+    """In a component without a window, a cached node and its parent have their pages on the device or on the host.
 
-    No prompt could match a node without the nodes before it.
+    Otherwise no prompt can match the node.
     """
     after = change.after
     whole = [index for index, component in enumerate(after.components) if component.window is None]
@@ -48,9 +48,9 @@ def cached_nodes_are_reachable(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "receipts", "transfers"))
 def transfers_keep_both_ends(change: Transition) -> Evidence:
-    """Until a transfer ends, the tree owns the units that it reads, locked or pinned, and the transfer those it writes.
+    """Until a copy ends, the tree owns the units that it reads, locked or pinned, and the copy those that it writes.
 
-    A page that is freed before it was copied has another owner by then (sglang pulls 26728 and 28468).
+    A page that is freed before it is copied may get another owner and content (sglang pulls 26728 and 28468).
     """
     after = change.after
     for view in after.transfers or ():
@@ -69,7 +69,7 @@ def transfers_keep_both_ends(change: Transition) -> Evidence:
 
 
 def _wrong_pins(snapshot: Snapshot) -> Evidence:
-    """Copies whose pins are not the loads that read them."""
+    """Nodes whose number of pins is not the number of loads that read their host units."""
     reads = Counter[tuple[int, int]]()
     for view in snapshot.transfers or ():
         if not view.to_host:
@@ -83,12 +83,12 @@ def _wrong_pins(snapshot: Snapshot) -> Evidence:
 
 
 def _is_somewhere(node: NodeView, component: int) -> bool:
-    """Is a node on the device, or on the host?"""
+    """Has a node its pages of a component on the device or on the host?"""
     return bool(node.live[component] or (node.copies and node.copies[component]))
 
 
 def _ends(snapshot: Snapshot, view: TransferView) -> Iterator[End]:
-    """Both ends of a transfer, by component."""
+    """Both ends of a copy, by component."""
     for index, component in enumerate(snapshot.components):
         yield End(component.pool, view.here[index], is_read=view.to_host)
         yield End(snapshot.host_pools[index], view.there[index], is_read=not view.to_host)

@@ -1,4 +1,4 @@
-"""The events that a router of requests hears: what came into the cache, and what left it."""
+"""KV events: the units that were cached and dropped, as reported to a cache-aware router."""
 
 from collections import Counter
 
@@ -16,24 +16,24 @@ class EventCode(Code):
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))
 def kv_events_match_tree(change: Transition) -> Evidence:
-    """In each pool the cache gains and loses as many units as its events tell.
+    """In each pool the cache gains and loses as many units as its KV events report.
 
-    A router that trusts wrong events sends requests where their prefix is not cached.
+    With wrong events a router sends requests to engines that do not have their prefix cached.
     """
-    told = Counter[str]()
+    reported = Counter[str]()
     hosts = change.after.host_pool_of
     sizes = dict(zip([one.pool for one in change.after.components], change.after.page_sizes, strict=True))
     for stored in change.events_of(Stored):
         pool = hosts[stored.component] if stored.on_host else stored.component
-        told[pool] += len(stored.key) // sizes[stored.component]
+        reported[pool] += len(stored.key) // sizes[stored.component]
     for dropped in change.events_of(Dropped):
         pool = hosts[dropped.component] if dropped.on_host else dropped.component
-        told[pool] -= dropped.length // sizes[dropped.component]
+        reported[pool] -= dropped.length // sizes[dropped.component]
     for after in change.after.pools:
-        came = _num_cached(after) - _num_cached(change.before.pool(after.name))
-        if came != told[after.name]:
-            code = EventCode.NOT_TOLD if abs(came) > abs(told[after.name]) else EventCode.NOT_DONE
-            yield found(pool_ref(after.name), code, came=came, told=told[after.name])
+        gained = _num_cached(after) - _num_cached(change.before.pool(after.name))
+        if gained != reported[after.name]:
+            code = EventCode.NOT_TOLD if abs(gained) > abs(reported[after.name]) else EventCode.NOT_DONE
+            yield found(pool_ref(after.name), code, gained=gained, reported=reported[after.name])
 
 
 def _num_cached(pool: PoolView) -> int:

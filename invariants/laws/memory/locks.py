@@ -1,4 +1,4 @@
-"""Locks on the tree, the receipts that stand for them, and counted readers."""
+"""Locks on the tree, their receipts, and reader counts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, NodeView, ReceiptView, RecordView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
-from invariants.windows import goes_on_at, lookback
+from invariants.windows import lookback, next_position
 
-RECORD_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND})  # may own a record, and lock with it
+RECORD_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND})  # may own a record and hold its lock
 UNLIMITED = 1 << 62
 
 
@@ -38,7 +38,7 @@ def receipts_are_unknown(change: Transition) -> bool:
 
 @state_invariant(needs=("nodes", "receipts"), reads=("nodes", "receipts"))
 def node_locks_match_receipts(change: Transition) -> Evidence:
-    """The locks that a node counts, per component, are exactly the receipts that are out and cover it."""
+    """Per component, the number of locks of a node is the number of unreturned receipts that cover it."""
     after = change.after
     for index, component in enumerate(after.components):
         covering: dict[int, int] = {}
@@ -56,7 +56,10 @@ def node_locks_match_receipts(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",), given=receipts_are_unknown)
 def cached_units_count_their_readers(change: Transition) -> Evidence:
-    """A cached unit whose readers are counted, but not known, counts as many as there are tables that name it."""
+    """The reader count of a cached unit is the number of block tables that have it.
+
+    This is for engines that count readers without receipts.
+    """
     after, named = change.after, Counter[tuple[str, int]]()
     for record in after.records or ():
         for component, units in zip(after.components, record.units, strict=True):
@@ -72,9 +75,9 @@ def cached_units_count_their_readers(change: Transition) -> Evidence:
 
 @state_invariant(needs=("nodes",), reads=("nodes",))
 def locks_extend_to_ancestors(change: Transition) -> Evidence:
-    """Where the whole prefix is read, a node has no more locks than its parent, and in no window more than there.
+    """In a component without a window a node has no more locks than its parent, and no fewer than in any window.
 
-    So a node is bound to its parent, and judged where either is different.
+    A node is checked if it or its parent differs.
     """
     after, components = change.after, change.after.components
     whole = [index for index, component in enumerate(components) if component.window is None]
@@ -108,9 +111,9 @@ def locks_extend_to_ancestors(change: Transition) -> Evidence:
 
 @state_invariant(needs=("receipts", "records"), reads=("receipts", "records"))
 def receipts_match_records(change: Transition) -> Evidence:
-    """Each record that shares a prefix has a receipt of its own that is out; each receipt has a record to return it.
+    """Each record that shares a prefix has an unreturned receipt of its own; each receipt has a record to return it.
 
-    A record that is given up while a pass reads under its lock leaves the receipt to a fence.  A record that shares
+    A record that is released while a pass reads under its lock leaves the receipt to a fence.  A record that shares
     nothing need not have a receipt.
     """
     after = change.after
@@ -139,7 +142,7 @@ def locked_nodes_stay_live(change: Transition) -> Evidence:
 def locks_cover_pages_read(change: Transition) -> Evidence:
     """The lock of a record covers all nodes that its next token reads.
 
-    Reads of passes in flight are judged by themselves.
+    Other laws check the reads of passes in flight.
     """
     for record in change.changes.records:
         receipt = change.after.receipt_by_id.get(record.receipt)
@@ -158,7 +161,7 @@ def _died_under_lock(change: Transition, earlier: NodeView, node: NodeView) -> E
 
 
 def _wrong_receipt(record: RecordView, out: dict[int, ReceiptView], first: RecordView) -> Evidence:
-    """What is wrong with the receipt of a record; `first` is the first record that names it."""
+    """The violation of the receipt of a record, if any; `first` is the first record with this receipt."""
     subject = owner_ref(record.owner)
     if not record.receipt:
         yield found(subject, ReceiptCode.MISSING, shared_len=record.protected_len)
@@ -174,7 +177,7 @@ def _wrong_receipt(record: RecordView, out: dict[int, ReceiptView], first: Recor
 def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: ReceiptView) -> Evidence:
     path = snapshot.path(record.node)
     for index, component in enumerate(snapshot.components):
-        top = 0 if component.window is None else max(0, goes_on_at(record) - lookback(component.window))
+        top = 0 if component.window is None else max(0, next_position(record) - lookback(component.window))
         covered = receipt.covers[index]
         for node in path:
             if node.end > top and node.id not in covered:

@@ -1,4 +1,4 @@
-"""Moves inside a step: units between their owners, nodes out of the tree, writes into pages."""
+"""The moves of a step: units between owners, nodes out of the tree, and writes to pages."""
 
 from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
 from invariants.invariant import invariant
@@ -9,7 +9,7 @@ from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, ow
 
 Move = Taken | Given | Freed
 Departure = Removed | Demoted | Tombstoned
-MOVES_TOLD = ("Taken", "Given", "Freed")  # without one of them the owner inside a step is unknown
+MOVE_EVENTS = ("Taken", "Given", "Freed")  # without one of them the owner inside a step is unknown
 
 
 class MoveCode(Code):
@@ -42,9 +42,9 @@ def padding_unit_is_never_moved(change: Transition) -> Evidence:
             yield out_of_range(event, unit_ref(pool, unit), pool.capacity)
 
 
-@invariant(When.OP, needs=MOVES_TOLD, on=(Taken, Given, Freed))
+@invariant(When.OP, needs=MOVE_EVENTS, on=(Taken, Given, Freed))
 def units_move_only_by_their_owner(change: Transition) -> Evidence:
-    """Only a free unit is taken, and only its owner gives a unit away or frees it, once."""
+    """A unit is taken only while it is free, and given or freed only by its owner."""
     for event, unit, owner in change.misplaced:
         pool = change.before.pool(event.pool)
         if not isinstance(event, Written) and 0 < unit <= pool.capacity:
@@ -53,7 +53,7 @@ def units_move_only_by_their_owner(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("Taken", "Freed"), on=(Refused,))
 def refused_takes_change_nothing(change: Transition) -> Evidence:
-    """A take that was refused in one pool has taken nothing in another."""
+    """A take that is refused in one pool keeps no units of another pool."""
     for index, event in enumerate(change.events):
         if isinstance(event, Refused):
             kept = _kept_after_refusal(change, index, event)
@@ -67,12 +67,9 @@ def refused_takes_change_nothing(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=MOVES_TOLD, on=(Written,))
+@invariant(When.OP, needs=MOVE_EVENTS, on=(Written,))
 def writes_go_to_private_units(change: Transition) -> Evidence:
-    """A pass writes only to units that its request owns, or gave up behind a fence that waits for the pass.
-
-    It writes neither to the tree's units nor to free ones.
-    """
+    """A pass writes only to units that its request owns, or that are fenced for this pass."""
     for event, unit, owner in change.misplaced:
         if isinstance(event, Written):
             yield found(
@@ -87,9 +84,9 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "receipts", "Unlocked", "Split"), on=(Removed, Demoted, Tombstoned))
 def eviction_spares_locked_nodes(change: Transition) -> Evidence:
-    """No node leaves the tree while a receipt covers it.
+    """No node loses its pages while a receipt covers it.
 
-    A lock counts as long as its receipt was not returned; in a window, as long as its holder did not slide.
+    A receipt counts until it is returned, and in a windowed component until its holder's window slides.
     """
     returned: set[int] = set()
     slid: set[int] = set()
@@ -111,12 +108,12 @@ def eviction_spares_locked_nodes(change: Transition) -> Evidence:
 
 
 def out_of_range(event: Move, unit: Ref, capacity: int) -> Found:
-    """A move of the padding unit, or of one beyond the capacity."""
+    """A move of the padding unit, or of a unit beyond the capacity."""
     return found(unit, MoveCode.OUT_OF_RANGE, move=type(event).__name__.lower(), by=_mover(event), last=capacity)
 
 
 def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
-    """A move of a unit by another than its owner, or of one that is free already."""
+    """A move of a unit by another than its owner, or of a free unit."""
     by = _mover(event)
     if isinstance(event, Taken):
         return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
@@ -127,12 +124,12 @@ def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
 
 
 def _mover(event: Move) -> Owner:
-    """The owner as a value of a violation; an engine may tell of its own type of owners."""
+    """The owner that moves the units, as an Owner: an adapter's events may have owners of another type."""
     return Owner(*(event.from_owner if isinstance(event, Given) else event.owner))
 
 
 def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> list[Ref]:
-    """The units that the same take took in other pools right before it was refused, less those that it gave back."""
+    """The units that the same take got from other pools right before it was refused, less those that it freed."""
     taken: list[Ref] = []
     returned: set[tuple[str, int]] = set()
     for event in reversed(change.events[:index]):
@@ -148,7 +145,7 @@ def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> lis
 
 
 def _may_be_part(event: object, refused: Refused, snapshot: Snapshot) -> bool:
-    """A take of as many units by the same owner in another pool of KV; rows are taken on their own."""
+    """Is an event a take of as many units by the same owner in another pool of KV?  Rows are taken separately."""
     return (
         isinstance(event, Taken)
         and event.owner == refused.owner
@@ -160,11 +157,11 @@ def _may_be_part(event: object, refused: Refused, snapshot: Snapshot) -> bool:
 
 
 def _covers(before: Snapshot, receipt: ReceiptView, node: int, event: Departure, slid: set[int]) -> bool:
-    """Does a receipt cover what a node gives up: all of it, or its pages of one component?
+    """Does a receipt cover the pages that a node loses: all of them, or those of one component?
 
-    Where slides are not told, each holder may have slid.
+    If the engine does not report slides, each window may have slid.
     """
-    may_have_slid = "Slid" in before.untold or (receipt.holder.kind == REQUEST_KIND and receipt.holder.id in slid)
+    may_have_slid = "Slid" in before.unreported or (receipt.holder.kind == REQUEST_KIND and receipt.holder.id in slid)
     return any(
         node in receipt.covers[index] and not (component.window is not None and may_have_slid)
         for index, component in enumerate(before.components)

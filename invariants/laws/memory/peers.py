@@ -1,4 +1,4 @@
-"""The peer maps: which unit of one pool holds the same tokens as which unit of another."""
+"""The peer maps: for a unit of one pool, the unit of another pool that holds the same tokens."""
 
 from collections.abc import Sequence
 from itertools import chain, compress
@@ -25,7 +25,7 @@ class PeerCode(Code):
 def peers_are_unique_and_live(change: Transition) -> Evidence:
     """A peer is neither free nor fenced, and is the peer of one unit only.
 
-    With a stale entry a later free gives away a page that is in use (sglang pull 27586).
+    With a stale entry a later free releases a page that is in use (sglang pull 27586).
     """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
@@ -38,7 +38,7 @@ def peers_are_unique_and_live(change: Transition) -> Evidence:
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def free_units_have_no_peer(change: Transition) -> Evidence:
-    """A unit that is free, or waits behind a fence, has no peer."""
+    """A free or fenced unit has no peer."""
     for peers in change.changes.peer_maps:
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
         by_unit = peers.by_unit()
@@ -52,9 +52,9 @@ def free_units_have_no_peer(change: Transition) -> Evidence:
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))
 def held_follower_units_are_peers(change: Transition) -> Evidence:
-    """Every owned unit of a follower pool is the peer of a unit; otherwise no request can reach it.
+    """Every owned unit of a follower pool is the peer of a unit; otherwise no request can use it.
 
-    The units of a load are reached only once it has ended.
+    The units of a load get their peers when it ends.
     """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
@@ -88,9 +88,9 @@ def peers_share_their_owner(change: Transition) -> Evidence:
 
 @state_invariant(needs=("slot_maps",), reads=("peer_maps", "pools"))
 def slot_peers_keep_their_offset(change: Transition) -> Evidence:
-    """The slots of a unit that have peers have them in one unit, each at its own offset.
+    """All peers of a unit's slots are in one unit, each at the offset of its slot.
 
-    A free of the whole page that clears only some of its slots leaves stale ones (sglang pull 27779).
+    If a free of a page clears only some of its slots, the others are stale (sglang pull 27779).
     """
     for peers in change.after.slot_maps or ():
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
@@ -108,17 +108,17 @@ def slot_peers_keep_their_offset(change: Transition) -> Evidence:
 
 
 def released_peer(unit: Ref, peer: Ref, *, is_free: bool) -> Found:
-    """A unit whose peer is free, or behind a fence."""
+    """A unit whose peer is free or fenced."""
     return found(unit, PeerCode.PEER_FREE if is_free else PeerCode.PEER_FENCED, peer=peer)
 
 
 def paired_while_released(unit: Ref, peer: Ref, *, is_free: bool) -> Found:
-    """A unit that is free, or behind a fence, and has a peer."""
+    """A free or fenced unit that has a peer."""
     return found(unit, PeerCode.PAIRED_WHILE_FREE if is_free else PeerCode.PAIRED_WHILE_FENCED, peer=peer)
 
 
 def peer_of_two(peer: Ref, units: tuple[Ref, Ref]) -> Found:
-    """A unit that is the peer of two."""
+    """A unit that is the peer of two units."""
     return found(peer, PeerCode.PEER_OF_TWO, units=units)
 
 

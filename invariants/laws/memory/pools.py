@@ -1,4 +1,4 @@
-"""Every unit of every pool: how many there are, and which owner each has."""
+"""The units of the pools: their number, and the owner of each."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def unit_has_one_owner(change: Transition) -> Evidence:
     """Every unit of every pool is free, or has exactly one owner that must free it.
 
     No owner: a leak.  Free and owned: a use after free.  Free twice: a double free.
-    Readers of the tree's pages under a lock are not owners; they are counted elsewhere.
+    Readers of the tree's pages under a lock are not owners; other laws check them.
     """
     for pool in change.changes.pools:
         if not pool.is_partitioned:
@@ -37,7 +37,7 @@ def unit_has_one_owner(change: Transition) -> Evidence:
 def pools_conserve_units(change: Transition) -> Evidence:
     """The capacity of each pool is the sum of its free, cached, otherwise owned and fenced units.
 
-    Sums alone are blind: a page that is in use and free at once balances one that is lost.
+    The sum alone does not prove one owner per unit: a page both in use and free balances a leaked one.
     """
     for pool in change.changes.pools:
         if not pool.is_partitioned and len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
@@ -45,13 +45,13 @@ def pools_conserve_units(change: Transition) -> Evidence:
 
 
 def unbalanced(pool: PoolView) -> Found:
-    """A pool whose terms are not its capacity."""
+    """A pool whose terms do not add up to its capacity."""
     terms = conservation_of(pool)
     return found(pool_ref(pool.name), PoolCode.TOO_MANY if terms.excess > 0 else PoolCode.TOO_FEW, terms=terms)
 
 
 def wrongly_owned(unit: Ref, owners: Sequence[Owner], capacity: int) -> Found:
-    """A unit without exactly one owner, or one that its pool does not have."""
+    """A unit without exactly one owner, or with an id out of range."""
     return found(unit, _code_of(unit.id, owners, capacity), owners=tuple(sorted(owners)), last=capacity)
 
 

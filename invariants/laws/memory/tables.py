@@ -1,4 +1,4 @@
-"""The pages of a record: its row of the request table, what it shares with the tree, and what it has to itself."""
+"""The pages of a record: its row of the request table, the pages shared with the tree, and the private ones."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,7 +8,7 @@ from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.view import NodeView, Owner
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
-from invariants.windows import first_needed_page, goes_on_at
+from invariants.windows import first_needed_page, next_position
 
 
 class TableCode(Code):
@@ -27,7 +27,7 @@ class TableCode(Code):
 
 
 class Column(NamedTuple):
-    """The pages of one component in the table of a record; the first `num_shared` may stand in other tables."""
+    """The pages of one component in the table of a record; other tables may have the first `num_shared` of them."""
 
     record: Owner
     component: int
@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
 @invariant(When.OP, needs=("records",))
 def rows_match_their_records(change: Transition) -> Evidence:
-    """A row names, page by page, the pages of its record, and no more than the longest context has."""
+    """A row has exactly the pages of its record, in order, and at most those of the longest context."""
     after, longest = change.after, change.after.limits.max_context_len
     for record in change.changes.records:
         subject, allocated_len = owner_ref(record.owner), record.allocated_len
@@ -58,8 +58,8 @@ def rows_match_their_records(change: Transition) -> Evidence:
 def shared_pages_match_tree_path(change: Transition) -> Evidence:
     """The shared part of a record is as long as the path from a root to its node, and on the pages of these nodes.
 
-    In a component with a window only what the next token still reads is compared: below it a node may
-    have died, and come back on other pages.
+    In a windowed component only the pages that the next token reads are compared: earlier nodes may have been evicted,
+    and cached again on other pages.
     """
     after = change.after
     is_whole_read = any(component.window is None for component in after.components)
@@ -77,7 +77,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
             )
         for index, page_size in enumerate(after.page_sizes):
             window = after.components[index].window
-            first = 0 if window is None else first_needed_page(goes_on_at(record), window, page_size)
+            first = 0 if window is None else first_needed_page(next_position(record), window, page_size)
             pages = record.protected_len // page_size
             if first < pages:
                 shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
@@ -91,7 +91,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def private_pages_match_frontier(change: Transition) -> Evidence:
-    """A record has all of its private pages, but for the windowed ones below its frontier, of which it has none."""
+    """A record has all private pages, except that it has no private windowed page below its frontier."""
     after = change.after
     for record in change.changes.records:
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
@@ -111,7 +111,7 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def last_token_keeps_its_page(change: Transition) -> Evidence:
-    """A record has, in every component, the page of the last token launched, if the next token joins it there."""
+    """In every component a record has the page of its last launched token, if the next token goes to that page, too."""
     after = change.after
     for record in change.changes.records:
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
@@ -128,10 +128,10 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def unit_stands_in_one_table_place(change: Transition) -> Evidence:
-    """A unit stands in one component, at one page index, and behind the shared prefix of one record at most.
+    """A unit is in one component only, at one page index, and in the private part of one record at most.
 
-    A block that two groups of layers, or two places of a prompt, believe to be theirs holds the KV of one of them.
-    A shared page before the window may have died, and come back at another place.
+    If two groups of layers, or two page indices, use the same block, it holds the KV of only one of them.
+    Shared pages before the window are not checked: they may have been evicted and cached again in another place.
     """
     after = change.after
     places: dict[str, dict[int, tuple[Column, int]]] = {component.pool: {} for component in after.components}
@@ -139,7 +139,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
         for component, units in enumerate(record.units):
             (pool, window, _), size = after.components[component], after.page_sizes[component]
             named, column = places[pool], Column(record.owner, component, record.protected_len // size)
-            needed = 0 if window is None else first_needed_page(goes_on_at(record), window, size)
+            needed = 0 if window is None else first_needed_page(next_position(record), window, size)
             first = min(needed, column.num_shared)
             for index, unit in enumerate(units[first:], start=first):
                 if unit not in named:
@@ -156,7 +156,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
 
 
 def _collision(one: tuple[Column, int], other: tuple[Column, int]) -> TableCode | None:
-    """What is wrong with two places of one unit; None where one of the records shares the page."""
+    """The violation of two places of one unit; None if it may be in both, as a shared page."""
     if one[0].component != other[0].component:
         return TableCode.IN_TWO_COMPONENTS
     if one[1] != other[1]:

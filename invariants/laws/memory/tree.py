@@ -1,4 +1,4 @@
-"""The prefix tree: its shape, and what is live in it."""
+"""The prefix tree: its shape, and its live nodes and tombstones."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,9 @@ class TreeCode(Code):
 
 @state_invariant(needs=("nodes",), reads=("nodes",))
 def tree_is_well_formed(change: Transition) -> Evidence:
-    """Each node begins where its parent ends, has whole pages, and begins with another page than its siblings.
+    """Each node starts where its parent ends, has whole pages, and differs from its siblings in the first page.
 
-    A node is bound to its parent, so one that is new or elsewhere is judged with its children.
+    If a node is new or in another place, its children are checked, too.
     """
     after = change.after
     is_healthy = (
@@ -41,15 +41,15 @@ def tree_is_well_formed(change: Transition) -> Evidence:
 
 @state_invariant(needs=("nodes",), reads=("nodes",))
 def live_nodes_hold_their_pages(change: Transition) -> Evidence:
-    """A node has all pages of a component that is live in it, none of a tombstone; a copy on the host is whole, too.
+    """A node has all pages of each live component and none of a tombstone; a copy on the host is complete.
 
-    Only a component with a window may be a tombstone, or one of which the host has a copy.
+    A node is a tombstone only in a component with a window, or in one of which the host has a copy.
     """
     windows = [component.window for component in change.after.components]
     nodes = change.changes.nodes if change.after.host_pools else change.changes.reshaped
-    if not all(_is_as_live_as_it_says(node, windows) for node in nodes):
+    if not all(_has_pages_if_live(node, windows) for node in nodes):
         for index in range(len(windows)):
-            yield from _wrongly_live(change.after, index)
+            yield from _wrong_pages(change.after, index)
 
 
 def _continues_its_parent(snapshot: Snapshot, node: NodeView) -> bool:
@@ -70,13 +70,13 @@ def _has_whole_pages(snapshot: Snapshot, node: NodeView) -> bool:
 
 
 def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
-    """Do two children of one of these nodes begin with the same page?"""
+    """Do two children of one of these nodes start with the same page?"""
     page_size = snapshot.limits.page_size
     families = [family for family in map(snapshot.children.get, parents) if family is not None and len(family) > 1]
     return any(len({(one.namespace, *one.key[:page_size]) for one in family}) != len(family) for family in families)
 
 
-def _is_as_live_as_it_says(node: NodeView, windows: Sequence[int | None]) -> bool:
+def _has_pages_if_live(node: NodeView, windows: Sequence[int | None]) -> bool:
     return not any(_is_partial(copies, units) for copies, units in zip(node.copies, node.units, strict=False)) and all(
         all(units) if live else (window is not None or _is_copied(node, index)) and not any(units)
         for index, (units, live, window) in enumerate(zip(node.units, node.live, windows, strict=True))
@@ -88,7 +88,7 @@ def _is_partial(copies: Sequence[int], units: Sequence[int]) -> bool:
 
 
 def _is_copied(node: NodeView, component: int) -> bool:
-    """Has the host a copy of it?"""
+    """Has the host a copy of a node's component?"""
     return bool(node.copies and node.copies[component])
 
 
@@ -117,7 +117,7 @@ def _malformed(snapshot: Snapshot) -> Evidence:
             yield found(subject, TreeCode.TWIN, sibling=node_ref(other))
 
 
-def _wrongly_live(snapshot: Snapshot, index: int) -> Evidence:
+def _wrong_pages(snapshot: Snapshot, index: int) -> Evidence:
     pool, window, _ = snapshot.components[index]
     for node in snapshot.nodes or ():
         units, live = node.units[index], node.live[index]

@@ -152,14 +152,13 @@ def test_audit_shows_the_history_of_the_page():
         watched.checker.notice(Freed("full", (20,), FIRST, "finished", 0))
 
     assert str(raised.value).splitlines()[:-1] == [
-        "units_move_only_by_their_owner: Only a free unit is taken, and only its owner gives a unit away or frees it, "
-        "once.",
+        "units_move_only_by_their_owner: A unit is taken only while it is free, and given or freed only by its owner.",
         "  full page 20: freed by request r1 (finished), but its owner was tree",
         "    step 1     taken by request r1",
         "    step 1     paired with swa 10",
         "    step 1     given by request r1 to tree",
         "    step 1     freed by request r1, finished",
-        "free_units_have_no_peer: A unit that is free, or waits behind a fence, has no peer.",
+        "free_units_have_no_peer: A free or fenced unit has no peer.",
         "  full page 20: free, but its peer is swa page 10",
         "  swa page 10:",
         "    step 1     taken by request r1",

@@ -1,4 +1,4 @@
-"""Admissions that depart from the naive planner, and slots that are left empty."""
+"""Admissions that differ from the naive planner's, and free slots that are not used."""
 
 from dataclasses import replace
 
@@ -12,40 +12,40 @@ from invariants.events import Admitted, Finished, Invited, Launched, LetGo, Load
 from invariants.limits import ARRIVAL, PRIORITY, Estimates
 from invariants.view import Owner
 from invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, swapped
+from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, with_pool
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
-AS_NEEDED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
-ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+EXPECTED_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
+EXCESSIVE_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 DECODED = Launched(7, ((1, 20, 21),))
-DECODES = Taken("full", (8,), R1)
-HELD_FOR_ANOTHER_ENGINE = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
+DECODE_TAKES_PAGE = Taken("full", (8,), R1)
+TRANSFER_RECORDS = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
 REQUEST = Ref("request", 2)
 NEEDED = {"start": 0, "end": 5, "firm": {"full": 2, "swa": 2}, "demand": {"full": 2, "swa": 3}}
 WANT = {f"want_{name}": value for name, value in NEEDED.items()}
 GOT = {f"got_{name}": value for name, value in NEEDED.items()}
 
 
-def roomy(*events, free=range(5, 40), rows=(2,)):
-    """r2 waits for a place in an engine with plenty of pages."""
-    books = [replace(pool, free=free) if pool.unit == "page" else replace(pool, free=rows) for pool in BEFORE.pools]
-    return replace(HEALTHY, before=replace(BEFORE, pools=tuple(books)), events=events)
+def ample(*events, free=range(5, 40), rows=(2,)):
+    """r2 waits in an engine with many free pages."""
+    pools = [replace(pool, free=free) if pool.unit == "page" else replace(pool, free=rows) for pool in BEFORE.pools]
+    return replace(HEALTHY, before=replace(BEFORE, pools=tuple(pools)), events=events)
 
 
-def one_more(state):
-    """The same queue with r3 behind it."""
+def with_r3(state):
+    """The same queue with r3 behind r2."""
     third = state.request_by_id[2]._replace(id=3)
     return replace(state, requests=(*(state.requests or ()), third))
 
 
-def beside_a_load(*events):
-    """r2 and r3 wait, and one place is free."""
-    change = roomy(*events, DECODED)
-    return replace(change, before=one_more(change.before), after=one_more(change.after))
+def one_free_slot(*events):
+    """r2 and r3 wait, and one slot is free."""
+    change = ample(*events, DECODED)
+    return replace(change, before=with_r3(change.before), after=with_r3(change.after))
 
 
 def planned(*events, limits=None, **parts):
-    """r1 runs and needs a page; r2, which waits with 5 tokens to compute and one to come, needs 2, and 3 of swa."""
+    """r1 runs and needs a page; r2 waits with 5 tokens and one further to compute, and needs 2 pages, 3 of swa."""
     assert BEFORE.claims is not None, "the engine makes claims"
     halved = BEFORE.claims._replace(exact_ratio=0.5)
     state = replace(BEFORE, claims=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
@@ -53,8 +53,10 @@ def planned(*events, limits=None, **parts):
 
 
 def alone(*events, **parts):
-    """r2 waits where no request runs; swa has two pages, one less than r2 may need."""
-    return planned(*events, pools=swapped(BEFORE, "swa", free=[]), **{"requests": (BEFORE.requests or ())[1:]} | parts)
+    """r2 waits and no request runs; swa has no free page and two evictable ones, one less than r2's demand."""
+    return planned(
+        *events, pools=with_pool(BEFORE, "swa", free=[]), **{"requests": (BEFORE.requests or ())[1:]} | parts
+    )
 
 
 def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) -> Found:
@@ -63,74 +65,78 @@ def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) ->
 
 
 CASES = [
-    healthy(waiting_requests_fill_free_slots, roomy(Admitted(2, 0, 5, (), ()), DECODED)),
-    healthy(waiting_requests_fill_free_slots, roomy(Launched(7, ((1, 20, 21), (3, 0, 7)))), "no-token-to-spare"),
-    healthy(waiting_requests_fill_free_slots, roomy(Parked(3, 8), DECODED), "a-chunk-stands-first"),
-    healthy(waiting_requests_fill_free_slots, roomy(DECODED, free=range(5, 10)), "not-enough-for-all"),
-    healthy(waiting_requests_fill_free_slots, roomy(DECODED, rows=[]), "no-slot"),
-    healthy(waiting_requests_fill_free_slots, beside_a_load(LoadPlanned(2, 8, 2, (), ())), "a-load-takes-a-slot"),
+    healthy(waiting_requests_fill_free_slots, ample(Admitted(2, 0, 5, (), ()), DECODED)),
+    healthy(waiting_requests_fill_free_slots, ample(Launched(7, ((1, 20, 21), (3, 0, 7)))), "chunk-budget-used-up"),
+    healthy(waiting_requests_fill_free_slots, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
+    healthy(waiting_requests_fill_free_slots, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
+    healthy(waiting_requests_fill_free_slots, ample(DECODED, rows=[]), "no-free-slot"),
+    healthy(
+        waiting_requests_fill_free_slots,
+        one_free_slot(LoadPlanned(2, 8, 2, (), ())),
+        "loading-request-takes-the-slot",
+    ),
     broken(
         waiting_requests_fill_free_slots,
-        "one-is-left-empty-beside-two-waiting",
-        beside_a_load(),
+        "one-of-two-free-slots-not-used",
+        one_free_slot(),
         found(REQUEST, AdmissionCode.SLOT_LEFT_EMPTY, taken=1, slots=2),
     ),
     broken(
         waiting_requests_fill_free_slots,
-        "one-is-left-empty",
-        roomy(DECODED),
+        "free-slot-not-used",
+        ample(DECODED),
         found(REQUEST, AdmissionCode.SLOT_LEFT_EMPTY, taken=1, slots=2),
     ),
-    healthy(reservations_match_planner, planned(AS_NEEDED)),
+    healthy(reservations_match_planner, planned(EXPECTED_ADMISSION)),
     broken(
         reservations_match_planner,
-        "too-many-tokens-foreseen",
-        planned(ADMITTED),
+        "estimate-too-high",
+        planned(EXCESSIVE_ADMISSION),
         other_reservation(5, {"full": 2, "swa": 2}, {"full": 3, "swa": 3}),
     ),
     broken(
         reservations_match_planner,
-        "cut-without-a-limit",
-        planned(AS_NEEDED._replace(end=4, firm=(("full", 1), ("swa", 1))), limits={"chunk_len": None}),
+        "chunk-cut-without-reason",
+        planned(EXPECTED_ADMISSION._replace(end=4, firm=(("full", 1), ("swa", 1))), limits={"chunk_len": None}),
         other_reservation(4, {"full": 1, "swa": 1}, {"full": 2, "swa": 3}),
     ),
-    healthy(admission_matches_planner, planned(AS_NEEDED)),
-    healthy(admission_matches_planner, planned(pools=swapped(BEFORE, "swa", free=[6])), "a-page-short"),
-    healthy(admission_matches_planner, planned(pools=swapped(BEFORE, "rows", free=[])), "no-row"),
-    healthy(admission_matches_planner, planned(is_paused=True), "in-a-pause"),
+    healthy(admission_matches_planner, planned(EXPECTED_ADMISSION)),
+    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "swa", free=[6])), "one-page-too-few"),
+    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "rows", free=[])), "no-free-row"),
+    healthy(admission_matches_planner, planned(is_paused=True), "paused"),
     healthy(
         admission_matches_planner,
         planned(Finished(1, "timeout")),
-        "not-judged-after-other-events",
+        "unpredictable-after-other-events",
     ),
     broken(
         admission_matches_planner,
-        "kept-waiting",
+        "fitting-request-not-admitted",
         planned(),
         found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
     ),
     broken(
         admission_matches_planner,
-        "too-little-was-free",
-        planned(AS_NEEDED, pools=swapped(BEFORE, "swa", free=[6])),
+        "admitted-with-too-few-free-pages",
+        planned(EXPECTED_ADMISSION, pools=with_pool(BEFORE, "swa", free=[6])),
         found(REQUEST, AdmissionCode.DOES_NOT_FIT, **GOT),
     ),
     healthy(
         admission_matches_planner,
-        planned(DECODES, LetGo(3, "abort")),
-        "not-judged-after-a-transfer-was-released",
+        planned(DECODE_TAKES_PAGE, LetGo(3, "abort")),
+        "unpredictable-after-a-transfer-is-released",
     ),
-    healthy(admission_matches_planner, planned(DECODES, Invited(2, 0)), "not-judged-after-an-invitation"),
+    healthy(admission_matches_planner, planned(DECODE_TAKES_PAGE, Invited(2, 0)), "unpredictable-after-an-invitation"),
     broken(
         admission_matches_planner,
-        "no-message-of-the-other-engine",
-        planned(DECODES),
+        "without-messages-of-the-other-engine",
+        planned(DECODE_TAKES_PAGE),
         found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
     ),
     healthy(
         admission_matches_planner,
-        alone(records=HELD_FOR_ANOTHER_ENGINE),
-        "pages-of-a-transfer-will-be-free",
+        alone(records=TRANSFER_RECORDS),
+        "a-transfer-will-release-its-pages",
     ),
     broken(
         admission_matches_planner,

@@ -1,4 +1,4 @@
-"""Passes with wrong entries, and results that are not committed as they landed."""
+"""Passes with wrong entries, and committed lengths that differ from the valid results."""
 
 from invariants.events import (
     Admitted,
@@ -20,20 +20,30 @@ from invariants.laws.lifecycle.batches import (
 )
 from invariants.transition import Transition
 from invariants.violation import Found, Ref, found
-from tests.invariants.builders import FLYING, STALE, broken, during, flying_record, healthy, idle, in_flight, records
-from tests.invariants.cases.handover import GOES_ON, HAS_ROOM
-from tests.invariants.host_builders import LANDED, while_copying
+from tests.invariants.builders import (
+    OVERLAPPED_STEP,
+    STALE_LAUNCH,
+    broken,
+    during,
+    healthy,
+    idle,
+    in_flight,
+    in_flight_record,
+    records,
+)
+from tests.invariants.cases.handover import R2_RESERVED, R2_RUNS
+from tests.invariants.host_builders import COPYING_ENDS, while_copying
 
 LAUNCH, REQUEST = Ref("launch", 7), Ref("request", 1)
 VERIFIED = Verified(7, 1, 1, (30, 9))
 ADMITTED = Admitted(2, 0, 5, (("full", 2),), (("full", 2),))
 LOADED = Loaded(2, 16, (5, 6, 11, 12))
-BEHIND_IT = (Admitted(2, 16, 18, (("full", 1),), (("full", 1),)), Launched(7, ((2, 16, 18), (1, 21, 22))))
+COMPUTED_BEHIND_LOAD = (Admitted(2, 16, 18, (("full", 1),), (("full", 1),)), Launched(7, ((2, 16, 18), (1, 21, 22))))
 
 
 def taken_over(*events, length=22) -> Transition:
-    """All 22 tokens of r2 have come from another engine; so many are said to have."""
-    return idle(TakenOver(2, length, (3,)), *events, before=HAS_ROOM, after=GOES_ON)
+    """All 22 tokens of r2 have arrived from another engine; the event reports `length` of them."""
+    return idle(TakenOver(2, length, (3,)), *events, before=R2_RESERVED, after=R2_RUNS)
 
 
 def launched(*entries) -> Transition:
@@ -60,7 +70,7 @@ CASES = [
     ),
     broken(
         passes_compute_each_request_once,
-        "twice",
+        "request-twice-in-a-pass",
         launched((1, 20, 21), (1, 21, 22)),
         found(LAUNCH, BatchCode.REQUEST_TWICE, requests=(REQUEST,)),
     ),
@@ -74,17 +84,19 @@ CASES = [
     healthy(
         requests_resume_where_they_stopped,
         during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))), Launched(8, ((2, 5, 6),))),
-        "admitted-now-and-computed-twice",
+        "admitted-and-in-two-passes",
     ),
     healthy(
         requests_resume_where_they_stopped,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), Launched(7, ((1, 16, 22),)), Completed(7)),
         "retracted-and-admitted-again",
     ),
-    broken(requests_resume_where_they_stopped, "skips", launched((1, 21, 22)), resumed(1, 21, 22, launched_len=20)),
+    broken(
+        requests_resume_where_they_stopped, "skips-tokens", launched((1, 21, 22)), resumed(1, 21, 22, launched_len=20)
+    ),
     broken(
         requests_resume_where_they_stopped,
-        "not-where-it-was-admitted",
+        "not-from-the-admitted-start",
         during(ADMITTED, Launched(7, ((2, 1, 5),))),
         found(Ref("request", 2), BatchCode.STARTED_ELSEWHERE, launch=7, start=1, end=5, admitted_at=0),
     ),
@@ -94,7 +106,7 @@ CASES = [
         launched((2, 0, 5)),
         found(Ref("request", 2), BatchCode.NOT_ADMITTED, launch=7, start=0, end=5),
     ),
-    healthy(requests_resume_where_they_stopped, FLYING, "behind-a-pass-in-flight"),
+    healthy(requests_resume_where_they_stopped, OVERLAPPED_STEP, "behind-a-pass-in-flight"),
     healthy(
         requests_resume_where_they_stopped,
         in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 22, (), ()), Launched(8, ((1, 16, 22),))),
@@ -102,7 +114,7 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "from-the-committed-length",
+        "from-committed-instead-of-launched-length",
         in_flight(Launched(8, ((1, 20, 21),))),
         resumed(1, 20, 21, launched_len=21, launch=8),
     ),
@@ -113,21 +125,21 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "behind-a-draft-without-verdict",
+        "behind-an-unverified-draft",
         in_flight(Launched(8, ((1, 22, 23),)), VERIFIED, Completed(7)),
         resumed(1, 22, 23, launched_len=21, launch=8),
     ),
-    healthy(requests_resume_where_they_stopped, while_copying(LOADED, *BEHIND_IT), "behind-a-load"),
+    healthy(requests_resume_where_they_stopped, while_copying(LOADED, *COMPUTED_BEHIND_LOAD), "behind-a-load"),
     broken(
         requests_resume_where_they_stopped,
-        "over-a-load",
+        "skips-tokens-behind-a-load",
         while_copying(LOADED, Admitted(2, 8, 16, (), ()), Launched(7, ((2, 8, 16),))),
         resumed(2, 8, 16, launched_len=16),
     ),
     broken(
         requests_resume_where_they_stopped,
-        "behind-a-load-under-way",
-        while_copying(*BEHIND_IT),
+        "before-the-load-has-ended",
+        while_copying(*COMPUTED_BEHIND_LOAD),
         resumed(2, 16, 18, launched_len=8),
     ),
     healthy(
@@ -137,17 +149,17 @@ CASES = [
     ),
     broken(
         requests_resume_where_they_stopped,
-        "over-a-transfer",
+        "skips-tokens-behind-a-transfer",
         taken_over(Launched(7, ((1, 21, 22), (2, 8, 22)))),
         resumed(2, 8, 22, launched_len=22),
     ),
     healthy(
         committed_tokens_have_landed,
-        in_flight(VERIFIED, Completed(7), records=flying_record(committed_len=22)),
+        in_flight(VERIFIED, Completed(7), records=in_flight_record(committed_len=22)),
         "with-an-accepted-draft",
     ),
     healthy(committed_tokens_have_landed),
-    healthy(committed_tokens_have_landed, FLYING, "of-the-pass-before"),
+    healthy(committed_tokens_have_landed, OVERLAPPED_STEP, "result-of-the-previous-pass"),
     healthy(
         committed_tokens_have_landed,
         during(Retracted(1, 4, ()), Admitted(1, 16, 22, (), ()), records=records(committed_len=16)),
@@ -162,7 +174,7 @@ CASES = [
             Completed(7),
             records=records(committed_len=22),
         ),
-        "admitted-again-and-landed",
+        "admitted-again-and-computed",
     ),
     broken(
         committed_tokens_have_landed,
@@ -172,28 +184,30 @@ CASES = [
     ),
     broken(
         committed_tokens_have_landed,
-        "still-in-flight",
+        "committed-while-in-flight",
         in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
         committed(21, 20),
     ),
     broken(
         committed_tokens_have_landed,
-        "failed",
+        "result-of-a-failed-pass-committed",
         in_flight(Failed(7, "lost"), Completed(7), Admitted(1, 16, 21, (), ())),
         committed(21, 16),
     ),
     broken(
         committed_tokens_have_landed,
-        "of-a-record-that-is-gone",
-        in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE}),
+        "result-for-a-released-record-committed",
+        in_flight(Admitted(1, 16, 21, (), ()), Completed(7), before={"launches": STALE_LAUNCH}),
         committed(21, 20),
     ),
-    healthy(committed_tokens_have_landed, LANDED, "loaded"),
-    broken(committed_tokens_have_landed, "not-the-loaded-length", while_copying(LOADED), committed(8, 16, request=2)),
-    healthy(committed_tokens_have_landed, taken_over(), "taken-over"),
+    healthy(committed_tokens_have_landed, COPYING_ENDS, "loaded"),
+    broken(
+        committed_tokens_have_landed, "other-than-the-loaded-length", while_copying(LOADED), committed(8, 16, request=2)
+    ),
+    healthy(committed_tokens_have_landed, taken_over(), "transferred"),
     broken(
         committed_tokens_have_landed,
-        "not-the-length-taken-over",
+        "other-than-the-transferred-length",
         taken_over(length=21),
         committed(22, 21, request=2),
     ),

@@ -16,7 +16,7 @@ CASES = [
     healthy(passes_prefill_within_chunk_len, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
     broken(
         passes_prefill_within_chunk_len,
-        "too-much",
+        "too-many-tokens",
         launched((1, 0, 8), (2, 0, 5), (3, 4, 5)),
         found(LAUNCH, ChunkBudgetCode.PREFILLS_TOO_MUCH, count=13, most=8),
     ),
@@ -24,7 +24,7 @@ CASES = [
     healthy(mixed_passes_stay_within_chunk_len, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
     broken(
         mixed_passes_stay_within_chunk_len,
-        "beside-a-decode",
+        "full-chunk-beside-a-decode",
         during(ADMITTED._replace(end=8), Launched(7, ((2, 0, 8), (1, 20, 21)))),
         found(LAUNCH, ChunkBudgetCode.COMPUTES_TOO_MUCH, count=9, most=8),
     ),

@@ -1,4 +1,4 @@
-"""Counters that do not count what is there."""
+"""Engine counters that differ from the facts."""
 
 from invariants.laws.memory.claims import ClaimCode, free_counters_match_pools, tree_counters_match_nodes
 from invariants.violation import found, pool_ref
@@ -8,13 +8,13 @@ CASES = [
     healthy(tree_counters_match_nodes),
     broken(
         tree_counters_match_nodes,
-        "both",
+        "evictable-and-protected",
         after(claims=claims(evictable={"full": 2, "swa": 4}, protected={"full": 3, "swa": 2})),
         found(pool_ref("swa"), ClaimCode.EVICTABLE_MISCOUNTED, claimed=4, actual=2),
         found(pool_ref("full"), ClaimCode.PROTECTED_MISCOUNTED, claimed=3, actual=4),
     ),
     healthy(free_counters_match_pools),
-    healthy(free_counters_match_pools, after(claims=claims(free={"full": 4})), "an-engine-need-not-count"),
+    healthy(free_counters_match_pools, after(claims=claims(free={"full": 4})), "engine-without-counters"),
     broken(
         free_counters_match_pools,
         "free",

@@ -1,4 +1,4 @@
-"""Outputs that do not end where they should, and aborts that are not heeded."""
+"""Outputs that end at the wrong token, and aborted requests that are decoded further."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, broken, healthy, reference
 
 
-def asking(*events, stop=(), num_at_abort=None, after=AFTER):
-    """r1 has three output tokens before the step and four after it; `stop` picks those that should end the output,
-    and the client aborted when it had `num_at_abort` of them."""
+def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
+    """r1 has three output tokens before the step and four after it; `stop` has the indices of its stop tokens, and
+    the client aborted it after `num_at_abort` output tokens."""
     known = reference(22)
     expected = known.expectations[1]
     expected.stop = frozenset(expected.tokens[expected.prompt_len + index] for index in stop)
@@ -24,31 +24,35 @@ ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
 CASES = [
     healthy(aborted_requests_stop_decoding),
-    healthy(aborted_requests_stop_decoding, asking(num_at_abort=2), "one-more-pass"),
+    healthy(aborted_requests_stop_decoding, client_with(num_at_abort=2), "one-pass-after-the-abort"),
     broken(
         aborted_requests_stop_decoding,
-        "decodes-on",
-        asking(num_at_abort=1),
+        "decoded-after-the-abort",
+        client_with(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
     healthy(outputs_end_as_asked),
-    healthy(outputs_end_as_asked, asking(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED), "stopped"),
+    healthy(
+        outputs_end_as_asked,
+        client_with(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED),
+        "ended-at-a-stop-token",
+    ),
     broken(
         outputs_end_as_asked,
-        "runs-on",
-        asking(stop=(LAST,)),
+        "not-ended-at-a-stop-token",
+        client_with(stop=(LAST,)),
         found(request_ref(1), ClientCode.DECODED_AFTER_STOP, token=4, position=21),
     ),
     broken(
         outputs_end_as_asked,
-        "stopped-by-nothing",
-        asking(Finished(1, FinishReason.STOP), after=ENDED),
+        "stopped-without-a-stop-token",
+        client_with(Finished(1, FinishReason.STOP), after=ENDED),
         found(request_ref(1), ClientCode.STOPPED_WITHOUT_STOP_TOKEN),
     ),
     broken(
         outputs_end_as_asked,
-        "cut-short",
-        asking(Finished(1, FinishReason.LENGTH), after=ENDED),
+        "ended-before-its-length",
+        client_with(Finished(1, FinishReason.LENGTH), after=ENDED),
         found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
     ),
 ]

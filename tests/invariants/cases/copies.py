@@ -1,10 +1,10 @@
-"""Copies that are not equal to their source."""
+"""Copies that differ from their source."""
 
 from invariants.events import Copied
 from invariants.laws.content.copies import CopyCode, copies_equal_their_source
 from invariants.violation import found
 from tests.invariants.builders import broken, healthy, page
-from tests.invariants.host_builders import LANDED, while_copying
+from tests.invariants.host_builders import COPYING_ENDS, while_copying
 
 
 def differs(pool, here, there):
@@ -12,10 +12,10 @@ def differs(pool, here, there):
 
 
 CASES = [
-    healthy(copies_equal_their_source, LANDED),
+    healthy(copies_equal_their_source, COPYING_ENDS),
     broken(
         copies_equal_their_source,
-        "torn",
+        "contents-differ",
         while_copying(Copied(1, "full", ((4, 8),)), Copied(1, "swa", ()), Copied(2, "swa", ((7, 3), (8, 4)))),
         differs("full", 4, 8),
         differs("swa", 7, 3),

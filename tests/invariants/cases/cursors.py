@@ -1,4 +1,4 @@
-"""Records whose cursors do not fit together."""
+"""Records with inconsistent cursors."""
 
 from invariants.laws.memory.cursors import (
     CursorCode,
@@ -10,21 +10,21 @@ from invariants.laws.memory.cursors import (
 from invariants.view import ComponentView, LaunchView, Owner
 from invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
-    FLYING,
-    FLYING_AFTER,
+    IN_FLIGHT_AFTER,
+    OVERLAPPED_STEP,
     R1,
-    STALE,
+    STALE_LAUNCH,
     WINDOW,
     after,
     broken,
-    flying_record,
     healthy,
     in_flight,
+    in_flight_record,
     records,
 )
-from tests.invariants.cases.handover import ROOM
+from tests.invariants.cases.handover import R2_RECORD
 
-IN_FLIGHT = FLYING_AFTER.launches or ()
+IN_FLIGHT = IN_FLIGHT_AFTER.launches or ()
 
 
 def out_of_order(protected, committed, launched, allocated):
@@ -71,11 +71,11 @@ CASES = [
     ),
     broken(
         cursors_are_ordered,
-        "frontier-not-clamped",
+        "frontier-beyond-allocated",
         after(records=records(frontier=24)),
         found(request_ref(1), CursorCode.FRONTIER_OUT_OF_RANGE, frontier=24, allocated_len=21),
     ),
-    healthy(cursors_are_ordered, FLYING, "in-flight"),
+    healthy(cursors_are_ordered, OVERLAPPED_STEP, "in-flight"),
     broken(
         cursors_are_ordered,
         "committed-beyond-launched",
@@ -83,34 +83,34 @@ CASES = [
         out_of_order(16, 21, 20, 21),
     ),
     healthy(launched_tokens_are_in_flight),
-    healthy(launched_tokens_are_in_flight, FLYING, "one-pass"),
+    healthy(launched_tokens_are_in_flight, OVERLAPPED_STEP, "one-pass"),
     healthy(
         launched_tokens_are_in_flight,
-        in_flight(records=flying_record(committed_len=20), launches=(LaunchView(7, ((1, 20, 21),), ()), *IN_FLIGHT)),
+        in_flight(records=in_flight_record(committed_len=20), launches=(LaunchView(7, ((1, 20, 21),), ()), *IN_FLIGHT)),
         "two-passes",
     ),
     healthy(
         launched_tokens_are_in_flight,
-        in_flight(records=flying_record(launched_len=21), launches=STALE),
-        "of-a-record-that-is-gone",
+        in_flight(records=in_flight_record(launched_len=21), launches=STALE_LAUNCH),
+        "entry-of-a-released-record",
     ),
-    broken(launched_tokens_are_in_flight, "none", in_flight(launches=()), not_in_flight(21, 22)),
+    broken(launched_tokens_are_in_flight, "no-pass-in-flight", in_flight(launches=()), not_in_flight(21, 22)),
     broken(
         launched_tokens_are_in_flight,
-        "with-a-gap",
-        in_flight(records=flying_record(committed_len=20)),
+        "gap-between-two-passes",
+        in_flight(records=in_flight_record(committed_len=20)),
         not_in_flight(20, 22, (21, 22)),
     ),
     broken(
         launched_tokens_are_in_flight,
         "committed-too-early",
-        in_flight(records=flying_record(committed_len=22)),
+        in_flight(records=in_flight_record(committed_len=22)),
         not_in_flight(22, 22, (21, 22)),
     ),
     healthy(cursors_are_page_aligned),
     broken(
         cursors_are_page_aligned,
-        "frontier",
+        "frontier-inside-a-page",
         after(records=records(frontier=6)),
         found(request_ref(1), CursorCode.FRONTIER_INSIDE_A_PAGE, component="swa", frontier=6, page_size=4),
     ),
@@ -126,21 +126,21 @@ CASES = [
     healthy(frontiers_spare_the_window, after(records=records(frontier=16))),
     broken(
         frontiers_spare_the_window,
-        "slid-too-far",
+        "frontier-in-the-window",
         after(records=records(frontier=20)),
         in_window(20, 21, 16),
     ),
     broken(
         frontiers_spare_the_window,
-        "slid-past-launched-tokens",
-        in_flight(records=flying_record(frontier=20)),
+        "frontier-in-the-window-of-launched-tokens",
+        in_flight(records=in_flight_record(frontier=20)),
         in_window(20, 22, 16),
     ),
-    healthy(frontiers_spare_the_window, after(records=(ROOM,)), "up-to-the-window-behind-what-is-to-come"),
+    healthy(frontiers_spare_the_window, after(records=(R2_RECORD,)), "transfer-with-frontier-at-the-window"),
     broken(
         frontiers_spare_the_window,
-        "beyond-the-window-behind-what-is-to-come",
-        after(records=(ROOM._replace(frontier=20),)),
+        "transfer-with-frontier-in-the-window",
+        after(records=(R2_RECORD._replace(frontier=20),)),
         in_window(20, 22, 16, Owner("transfer", 2)),
     ),
 ]

@@ -16,15 +16,15 @@ from invariants.view import Fence, LaunchView, Owner, RecordView, RequestView
 from invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
 from tests.invariants.cases.handover import (
-    BEHIND,
-    COMING,
+    R2_LINKED,
+    R2_RECORD,
+    R2_WAITS,
+    R3_LINKED,
     RECORDS,
     RESERVED,
-    ROOM,
     RUNNING,
     T2,
     TAKES,
-    WAITS,
     taking,
 )
 
@@ -33,20 +33,22 @@ RESERVED_FOR_R3 = RESERVED._replace(request_id=3)
 
 
 def linked(*events: Any, gone: tuple[int, ...] = (), reserved: RecordView | None = None, **changes: Any) -> Transition:
-    """r2 and r3 wait for pages, unless r2 has some or one of them is gone; r3 is changed."""
+    """r2 and r3 wait for pages; r2 may have `reserved` ones, the requests in `gone` end, and r2 or r3 is changed."""
     before = replace(
-        WAITS,
-        requests=(RUNNING, COMING, BEHIND._replace(**changes)),
+        R2_WAITS,
+        requests=(RUNNING, R2_LINKED, R3_LINKED._replace(**changes)),
         records=(*RECORDS, *([] if reserved is None else [reserved])),
     )
     left = tuple(one for one in before.requests or () if one.id not in gone)
     return idle(*events, before=before, after=replace(before, requests=left))
 
 
-def empty(*events: Any, when: When = When.STEP, left: tuple[RequestView, ...] = (COMING,), **before: Any) -> Transition:
-    """r2 waits for pages of an empty engine, unless told otherwise."""
+def empty(
+    *events: Any, when: When = When.STEP, left: tuple[RequestView, ...] = (R2_LINKED,), **before: Any
+) -> Transition:
+    """r2 waits for pages of an empty engine; `before` changes the state, `left` are the requests after."""
     pools = tuple(replace(one, holdings=[held for held in one.holdings if held.owner != R1]) for one in AFTER.pools)
-    state = replace(WAITS, **{"records": (), "requests": (COMING,), "pools": pools} | before)
+    state = replace(R2_WAITS, **{"records": (), "requests": (R2_LINKED,), "pools": pools} | before)
     return replace(idle(*events, before=state, after=replace(state, requests=left)), when=when)
 
 
@@ -56,7 +58,7 @@ NOT_EMPTY = {
     "record": empty(records=RECORDS),
     "pass-in-flight": empty(launches=(LaunchView(7, (), ()),)),
     "fence": empty(pools=(replace(AFTER.pools[0], fenced=[Fence(7, [7, 8])]), *AFTER.pools[1:])),
-    "neighbour-has-pages": empty(pools=holding("swa", Owner("pressure"), (7, 8))),
+    "pages-held-from-outside": empty(pools=holding("swa", Owner("pressure"), (7, 8))),
 }
 STILL_WAITS = found(request_ref(2), DecodeReservationsCode.EMPTY_ENGINE_WAITS)
 
@@ -78,22 +80,22 @@ CASES = [
     healthy(empty_decode_engine_reserves_at_once, empty(requests=(), left=()), "no-request-waits"),
     healthy(
         empty_decode_engine_reserves_at_once,
-        empty(ABORTED, requests=(COMING, BEHIND), left=(BEHIND,)),
-        "the-first-is-aborted",
+        empty(ABORTED, requests=(R2_LINKED, R3_LINKED), left=(R3_LINKED,)),
+        "first-request-is-aborted",
     ),
-    healthy(empty_decode_engine_reserves_at_once, empty(Refused("full", T2, 4, 4)), "no-memory-behind-free-pages"),
+    healthy(empty_decode_engine_reserves_at_once, empty(Refused("full", T2, 4, 4)), "no-memory-for-free-pages"),
     broken(empty_decode_engine_reserves_at_once, "no-reservation", empty(), STILL_WAITS),
     broken(
         empty_decode_engine_reserves_at_once,
-        "more-is-asked-for-than-is-free",
+        "refused-with-too-few-free-pages",
         empty(Refused("swa", T2, 6, 4)),
         STILL_WAITS,
     ),
     healthy(reservations_follow_arrival_order, linked(RESERVED)),
-    healthy(reservations_follow_arrival_order, linked(RESERVED, RESERVED_FOR_R3), "both"),
-    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, reserved=ROOM), "the-first-has-some"),
-    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, gone=(2,)), "the-first-is-gone"),
-    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, num_outputs=1), "set-aside-before"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED, RESERVED_FOR_R3), "both-reserved"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, reserved=R2_RECORD), "first-request-has-pages"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, gone=(2,)), "first-request-has-ended"),
+    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, num_outputs=1), "set-aside-request-first"),
     broken(
         reservations_follow_arrival_order,
         "overtaken",

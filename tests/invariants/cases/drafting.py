@@ -1,4 +1,4 @@
-"""Drafts behind a chunk, right drafts that are rejected, and passes that do not wait for a verdict."""
+"""Drafts behind a chunk, correct drafts that are rejected, and passes launched before drafts are verified."""
 
 from invariants.contracts.drafting import (
     DraftingCode,
@@ -26,18 +26,25 @@ CASES = [
     healthy(right_drafts_are_accepted, during(LAUNCHED, PROPOSED, Verified(7, 1, 1, (30, 9, 9)))),
     broken(
         right_drafts_are_accepted,
-        "one-too-few",
+        "correct-draft-rejected",
         during(LAUNCHED, PROPOSED, Verified(7, 1, 0, (30, 9, 9))),
         found(REQUEST, DraftingCode.RIGHT_DRAFT_REJECTED, accepted=0, drafts=(30, 31), sampled=(30, 9, 9)),
     ),
     healthy(drafts_are_judged_before_the_next_pass, in_flight(Completed(7), NEXT, before=DRAFTED)),
     healthy(drafts_are_judged_before_the_next_pass, in_flight(NEXT), "no-drafts"),
-    healthy(drafts_are_judged_before_the_next_pass, in_flight(NEXT, before=ABANDONED), "of-a-record-that-is-gone"),
+    healthy(drafts_are_judged_before_the_next_pass, in_flight(NEXT, before=ABANDONED), "drafts-of-a-released-record"),
     healthy(
         drafts_are_judged_before_the_next_pass,
         in_flight(Retracted(1, 3, ()), NEXT, before=DRAFTED),
-        "of-a-retracted-request",
+        "drafts-of-a-retracted-request",
     ),
-    broken(drafts_are_judged_before_the_next_pass, "in-flight-before", in_flight(NEXT, before=DRAFTED), NOT_AWAITED),
-    broken(drafts_are_judged_before_the_next_pass, "launched-just-now", during(LAUNCHED, PROPOSED, NEXT), NOT_AWAITED),
+    broken(
+        drafts_are_judged_before_the_next_pass,
+        "launched-in-an-earlier-step",
+        in_flight(NEXT, before=DRAFTED),
+        NOT_AWAITED,
+    ),
+    broken(
+        drafts_are_judged_before_the_next_pass, "launched-in-this-step", during(LAUNCHED, PROPOSED, NEXT), NOT_AWAITED
+    ),
 ]

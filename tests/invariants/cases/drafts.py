@@ -4,9 +4,9 @@ from invariants.events import Launched, Proposed, Verified
 from invariants.laws.content.drafts import DraftCode, accepted_drafts_match_the_model, drafts_fit_their_allocation
 from invariants.view import LaunchView
 from invariants.violation import Ref, found
-from tests.invariants.builders import OVERLAPPED, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
+from tests.invariants.builders import OVERLAPPED_LIMITS, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
 
-DRAFTING = OVERLAPPED._replace(draft_len=2)
+DRAFTING = OVERLAPPED_LIMITS._replace(draft_len=2)
 LAUNCHED, PROPOSED = Launched(7, ((1, 20, 21),)), Proposed(7, 1, (30, 31))
 DRAFTED = {"launches": (LaunchView(7, ((1, 20, 21),), (UNITS_IN_FLIGHT,), drafts=((30, 31),)),)}
 REQUEST = Ref("request", 1)
@@ -23,7 +23,7 @@ CASES = [
     ),
     broken(
         drafts_fit_their_allocation,
-        "beyond-its-pages",
+        "beyond-allocated-pages",
         during(LAUNCHED, PROPOSED, limits=DRAFTING, records=records(allocated_len=22)),
         found(REQUEST, DraftCode.BEYOND_ALLOCATION, end=23, allocated_len=22),
     ),
@@ -31,17 +31,17 @@ CASES = [
     healthy(
         accepted_drafts_match_the_model,
         in_flight(Verified(7, 1, 2, (30, 31, 9)), before=DRAFTED),
-        "all-of-a-pass-in-flight",
+        "all-drafts-of-an-earlier-launch",
     ),
     broken(
         accepted_drafts_match_the_model,
-        "one-too-many",
+        "wrong-draft-accepted",
         during(LAUNCHED, PROPOSED, Verified(7, 1, 2, (30, 9, 9))),
         found(REQUEST, DraftCode.WRONG_DRAFT_ACCEPTED, accepted=2, drafts=(30, 31), sampled=(30, 9, 9)),
     ),
     broken(
         accepted_drafts_match_the_model,
-        "one-not-verified",
+        "draft-not-verified",
         during(LAUNCHED, PROPOSED, Verified(7, 1, 1, (30, 9))),
         found(REQUEST, DraftCode.NOT_ALL_VERIFIED, launch=7, sampled=2, drafts=2),
     ),

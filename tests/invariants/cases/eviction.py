@@ -15,7 +15,7 @@ from invariants.view import NodeView
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
 
-# a branch of 24 tokens, live all along, whose first node ends 16 before its end; and two idle leaves
+# One live branch of 24 tokens, n1 and n2, where n1 is out of the window; and the unlocked leaves n3 and n4.
 BRANCHES = replace(
     AFTER,
     nodes=(
@@ -32,17 +32,17 @@ WITHOUT_N3 = (*ALL_NODES[:2], ALL_NODES[3])
 DEAD_N1 = ALL_NODES[0]._replace(units=((1, 2), (0, 0)), live=(True, False))
 DEAD_N2 = ALL_NODES[1]._replace(units=((3, 4, 5, 6), (0, 0, 0, 0)), live=(True, False))
 
-LEFT_N3 = ALL_NODES[2]._replace(units=((0,), (0,)), live=(False, False))
+DEMOTED_N3 = ALL_NODES[2]._replace(units=((0,), (0,)), live=(False, False))
 
 
-def leaving(*events, nodes) -> Transition:
+def evicting_to(*events, nodes) -> Transition:
     return idle(*events, before=BRANCHES, after=replace(BRANCHES, nodes=nodes))
 
 
 def taking_n2(*, need):
-    """Of `need` windowed pages an eviction takes the four of the end of a branch, and leaves the two of its middle."""
+    """For `need` windowed pages an eviction takes the four of n2, in the tail, and not the two dead ones of n1."""
     evicted = Evicted((("swa", need),), (("swa", 4),), (("swa", 4),))
-    return leaving(Tombstoned(2, "swa", True), evicted, nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:]))
+    return evicting_to(Tombstoned(2, "swa", True), evicted, nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:]))
 
 
 def eviction(*events) -> Transition:
@@ -50,19 +50,19 @@ def eviction(*events) -> Transition:
 
 
 def writing_back(*events, copies):
-    """An eviction before which the host has a copy of n4, and `copies` of n3, which was used longer ago."""
+    """A step with write-back; the host has a copy of n4, and `copies` of n3, which was used before n4."""
     copied = [node._replace(copies=((), ()), pins=(0, 0)) for node in ALL_NODES]
     copied[2:] = [copied[2]._replace(copies=copies), copied[3]._replace(copies=((2,), (2,)))]
     return idle(*events, before=replace(BRANCHES, nodes=tuple(copied), limits=LIMITS._replace(writes_back=True)))
 
 
-def of_young_n4(*events):
+def with_recently_used_n4(*events):
     nodes = (*ALL_NODES[:3], ALL_NODES[3]._replace(last_used=9))
     return idle(*events, before=replace(BRANCHES, nodes=nodes))
 
 
 def dead_spared(victim: int, dead: int) -> Found:
-    """A tail was evicted from the windowed pool while a dead interior node was left."""
+    """The violation of evicting a tail from the windowed pool before the dead interior node."""
     code = EvictionCode.WINDOW_BEFORE_DEAD_INTERIOR
     return found(Ref("node", victim), code, pool="swa", dead=Ref("node", dead))
 
@@ -84,7 +84,7 @@ CASES = [
     healthy(
         evictions_free_what_is_needed,
         idle(Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
-        "nothing-was-left",
+        "nothing-evictable-left",
     ),
     broken(
         evictions_free_what_is_needed,
@@ -101,22 +101,22 @@ CASES = [
     healthy(
         dead_interior_is_evicted_first,
         eviction(Removed(3, "full", True)),
-        "a-whole-leaf-goes-for-another-pool",
+        "leaf-removed-for-another-pool",
     ),
     healthy(
         dead_interior_is_evicted_first,
         eviction(Inserted(1, 0, 0, 8), Removed(3, "swa", True)),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     broken(
         dead_interior_is_evicted_first,
-        "a-tail-goes-first",
+        "tail-evicted-first",
         eviction(Removed(3, "swa", True)),
         dead_spared(3, 1),
     ),
     broken(
         dead_interior_is_evicted_first,
-        "the-interior-of-a-node-that-was-split",
+        "tail-evicted-before-the-interior-of-a-split-node",
         eviction(Tombstoned(1, "swa", False), Split(2, 9, 8), Tombstoned(2, "swa", False)),
         dead_spared(2, 9),
     ),
@@ -124,7 +124,7 @@ CASES = [
     healthy(
         eviction_is_least_recently_used,
         eviction(Locked(1, 3), Removed(4, "full", True)),
-        "the-older-one-is-locked",
+        "older-node-is-locked",
     ),
     healthy(
         eviction_is_least_recently_used,
@@ -135,72 +135,72 @@ CASES = [
             Removed(2, "full", True),
             Removed(1, "full", False),
         ),
-        "a-childless-tombstone-goes-along",
+        "childless-tombstone-removed-with-it",
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-leaf",
+        "younger-leaf-first",
         eviction(Removed(4, "full", True)),
         younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-tail",
+        "younger-tail-first",
         eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
         younger(4, 4, "swa", 3, 2),
     ),
-    healthy(idle_branches_keep_their_window, leaving(Tombstoned(1, "swa", False), nodes=(DEAD_N1, *ALL_NODES[1:]))),
+    healthy(idle_branches_keep_their_window, evicting_to(Tombstoned(1, "swa", False), nodes=(DEAD_N1, *ALL_NODES[1:]))),
     healthy(
         idle_branches_keep_their_window,
-        leaving(Tombstoned(1, "swa", False), Removed(3, "swa", True), nodes=(DEAD_N1, ALL_NODES[1], ALL_NODES[3])),
-        "nothing-else-was-left",
+        evicting_to(Tombstoned(1, "swa", False), Removed(3, "swa", True), nodes=(DEAD_N1, ALL_NODES[1], ALL_NODES[3])),
+        "no-dead-pages-left",
     ),
     healthy(
         idle_branches_keep_their_window,
-        leaving(Locked(1, 1), Removed(3, "swa", True), nodes=WITHOUT_N3),
+        evicting_to(Locked(1, 1), Removed(3, "swa", True), nodes=WITHOUT_N3),
         "the-interior-is-locked",
     ),
     healthy(
         idle_branches_keep_their_window,
-        leaving(Removed(3, "full", True), nodes=WITHOUT_N3),
-        "a-whole-leaf-goes-for-another-pool",
+        evicting_to(Removed(3, "full", True), nodes=WITHOUT_N3),
+        "leaf-removed-for-another-pool",
     ),
     healthy(
         idle_branches_keep_their_window,
-        leaving(Inserted(1, 0, 0, 8), Removed(3, "swa", True), nodes=WITHOUT_N3),
-        "not-judged-once-something-came-in",
+        evicting_to(Inserted(1, 0, 0, 8), Removed(3, "swa", True), nodes=WITHOUT_N3),
+        "unpredictable-after-an-insertion",
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-went-first",
-        leaving(Removed(3, "swa", True), nodes=WITHOUT_N3),
+        "leaf-removed-before-dead-pages",
+        evicting_to(Removed(3, "swa", True), nodes=WITHOUT_N3),
         broken_branch(3),
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-alone-went",
-        leaving(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
+        "leaf-tombstoned-before-dead-pages",
+        evicting_to(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
         broken_branch(2),
     ),
     healthy(
         idle_branches_keep_their_window,
         taking_n2(need=3),
-        "the-dead-pages-are-not-enough",
+        "too-few-dead-pages",
     ),
     broken(
         idle_branches_keep_their_window,
-        "the-dead-pages-are-enough",
+        "enough-dead-pages",
         taking_n2(need=2),
         broken_branch(2),
     ),
     healthy(
         dead_interior_is_evicted_first,
         eviction(Demoted(3, "full", True)),
-        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+        "leaf-demoted-for-another-pool",
     ),
     broken(
         dead_interior_is_evicted_first,
-        "a-tail-is-left-to-the-host-first",
+        "tail-demoted-first",
         eviction(Demoted(3, "swa", True)),
         dead_spared(3, 1),
     ),
@@ -209,45 +209,45 @@ CASES = [
         eviction(
             Demoted(3, "full", True), Demoted(4, "full", True), Demoted(2, "full", True), Demoted(1, "full", True)
         ),
-        "left-to-the-host-from-the-end",
+        "demoted-from-the-leaf-up",
     ),
     broken(
         eviction_is_least_recently_used,
-        "a-younger-leaf-is-left-to-the-host",
+        "younger-leaf-demoted-first",
         eviction(Demoted(4, "full", True)),
         younger(4, 4, "full", 3, 2),
     ),
     broken(
         eviction_is_least_recently_used,
-        "the-parent-of-a-node-on-the-host-is-older",
-        of_young_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
+        "older-parent-of-a-demoted-node",
+        with_recently_used_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
         younger(4, 9, "full", 1, 5),
     ),
     healthy(
         eviction_is_least_recently_used,
         writing_back(Demoted(4, "full", True), copies=((), ())),
-        "with-write-back-one-without-a-copy-is-passed-over",
+        "write-back-skips-a-node-without-a-copy",
     ),
     healthy(
         eviction_is_least_recently_used,
         writing_back(Demoted(4, "full", True), copies=((1,), ())),
-        "with-write-back-one-with-half-a-copy-is-passed-over",
+        "write-back-skips-a-node-with-a-partial-copy",
     ),
     broken(
         eviction_is_least_recently_used,
-        "with-write-back-one-with-a-copy-is-passed-over",
+        "write-back-skips-a-copied-node",
         writing_back(Demoted(4, "full", True), copies=((1,), (1,))),
         younger(4, 4, "full", 3, 2),
     ),
     healthy(
         idle_branches_keep_their_window,
-        leaving(Demoted(3, "full", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
-        "a-whole-leaf-is-left-to-the-host-for-another-pool",
+        evicting_to(Demoted(3, "full", True), nodes=(*ALL_NODES[:2], DEMOTED_N3, ALL_NODES[3])),
+        "leaf-demoted-for-another-pool",
     ),
     broken(
         idle_branches_keep_their_window,
-        "its-window-was-left-to-the-host-first",
-        leaving(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], LEFT_N3, ALL_NODES[3])),
+        "leaf-demoted-before-dead-pages",
+        evicting_to(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], DEMOTED_N3, ALL_NODES[3])),
         broken_branch(3),
     ),
 ]

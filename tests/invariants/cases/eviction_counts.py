@@ -1,4 +1,4 @@
-"""Evictions that claim more than they did."""
+"""Evictions that claim more freed units than there are."""
 
 from invariants.events import Evicted, Freed
 from invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units
@@ -11,7 +11,7 @@ CASES = [
     healthy(evictions_count_freed_units, idle(FREED, Evicted((("full", 2),), (("full", 2),), (("full", 4),)))),
     broken(
         evictions_count_freed_units,
-        "another-pool-too",
+        "counts-units-that-were-not-freed",
         idle(FREED, Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 1),))),
         found(Ref("pool", pool="swa"), EvictionCountCode.CLAIMED_TOO_MANY, claimed=2, freed=0),
     ),

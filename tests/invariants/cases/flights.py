@@ -1,4 +1,4 @@
-"""Passes out of order, and units that were not kept for passes in flight."""
+"""Passes out of order, and units that are not kept for passes in flight."""
 
 from dataclasses import replace
 
@@ -17,62 +17,65 @@ from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,
-    FLYING,
-    FLYING_AFTER,
+    IN_FLIGHT_AFTER,
+    OVERLAPPED_STEP,
     R1,
     R2,
-    STALE,
+    STALE_LAUNCH,
     broken,
     healthy,
     idle,
     in_flight,
     receipts,
-    swapped,
+    with_pool,
 )
 
 LOCKED_BY_FENCE = replace(FENCED, receipts=(*(AFTER.receipts or ()), *receipts(id=2, holder=Owner("fence", 7))))
 LAUNCHED = Launched(8, ((1, 21, 22),))
 PRIVATE_OF_R1 = {"full": (7, 8), "swa": (5, 6)}
-LEFT = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
-VAIN = (STALE[0]._replace(launch=8),)
-DELIVERED = (STALE[0]._replace(delivered=(1,)),)  # the token of launch 7 reaches r1 though it was preempted
+R1_RELEASED = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
+STALE_8 = (STALE_LAUNCH[0]._replace(launch=8),)
+DELIVERED = (STALE_LAUNCH[0]._replace(delivered=(1,)),)  # r1 gets the token of launch 7 even if it is preempted
 
 
 def without_r1(fence):
-    """The pools once r1 is gone, with its private pages and its row behind a fence for that launch."""
+    """The pools without r1, with its private pages and its row fenced for launch `fence`."""
     return tuple(
         replace(
             pool,
             holdings=[holding for holding in pool.holdings if holding.owner != R1],
             fenced=[Fence(fence, PRIVATE_OF_R1.get(pool.name, (1,)))],
         )
-        for pool in FLYING_AFTER.pools
+        for pool in IN_FLIGHT_AFTER.pools
     )
 
 
-def loose(name, units, **changes):
-    """Launch 8 flies while these pages of r1 in one pool have become something else."""
-    [of_r1] = [one for one in FLYING_AFTER.pool(name).holdings if one.owner == R1]
+def with_pages_lost(name, units, **changes):
+    """Launch 8 is in flight while r1 no longer owns `units` of one pool."""
+    [of_r1] = [one for one in IN_FLIGHT_AFTER.pool(name).holdings if one.owner == R1]
     left = [unit for unit in of_r1.units if unit not in units]
-    others = [one for one in FLYING_AFTER.pool(name).holdings if one.owner != R1]
+    others = [one for one in IN_FLIGHT_AFTER.pool(name).holdings if one.owner != R1]
     more = changes.pop("holdings", [])
     return in_flight(
-        pools=swapped(FLYING_AFTER, name, holdings=[*others, of_r1._replace(units=left), *more], **changes)
+        pools=with_pool(IN_FLIGHT_AFTER, name, holdings=[*others, of_r1._replace(units=left), *more], **changes)
     )
 
 
-def read_for_r1(pool, unit, code, **values):
-    """Launch 8 reads a page for r1 that is not kept for it."""
+def not_kept_for_r1(pool, unit, code, **values):
+    """The violation that a page that launch 8 reads for r1 is not kept for the launch."""
     return found(Ref("page", unit, pool), code, launch=launch_ref(8), request=request_ref(1), **values)
 
 
 CASES = [
     healthy(passes_complete_in_order),
-    healthy(passes_complete_in_order, FLYING, "one-behind-the-other"),
+    healthy(passes_complete_in_order, OVERLAPPED_STEP, "overlapped"),
     healthy(
         passes_complete_in_order,
         in_flight(
-            LAUNCHED, Late(7), before={}, launches=((*(FLYING.before.launches or ()), *(FLYING_AFTER.launches or ())))
+            LAUNCHED,
+            Late(7),
+            before={},
+            launches=((*(OVERLAPPED_STEP.before.launches or ()), *(IN_FLIGHT_AFTER.launches or ()))),
         ),
         "late",
     ),
@@ -85,128 +88,132 @@ CASES = [
     ),
     broken(
         passes_complete_in_order,
-        "overtaken",
-        in_flight(LAUNCHED, Completed(8), launches=FLYING.before.launches),
+        "completed-out-of-order",
+        in_flight(LAUNCHED, Completed(8), launches=OVERLAPPED_STEP.before.launches),
         found(launch_ref(8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=launch_ref(7)),
     ),
     broken(
         passes_complete_in_order,
-        "twice",
+        "completed-twice",
         in_flight(LAUNCHED, Completed(7), Completed(7)),
         found(launch_ref(7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
     ),
     broken(
         passes_complete_in_order,
-        "an-old-number",
+        "launch-number-reused",
         in_flight(Completed(7), Launched(8, ()), Launched(8, ()), launches=()),
         found(launch_ref(8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(8)),
         found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8), launch_ref(8))),
     ),
     broken(
         passes_complete_in_order,
-        "failed-for-ever",
-        in_flight(Failed(7, "lost"), launches=FLYING.before.launches),
+        "failed-and-never-completed",
+        in_flight(Failed(7, "lost"), launches=OVERLAPPED_STEP.before.launches),
         found(launch_ref(7), FlightCode.FAILED_NOT_COMPLETED),
     ),
     broken(
         passes_complete_in_order,
-        "forgotten",
+        "missing-in-the-state",
         in_flight(LAUNCHED, Completed(7), launches=()),
         found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8),)),
     ),
     healthy(
         discarded_results_are_stale,
-        in_flight(Completed(7), Discarded(7, 1), before={"launches": STALE}),
+        in_flight(Completed(7), Discarded(7, 1), before={"launches": STALE_LAUNCH}),
     ),
     healthy(
         discarded_results_are_stale,
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
-        "of-one-that-was-retracted-since",
+        "request-retracted-since",
     ),
     healthy(
         discarded_results_are_stale,
         in_flight(Finished(1, FinishReason.ABORT), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
-        "of-one-that-ended-and-would-have-been-delivered",
+        "deliverable-request-has-finished",
     ),
     broken(
         discarded_results_are_stale,
-        "though-it-is-valid",
+        "valid-result",
         in_flight(LAUNCHED, Completed(7), Discarded(7, 1)),
         found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
-        "though-it-is-delivered-after-a-retraction",
+        "deliverable-result-of-a-retracted-request",
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
         found(request_ref(1), FlightCode.VALID_RESULT_DISCARDED, launch=launch_ref(7), start=20, end=21),
     ),
     broken(
         discarded_results_are_stale,
-        "of-another-pass",
-        in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE}),
+        "result-of-another-pass",
+        in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE_LAUNCH}),
         found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(8)),
     ),
     healthy(fenced_units_wait_for_their_launch, idle(before=FENCED)),
-    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "a-lock-waits-too"),
+    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "lock-waits"),
     healthy(fenced_units_wait_for_their_launch, idle(Completed(7), before=FENCED, after=AFTER), "launch-completes"),
     broken(
         fenced_units_wait_for_their_launch,
-        "early",
+        "released-early",
         idle(Completed(6), before=LOCKED_BY_FENCE, after=AFTER),
         found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
         found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
     ),
     healthy(units_in_flight_are_pinned),
-    healthy(units_in_flight_are_pinned, FLYING, "its-own-and-cached"),
+    healthy(units_in_flight_are_pinned, OVERLAPPED_STEP, "private-and-cached-units"),
     healthy(
         units_in_flight_are_pinned,
-        in_flight(pools=without_r1(fence=8), launches=VAIN, **LEFT),
-        "of-one-that-has-ended",
+        in_flight(pools=without_r1(fence=8), launches=STALE_8, **R1_RELEASED),
+        "request-has-ended-and-units-are-fenced",
     ),
     healthy(
         units_in_flight_are_pinned,
-        loose("swa", [5], fenced=[Fence(9, [5])]),
-        "behind-a-later-fence",
+        with_pages_lost("swa", [5], fenced=[Fence(9, [5])]),
+        "fenced-for-a-later-pass",
     ),
     broken(
         units_in_flight_are_pinned,
         "free",
-        loose("swa", [5], free=[5, 7, 8]),
-        read_for_r1("swa", 5, FlightCode.READ_AFTER_FREE),
+        with_pages_lost("swa", [5], free=[5, 7, 8]),
+        not_kept_for_r1("swa", 5, FlightCode.READ_AFTER_FREE),
     ),
     broken(
         units_in_flight_are_pinned,
-        "without-owner",
-        loose("swa", [5]),
-        read_for_r1("swa", 5, FlightCode.READ_WHILE_UNOWNED),
+        "leaked",
+        with_pages_lost("swa", [5]),
+        not_kept_for_r1("swa", 5, FlightCode.READ_WHILE_UNOWNED),
     ),
     broken(
         units_in_flight_are_pinned,
-        "of-another-request",
-        loose("full", [8], holdings=[Holding(R2, (8,), cached=False)]),
-        read_for_r1("full", 8, FlightCode.READ_AFTER_CHANGE_OF_OWNER, owner=R2),
+        "owned-by-another-request",
+        with_pages_lost("full", [8], holdings=[Holding(R2, (8,), cached=False)]),
+        not_kept_for_r1("full", 8, FlightCode.READ_AFTER_CHANGE_OF_OWNER, owner=R2),
     ),
     broken(
         units_in_flight_are_pinned,
-        "behind-too-early-a-fence",
-        loose("full", [8], fenced=[Fence(7, [8])]),
-        read_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
+        "fenced-for-an-earlier-pass",
+        with_pages_lost("full", [8], fenced=[Fence(7, [8])]),
+        not_kept_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
     ),
     broken(
         units_in_flight_are_pinned,
         "cached-without-a-lock",
-        in_flight(pools=without_r1(fence=8), launches=VAIN, **{**LEFT, "receipts": receipts(holder=Owner("fence", 7))}),
+        in_flight(
+            pools=without_r1(fence=8),
+            launches=STALE_8,
+            **{**R1_RELEASED, "receipts": receipts(holder=Owner("fence", 7))},
+        ),
         *(
-            read_for_r1(pool, page, FlightCode.READ_WITHOUT_LOCK, owner=Owner("tree", node))
+            not_kept_for_r1(pool, page, FlightCode.READ_WITHOUT_LOCK, owner=Owner("tree", node))
             for pool, page, node in (("full", 1, 1), ("full", 2, 1), ("full", 3, 2), ("full", 4, 2), ("swa", 2, 2))
         ),
     ),
     broken(
         units_in_flight_are_pinned,
-        "in-the-record-of-its-next-life",
-        in_flight(launches=VAIN),
+        "in-a-new-record-of-the-request",
+        in_flight(launches=STALE_8),
         *(
-            read_for_r1(pool, page, FlightCode.READ_IN_ANOTHER_RECORD, owner=R1)
+            not_kept_for_r1(pool, page, FlightCode.READ_IN_ANOTHER_RECORD, owner=R1)
             for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
         ),
     ),

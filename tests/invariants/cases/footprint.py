@@ -16,16 +16,16 @@ from tests.invariants.builders import (
     R2,
     after,
     broken,
-    flying_record,
     healthy,
     in_flight,
+    in_flight_record,
     records,
 )
-from tests.invariants.cases.handover import ROOM
+from tests.invariants.cases.handover import R2_RECORD
 
 
 def unshared(frontier):
-    """The healthy step of an r1 that shares nothing."""
+    """The healthy step with an r1 that shares nothing."""
     return replace(
         HEALTHY,
         before=replace(BEFORE, records=records(protected_len=0, committed_len=20)),
@@ -41,26 +41,26 @@ def too_far_ahead(allocated, launched, most, owner=R1):
 
 CASES = [
     healthy(allocation_is_within_lookahead),
-    healthy(allocation_is_within_lookahead, in_flight(records=flying_record(allocated_len=24)), "at-most"),
-    healthy(allocation_is_within_lookahead, after(records=records(allocated_len=24)), "to-the-end-of-the-page"),
+    healthy(allocation_is_within_lookahead, in_flight(records=in_flight_record(allocated_len=24)), "at-the-limit"),
+    healthy(allocation_is_within_lookahead, after(records=records(allocated_len=24)), "up-to-a-page-boundary"),
     broken(
         allocation_is_within_lookahead,
-        "a-page-too-many",
-        in_flight(records=flying_record(allocated_len=25)),
+        "one-page-too-many",
+        in_flight(records=in_flight_record(allocated_len=25)),
         too_far_ahead(25, 22, 24),
     ),
-    healthy(allocation_is_within_lookahead, after(records=(ROOM,)), "for-what-is-to-come-from-another-engine"),
+    healthy(allocation_is_within_lookahead, after(records=(R2_RECORD,)), "pages-for-a-transfer"),
     broken(
         allocation_is_within_lookahead,
-        "for-a-whole-prompt-that-is-computed-here",
-        after(records=(ROOM._replace(owner=R2),)),
+        "pages-for-a-whole-local-prompt",
+        after(records=(R2_RECORD._replace(owner=R2),)),
         too_far_ahead(22, 8, 8, R2),
     ),
     healthy(private_windows_are_bounded),
-    healthy(private_windows_are_bounded, unshared(frontier=8), "at-most"),
+    healthy(private_windows_are_bounded, unshared(frontier=8), "at-the-limit"),
     broken(
         private_windows_are_bounded,
-        "never-slid",
+        "window-never-slid",
         unshared(frontier=0),
         found(
             request_ref(1),

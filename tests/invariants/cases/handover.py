@@ -1,7 +1,7 @@
-"""Reservations that are too small, transfers that end without an event, and KV that goes to the wrong pages.
+"""Reservations that are too small, transfers that end without an event, and KV that arrives on the wrong pages.
 
-r1 runs as in builders.py.  r2 comes from another engine: of its 22 tokens n3 has [0, 8), and pages for the rest are
-reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8; r3 waits for pages behind it.
+r1 runs as in builders.py.  r2 is transferred from another engine: of its 22 tokens n3 has [0, 8), and pages for the
+rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8.  r3 waits for pages behind r2.
 """
 
 from dataclasses import replace
@@ -26,12 +26,12 @@ from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, 
 
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
 TAKEN = {"full": (9, 10, 11, 12), "swa": (7, 8), "rows": (2,)}
-ROOM = RecordView(
+R2_RECORD = RecordView(
     T2, 2, 8, 8, 8, 22, 16, ((5, 6, 9, 10, 11, 12), (0, 0, 0, 0, 7, 8)), (5, 6, 9, 10, 11, 12), receipt=2, node=3
 )
-LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # the window of n3 is over when r2 goes on
+LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # n3 is out of the window of r2's next token
 RUNNING, _ = AFTER.requests or ()
-COMING, BEHIND = RequestView(2, Place.LINKED, 0, 22, 0, 9), RequestView(3, Place.LINKED, 0, 5, 0, 1)
+R2_LINKED, R3_LINKED = RequestView(2, Place.LINKED, 0, 22, 0, 9), RequestView(3, Place.LINKED, 0, 5, 0, 1)
 RECORDS, RECEIPTS = AFTER.records or (), AFTER.receipts or ()
 TAKES = tuple(Taken(pool, units, T2) for pool, units in TAKEN.items())
 RESERVED = Reserved(2, 8, 22, (("full", 4), ("swa", 2)))
@@ -39,7 +39,7 @@ TAKEN_OVER = TakenOver(2, 22, (3,))
 
 
 def held_by(owner: Owner) -> tuple[PoolView, ...]:
-    """The pools when the owner has all that was taken for r2, and n3 is locked for it."""
+    """The pools when `owner` has all units taken for r2, and n3 is locked for it."""
     return tuple(
         replace(
             pool,
@@ -57,54 +57,54 @@ def held_by(owner: Owner) -> tuple[PoolView, ...]:
 
 
 assert AFTER.claims is not None, "the engine makes claims"
-WAITS = replace(AFTER, requests=(RUNNING, COMING, BEHIND), limits=LIMITS._replace(role=DECODE))
-HAS_ROOM = replace(
-    WAITS,
+R2_WAITS = replace(AFTER, requests=(RUNNING, R2_LINKED, R3_LINKED), limits=LIMITS._replace(role=DECODE))
+R2_RESERVED = replace(
+    R2_WAITS,
     pools=held_by(T2),
     peer_maps=peers({11: 7, 12: 8}),
     nodes=nodes(3, locks=(1, 0)),
     receipts=(*RECEIPTS, LOCK),
-    records=(*RECORDS, ROOM),
+    records=(*RECORDS, R2_RECORD),
     claims=AFTER.claims._replace(
         free={"full": 0, "swa": 0}, evictable={"full": 0, "swa": 2}, protected={"full": 6, "swa": 2}
     ),
 )
-GOES_ON = replace(
-    HAS_ROOM,
+R2_RUNS = replace(
+    R2_RESERVED,
     pools=held_by(R2),
     receipts=(*RECEIPTS, LOCK._replace(holder=R2)),
-    records=(*RECORDS, ROOM._replace(owner=R2, committed_len=22, launched_len=22)),
-    requests=(RUNNING, COMING._replace(place=Place.RUNNING, num_outputs=1), BEHIND),
+    records=(*RECORDS, R2_RECORD._replace(owner=R2, committed_len=22, launched_len=22)),
+    requests=(RUNNING, R2_LINKED._replace(place=Place.RUNNING, num_outputs=1), R3_LINKED),
 )
 HANDED_OVER = replace(AFTER, records=(RECORDS[0]._replace(owner=T1),), requests=())
 
 
-def arriving(*events: Any, before: Snapshot = HAS_ROOM, after: Snapshot = HAS_ROOM, **parts: Any) -> Transition:
-    """Pages are reserved for r2, before and after, unless told otherwise."""
+def arriving(*events: Any, before: Snapshot = R2_RESERVED, after: Snapshot = R2_RESERVED, **parts: Any) -> Transition:
+    """A step with these events; by default pages are reserved for r2 before and after."""
     return idle(*events, before=before, after=replace(after, **parts))
 
 
 def taking(*, prefix_len: int, **pages: int) -> Transition:
-    """So many pages are taken for r2, which had a prefix of so many tokens."""
+    """`pages` by pool are taken for r2, which has a cached prefix of `prefix_len` tokens."""
     takes = [Taken(pool, tuple(range(1, count + 1)), T2) for pool, count in pages.items()]
-    return idle(*takes, Reserved(2, prefix_len, 22, tuple(pages.items())), before=WAITS, after=HAS_ROOM)
+    return idle(*takes, Reserved(2, prefix_len, 22, tuple(pages.items())), before=R2_WAITS, after=R2_RESERVED)
 
 
 def set_aside(*events: Any, place: Place | None) -> Transition:
-    """r2 ran, was set aside after three tokens, and is in a place, or in none."""
-    later = [] if place is None else [COMING._replace(place=place, num_outputs=3)]
+    """r2 ran and was set aside after three output tokens; now it is in `place`, or in no queue."""
+    later = [] if place is None else [R2_LINKED._replace(place=place, num_outputs=3)]
     return idle(
         SetAside(2, 24),
         *events,
-        before=GOES_ON,
-        after=replace(WAITS, requests=(RUNNING, *later)),
+        before=R2_RUNS,
+        after=replace(R2_WAITS, requests=(RUNNING, *later)),
     )
 
 
-HAS_THREE = replace(WAITS, requests=(RUNNING, COMING._replace(num_outputs=3)))
-WITHOUT_R2 = replace(WAITS, requests=(RUNNING, BEHIND))
-ELSEWHERE = ROOM._replace(units=((5, 6, 9, 10, 12, 11), ROOM.units[1]))
-WITH_MORE = ROOM._replace(units=(ROOM.units[0], (0, 0, 0, 6, 7, 8)))
+THREE_OUTPUTS = replace(R2_WAITS, requests=(RUNNING, R2_LINKED._replace(num_outputs=3)))
+WITHOUT_R2 = replace(R2_WAITS, requests=(RUNNING, R3_LINKED))
+OTHER_PAGES = R2_RECORD._replace(units=((5, 6, 9, 10, 12, 11), R2_RECORD.units[1]))
+WITH_AN_EARLIER_PAGE = R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 0, 0, 6, 7, 8)))
 
 
 def transfer(code: HandoverCode, request_id: int = 2, **values: object) -> Found:
@@ -116,27 +116,27 @@ def page_refs(pool: str, pages: tuple[int, ...]) -> tuple[Ref, ...]:
 
 
 CASES = [
-    healthy(reserved_pages_cover_the_prompt, arriving(*TAKES, RESERVED, before=WAITS)),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=0, full=6, swa=2), "no-prefix"),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=20, full=1, swa=1), "some-of-the-tail-was-there"),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=8, full=6, swa=6), "more-than-is-missing"),
+    healthy(reserved_pages_cover_the_prompt, arriving(*TAKES, RESERVED, before=R2_WAITS)),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=0, full=6, swa=2), "no-cached-prefix"),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=20, full=1, swa=1), "part-of-the-tail-cached"),
+    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=8, full=6, swa=6), "more-than-missing"),
     broken(
         reserved_pages_cover_the_prompt,
-        "without-the-tail",
+        "no-pages-for-the-tail",
         taking(prefix_len=8, full=4, swa=1),
         found(request_ref(2), HandoverCode.RESERVED_TOO_FEW, pool="swa", taken=1, missing=2, length=22),
     ),
     broken(
         reserved_pages_cover_the_prompt,
-        "miscounted",
-        arriving(*TAKES, RESERVED._replace(pages=(("full", 4), ("swa", 4))), before=WAITS),
-        found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", told=4, taken=2),
+        "wrong-count-reported",
+        arriving(*TAKES, RESERVED._replace(pages=(("full", 4), ("swa", 4))), before=R2_WAITS),
+        found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", reported=4, taken=2),
     ),
     healthy(sent_pages_are_held, idle(Sent(1, "full", 4, (7, 8)), Sent(1, "swa", 3, (2, 5, 6)))),
     healthy(
         sent_pages_are_held,
         idle(HandedOver(1, 21), Sent(1, "full", 4, (7, 8)), after=HANDED_OVER),
-        "while-it-is-handed-over",
+        "handed-over-in-the-step",
     ),
     healthy(
         sent_pages_are_held,
@@ -164,17 +164,24 @@ CASES = [
     healthy(filled_pages_were_reserved, arriving(Filled(2, "full", (2, 3), (9, 10)))),
     healthy(
         filled_pages_were_reserved,
-        arriving(Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, after=GOES_ON),
+        arriving(Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, after=R2_RUNS),
         "the-last-pages",
     ),
     healthy(
         filled_pages_were_reserved,
-        arriving(*TAKES, RESERVED, Filled(2, "swa", (5,), (8,)), before=WAITS),
+        arriving(*TAKES, RESERVED, Filled(2, "swa", (5,), (8,)), before=R2_WAITS),
         "reserved-in-the-step",
     ),
     healthy(
         filled_pages_were_reserved,
-        arriving(*TAKES, RESERVED, Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, before=HAS_THREE, after=GOES_ON),
+        arriving(
+            *TAKES,
+            RESERVED,
+            Filled(2, "swa", (4, 5), (7, 8)),
+            TAKEN_OVER,
+            before=THREE_OUTPUTS,
+            after=R2_RUNS,
+        ),
         "reserved-and-taken-over-in-one-step",
     ),
     *(
@@ -185,80 +192,84 @@ CASES = [
             found(request_ref(2), HandoverCode.FILLED_OTHER_PLACES, pages=page_refs(pool, pages)),
         )
         for name, before, events, pool, places, pages in (
-            ("a-place-before-its-own", HAS_ROOM, (), "full", (3, 4), (9, 10)),
-            ("beyond-its-end", HAS_ROOM, (), "full", (5, 6), (12, 1)),
-            ("another-page-than-was-reserved-in-the-step", WAITS, (*TAKES, RESERVED), "swa", (4,), (8,)),
+            ("a-place-before-its-own", R2_RESERVED, (), "full", (3, 4), (9, 10)),
+            ("beyond-its-end", R2_RESERVED, (), "full", (5, 6), (12, 1)),
+            ("another-page-than-was-reserved-in-the-step", R2_WAITS, (*TAKES, RESERVED), "swa", (4,), (8,)),
         )
     ),
     broken(
         filled_pages_were_reserved,
         "without-a-reservation",
-        arriving(Filled(2, "swa", (5,), (8,)), before=WAITS, after=WAITS),
+        arriving(Filled(2, "swa", (5,), (8,)), before=R2_WAITS, after=R2_WAITS),
         found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=page_refs("swa", (8,))),
     ),
     healthy(transfers_keep_pages_until_released, arriving()),
-    healthy(transfers_keep_pages_until_released, arriving(*TAKES, RESERVED, before=WAITS), "reserved"),
-    healthy(transfers_keep_pages_until_released, arriving(TAKEN_OVER, after=GOES_ON), "taken-over"),
+    healthy(transfers_keep_pages_until_released, arriving(*TAKES, RESERVED, before=R2_WAITS), "reserved"),
+    healthy(transfers_keep_pages_until_released, arriving(TAKEN_OVER, after=R2_RUNS), "taken-over"),
     healthy(transfers_keep_pages_until_released, arriving(LetGo(2, "abort"), after=WITHOUT_R2), "released"),
     healthy(transfers_keep_pages_until_released, idle(HandedOver(1, 21), after=HANDED_OVER), "handed-over"),
     healthy(
         transfers_keep_pages_until_released,
-        arriving(LetGo(2, "abort"), *TAKES, RESERVED, records=(*RECORDS, ELSEWHERE)),
+        arriving(LetGo(2, "abort"), *TAKES, RESERVED, records=(*RECORDS, OTHER_PAGES)),
         "released-and-reserved-again",
     ),
     healthy(
         transfers_keep_pages_until_released,
-        arriving(before=replace(HAS_ROOM, records=(*RECORDS, WITH_MORE))),
-        "a-page-out-of-the-window-goes",
+        arriving(before=replace(R2_RESERVED, records=(*RECORDS, WITH_AN_EARLIER_PAGE))),
+        "page-out-of-the-window-freed",
     ),
     broken(
         transfers_keep_pages_until_released,
-        "gone",
+        "ended-without-an-event",
         arriving(after=WITHOUT_R2),
         transfer(HandoverCode.ENDED_UNTOLD),
     ),
     broken(
         transfers_keep_pages_until_released,
-        "on-other-pages",
-        arriving(records=(*RECORDS, ELSEWHERE)),
+        "pages-changed",
+        arriving(records=(*RECORDS, OTHER_PAGES)),
         transfer(HandoverCode.PAGES_CHANGED, pool="full", was=(5, 6, 9, 10, 11, 12), now=(5, 6, 9, 10, 12, 11)),
     ),
     broken(
         transfers_keep_pages_until_released,
-        "begun-untold",
-        arriving(before=WAITS),
+        "began-without-an-event",
+        arriving(before=R2_WAITS),
         transfer(HandoverCode.BEGAN_UNTOLD),
     ),
     broken(
         transfers_keep_pages_until_released,
-        "left-behind",
+        "units-left",
         arriving(LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
         *(transfer(HandoverCode.UNITS_LEFT, units=page_refs(pool, units)) for pool, units in TAKEN.items()),
     ),
-    healthy(taken_over_len_was_computed, arriving(TAKEN_OVER, after=GOES_ON)),
-    healthy(taken_over_len_was_computed, idle(TakenOver(2, 24, ()), before=HAS_THREE), "set-aside-after-three"),
-    healthy(taken_over_len_was_computed, idle(TAKEN_OVER, before=WITHOUT_R2, after=GOES_ON), "not-known-before"),
+    healthy(taken_over_len_was_computed, arriving(TAKEN_OVER, after=R2_RUNS)),
+    healthy(
+        taken_over_len_was_computed,
+        idle(TakenOver(2, 24, ()), before=THREE_OUTPUTS),
+        "set-aside-after-three-tokens",
+    ),
+    healthy(taken_over_len_was_computed, idle(TAKEN_OVER, before=WITHOUT_R2, after=R2_RUNS), "unknown-before"),
     broken(
         taken_over_len_was_computed,
-        "without-its-last-token",
-        arriving(TakenOver(2, 21, (3,)), after=GOES_ON),
+        "last-token-missing",
+        arriving(TakenOver(2, 21, (3,)), after=R2_RUNS),
         found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=21, computed=22),
     ),
     broken(
         taken_over_len_was_computed,
-        "with-the-newest-token",
-        idle(TakenOver(2, 25, ()), before=HAS_THREE),
+        "newest-token-counted",
+        idle(TakenOver(2, 25, ()), before=THREE_OUTPUTS),
         found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=25, computed=24),
     ),
     broken(
         taken_over_len_was_computed,
-        "known-output-is-sent-again",
-        idle(TakenOver(2, 24, (3,)), before=HAS_THREE),
+        "known-output-sent-again",
+        idle(TakenOver(2, 24, (3,)), before=THREE_OUTPUTS),
         found(request_ref(2), HandoverCode.KNOWN_OUTPUT_RESENT, num_tokens=1, num_outputs=3),
     ),
     healthy(set_aside_requests_are_kept, set_aside(place=Place.LINKED)),
     healthy(set_aside_requests_are_kept, set_aside(TakenOver(2, 24, ()), place=Place.RUNNING), "has-its-kv-again"),
-    healthy(set_aside_requests_are_kept, set_aside(Finished(2, FinishReason.ABORT), place=None), "has-ended"),
+    healthy(set_aside_requests_are_kept, set_aside(Finished(2, FinishReason.ABORT), place=None), "has-finished"),
     broken(
         set_aside_requests_are_kept,
         "waits-for-prefill",

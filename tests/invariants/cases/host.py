@@ -1,4 +1,4 @@
-"""Copies that no prompt can match, and transfers whose ends are gone."""
+"""Copies that no prompt can match, and copying from or to units that were freed."""
 
 from invariants.laws.memory.host import (
     HostCode,
@@ -11,10 +11,10 @@ from tests.invariants.builders import R1, broken, healthy, page
 from tests.invariants.host_builders import (
     BACKUP,
     COPYING,
-    LANDED,
+    COPYING_CONTINUES,
+    COPYING_ENDS,
     LOAD,
     RECEIPTS,
-    UNDER_WAY,
     host_pools,
     while_copying,
     with_node,
@@ -26,7 +26,7 @@ def copied(node, **changes):
 
 
 def of_owner(name, owner, units):
-    """The pools while both transfers are under way, where another owner has the units of one of them in a pool."""
+    """The pools while both copies are in progress, where another owner has units of one of them."""
     kept = [one for one in COPYING.pool(name).holdings if one.units != units]
     return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
 
@@ -36,53 +36,53 @@ def lost(code, pool, transfer, owner, *units):
 
 
 CASES = [
-    healthy(cached_nodes_are_reachable, UNDER_WAY),
-    healthy(cached_nodes_are_reachable, LANDED, "transfers-have-ended"),
-    healthy(cached_nodes_are_reachable, copied(3, copies=((), ())), "behind-one-on-the-device"),
-    healthy(cached_nodes_are_reachable, copied(2, copies=((), (5, 6))), "a-window-copied-alone"),
+    healthy(cached_nodes_are_reachable, COPYING_CONTINUES),
+    healthy(cached_nodes_are_reachable, COPYING_ENDS, "after-copying"),
+    healthy(cached_nodes_are_reachable, copied(3, copies=((), ())), "parent-on-the-device-only"),
+    healthy(cached_nodes_are_reachable, copied(2, copies=((), (5, 6))), "copy-of-a-window-only"),
     broken(
         cached_nodes_are_reachable,
-        "behind-one-that-is-nowhere",
+        "parent-neither-on-device-nor-host",
         copied(3, live=(False, True), copies=((), (1, 2))),
         found(node_ref(3), HostCode.WINDOW_ALONE, component="full"),
         found(node_ref(4), HostCode.PREFIX_GONE, component="full", parent=node_ref(3)),
     ),
-    healthy(transfers_keep_both_ends, UNDER_WAY),
-    healthy(transfers_keep_both_ends, LANDED, "transfers-have-ended"),
+    healthy(transfers_keep_both_ends, COPYING_CONTINUES),
+    healthy(transfers_keep_both_ends, COPYING_ENDS, "after-copying"),
     broken(
         transfers_keep_both_ends,
-        "unlocked",
+        "no-receipt",
         while_copying(receipts=[one for one in RECEIPTS if one.id != 2]),
         found(owner_ref(BACKUP), HostCode.NO_RECEIPT, receipt=2),
     ),
     broken(
         transfers_keep_both_ends,
-        "locked-by-another",
+        "receipt-of-another-holder",
         while_copying(receipts=[one._replace(holder=R1) for one in RECEIPTS]),
         found(owner_ref(BACKUP), HostCode.NO_RECEIPT, receipt=2),
         found(owner_ref(LOAD), HostCode.NO_RECEIPT, receipt=3),
     ),
     broken(
         transfers_keep_both_ends,
-        "evicted-while-it-is-read",
+        "evicted-while-read",
         of_owner("swa", R1, (1, 2)),
         *lost(HostCode.READ_AFTER_FREE, "swa", BACKUP, R1, 1, 2),
     ),
     broken(
         transfers_keep_both_ends,
-        "copy-dropped-while-it-is-read",
+        "host-copy-dropped-while-read",
         of_owner("host full", Owner("backup", 3), (5, 6)),
         *lost(HostCode.READ_AFTER_FREE, "host full", LOAD, Owner("backup", 3), 5, 6),
     ),
     broken(
         transfers_keep_both_ends,
-        "freed-while-it-is-written",
+        "freed-while-written",
         while_copying(pools=host_pools("host swa", free=[5, 6, 7, 8], holdings=COPYING.pool("host swa").holdings[:-1])),
         *lost(HostCode.WRITTEN_AFTER_FREE, "host swa", BACKUP, FREE, 5, 6),
     ),
     broken(
         transfers_keep_both_ends,
-        "the-tree's-before-it-is-written",
+        "owned-by-the-tree-before-it-is-written",
         of_owner("full", Owner("tree", 4), (11, 12)),
         *lost(HostCode.WRITTEN_AFTER_FREE, "full", LOAD, Owner("tree", 4), 11, 12),
     ),

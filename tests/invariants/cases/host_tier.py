@@ -1,4 +1,4 @@
-"""Copies that are made too late, dropped too early, or stand alone."""
+"""Copies that are made too late, dropped too early, or lack their prefix."""
 
 from dataclasses import replace
 
@@ -10,45 +10,45 @@ from invariants.contracts.host_tier import (
 )
 from invariants.events import CopyDropped, Demoted, Freed, Removed, Taken, Tombstoned, TransferEnded
 from invariants.violation import found, node_ref
-from tests.invariants.builders import TREE, broken, healthy, swapped
+from tests.invariants.builders import TREE, broken, healthy, with_pool
 from tests.invariants.host_builders import (
-    BACKED_UP,
     BACKUP,
+    BACKUP_BEGAN,
+    BEFORE_COPYING,
     COPYING,
-    FETCHED,
-    HOSTED,
-    LANDED,
-    SHELVED,
-    UNDER_WAY,
-    on_the_shelf,
+    COPYING_CONTINUES,
+    COPYING_ENDS,
+    HOST_LIMITS,
+    LOAD_BEGAN,
+    not_copying,
     while_copying,
     with_node,
 )
 
-WRITING_BACK = replace(SHELVED, limits=HOSTED._replace(writes_back=True))
+WRITING_BACK = replace(BEFORE_COPYING, limits=HOST_LIMITS._replace(writes_back=True))
 
 
 def evicting(*events, host_swa_capacity=99, **host_full):
-    """With write-back something goes."""
-    before = replace(WRITING_BACK, pools=swapped(WRITING_BACK, "host full", **host_full))
-    before = replace(before, pools=swapped(before, "host swa", capacity=host_swa_capacity))
-    return on_the_shelf(*events, before=before)
+    """A step with write-back and these events; the host pools have these capacities."""
+    before = replace(WRITING_BACK, pools=with_pool(WRITING_BACK, "host full", **host_full))
+    before = replace(before, pools=with_pool(before, "host swa", capacity=host_swa_capacity))
+    return not_copying(*events, before=before)
 
 
 def lost(code, short, uncopied):
     return found(node_ref(2), code, short=short, uncopied=uncopied)
 
 
-GIVING_WAY = (
+COPY_REPLACED = (
     Freed("host full", (3, 4), TREE, "dropped", 0),
     CopyDropped(3, ("full",)),
     Taken("host full", (3, 4), BACKUP),
 )
-COPY_DONE = TransferEnded(BACKED_UP.transfer, None)
-A_COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
-A_COPY_WAS_UNDER_WAY = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
-A_COPY_IS_STUCK = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
-WRITTEN_THROUGH = on_the_shelf(Removed(2, "full", True))
+BACKUP_ENDED = TransferEnded(BACKUP_BEGAN.transfer, None)
+COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
+COPY_WAS_IN_PROGRESS = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
+COPY_IS_IN_PROGRESS = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
+WRITTEN_THROUGH = not_copying(Removed(2, "full", True))
 
 
 def copied(node, **changes):
@@ -56,96 +56,96 @@ def copied(node, **changes):
 
 
 CASES = [
-    healthy(host_copies_follow_their_prefix, UNDER_WAY),
-    healthy(host_copies_follow_their_prefix, LANDED, "transfers-have-ended"),
+    healthy(host_copies_follow_their_prefix, COPYING_CONTINUES),
+    healthy(host_copies_follow_their_prefix, COPYING_ENDS, "after-copying"),
     broken(
         host_copies_follow_their_prefix,
-        "a-window-alone",
+        "copy-of-a-window-only",
         copied(2, copies=((), (5, 6))),
         found(node_ref(2), HostTierCode.WINDOW_COPIED_ALONE, component="full"),
     ),
     broken(
         host_copies_follow_their_prefix,
-        "behind-one-without",
+        "parent-without-a-copy",
         copied(3, copies=((), ())),
         found(node_ref(4), HostTierCode.NO_COPY_OF_PREFIX, component="full", parent=node_ref(3)),
     ),
     broken(
         host_copies_follow_their_prefix,
-        "on-the-device-behind-one-on-the-host",
+        "live-with-a-demoted-parent",
         copied(1, live=(False, False)),
         found(node_ref(2), HostTierCode.LIVE_BEHIND_A_TOMBSTONE, component="full", parent=node_ref(1)),
     ),
-    healthy(dropped_copies_are_replaced, evicting(*GIVING_WAY, BACKED_UP, free=(9,))),
+    healthy(dropped_copies_are_replaced, evicting(*COPY_REPLACED, BACKUP_BEGAN, free=(9,))),
     broken(
         dropped_copies_are_replaced,
-        "had-free-pages",
-        evicting(*GIVING_WAY, BACKED_UP, free=(8, 9)),
+        "host-had-free-pages",
+        evicting(*COPY_REPLACED, BACKUP_BEGAN, free=(8, 9)),
         found(node_ref(3), HostTierCode.DROPPED_NEEDLESSLY),
     ),
     broken(
         dropped_copies_are_replaced,
-        "in-vain-and-something-is-loaded",
-        evicting(*GIVING_WAY, FETCHED, free=(9,)),
+        "no-backup-but-a-load",
+        evicting(*COPY_REPLACED, LOAD_BEGAN, free=(9,)),
         found(node_ref(3), HostTierCode.NOT_REPLACED),
     ),
     broken(
         dropped_copies_are_replaced,
-        "in-vain",
-        evicting(BACKED_UP, CopyDropped(3, ("full", "swa")), Removed(2, "full", True)),
+        "no-backup",
+        evicting(BACKUP_BEGAN, CopyDropped(3, ("full", "swa")), Removed(2, "full", True)),
         found(node_ref(3), HostTierCode.NOT_REPLACED),
     ),
     healthy(evicted_nodes_are_written_back, evicting(Demoted(3, "full", True), Removed(1, "full", False))),
     healthy(
         evicted_nodes_are_written_back,
-        evicting(BACKED_UP, COPY_DONE, Removed(2, "full", True)),
+        evicting(BACKUP_BEGAN, BACKUP_ENDED, Removed(2, "full", True)),
         "copied-in-the-same-step",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(
-            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=3
+            BACKUP_BEGAN._replace(pages=(("full", (5, 6), (7, 8)),)), BACKUP_ENDED, Removed(2, "full", True), capacity=3
         ),
-        "the-host-is-full-of-newer-copies",
+        "host-full-of-newer-copies",
     ),
     healthy(
         evicted_nodes_are_written_back,
-        evicting(BACKED_UP, Removed(3, "full", True), COPY_DONE),
-        "the-host-had-not-answered-yet",
+        evicting(BACKUP_BEGAN, Removed(3, "full", True), BACKUP_ENDED),
+        "backup-not-acknowledged",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(Removed(2, "full", True), capacity=1),
-        "larger-than-the-host",
+        "node-larger-than-the-host",
     ),
     healthy(
         evicted_nodes_are_written_back,
         evicting(CopyDropped(1, ("full", "swa")), Tombstoned(2, "swa", True), host_swa_capacity=3),
-        "its-copy-would-need-the-windows-of-those-before-it-that-were-given-up",
+        "host-too-small-for-the-ancestors-without-a-copy",
     ),
     broken(
         evicted_nodes_are_written_back,
-        "removed",
+        "removed-without-a-copy",
         evicting(Removed(2, "full", True)),
         lost(HostTierCode.REMOVED_UNCOPIED, "full", "full"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "its-window-dropped",
+        "tombstoned-without-a-copy",
         evicting(Tombstoned(2, "swa", True)),
         lost(HostTierCode.TOMBSTONED_UNCOPIED, "swa", "swa"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "its-window-not-copied-with-it",
-        evicting(BACKED_UP._replace(pages=BACKED_UP.pages[:1]), COPY_DONE, Removed(2, "full", True)),
+        "copied-without-its-window",
+        evicting(BACKUP_BEGAN._replace(pages=BACKUP_BEGAN.pages[:1]), BACKUP_ENDED, Removed(2, "full", True)),
         lost(HostTierCode.REMOVED_UNCOPIED, "full", "swa"),
     ),
     broken(
         evicted_nodes_are_written_back,
-        "another-was-copied-and-both-fit",
+        "another-copied-though-both-fit",
         evicting(
-            BACKED_UP._replace(pages=(("full", (5, 6), (7, 8)),)), COPY_DONE, Removed(2, "full", True), capacity=6
+            BACKUP_BEGAN._replace(pages=(("full", (5, 6), (7, 8)),)), BACKUP_ENDED, Removed(2, "full", True), capacity=6
         ),
         lost(HostTierCode.REMOVED_UNCOPIED, "full", "full"),
     ),

@@ -1,4 +1,4 @@
-"""Events of the cache that tell too much, or too little."""
+"""KV events that are missing, or that report a change that did not happen."""
 
 from dataclasses import replace
 
@@ -6,34 +6,34 @@ from invariants.events import Dropped, Stored
 from invariants.laws.memory.kv_events import EventCode, kv_events_match_tree
 from invariants.violation import found, pool_ref
 from tests.invariants.builders import PROMPT, broken, healthy
-from tests.invariants.host_builders import ASKED, LANDED, on_the_shelf, while_copying
+from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
 
 
-def told(pool, code, came, told):
-    return found(pool_ref(pool), code, came=came, told=told)
+def changed(pool, code, gained, reported):
+    return found(pool_ref(pool), code, gained=gained, reported=reported)
 
 
 CASES = [
-    healthy(kv_events_match_tree, LANDED),
+    healthy(kv_events_match_tree, COPYING_ENDS),
     healthy(
         kv_events_match_tree,
-        on_the_shelf(Stored(9, 0, 0, 0, ASKED[:8], "full", on_host=False), Dropped(9, 8, "full", on_host=False)),
-        "come-and-gone",
+        not_copying(Stored(9, 0, 0, 0, R2_PROMPT[:8], "full", on_host=False), Dropped(9, 8, "full", on_host=False)),
+        "stored-and-dropped",
     ),
     broken(
         kv_events_match_tree,
-        "not-told",
-        replace(LANDED, events=()),
-        told("full", EventCode.NOT_TOLD, 2, 0),
-        told("swa", EventCode.NOT_TOLD, 2, 0),
-        told("host full", EventCode.NOT_TOLD, 2, 0),
-        told("host swa", EventCode.NOT_TOLD, 2, 0),
+        "missing-events",
+        replace(COPYING_ENDS, events=()),
+        changed("full", EventCode.NOT_TOLD, 2, 0),
+        changed("swa", EventCode.NOT_TOLD, 2, 0),
+        changed("host full", EventCode.NOT_TOLD, 2, 0),
+        changed("host swa", EventCode.NOT_TOLD, 2, 0),
     ),
     broken(
         kv_events_match_tree,
-        "gone-too-early-and-come-too-soon",
+        "events-without-a-change",
         while_copying(Dropped(3, 8, "full", on_host=False), Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True)),
-        told("full", EventCode.NOT_DONE, 0, -2),
-        told("host full", EventCode.NOT_DONE, 0, 2),
+        changed("full", EventCode.NOT_DONE, 0, -2),
+        changed("host full", EventCode.NOT_DONE, 0, 2),
     ),
 ]

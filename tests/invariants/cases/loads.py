@@ -1,4 +1,4 @@
-"""Loads that bring too much or are not reserved, and prefixes on the host that are computed again."""
+"""Loads that restore too much or are not reserved, and prefixes on the host that are computed again."""
 
 from dataclasses import replace
 
@@ -21,41 +21,45 @@ from invariants.events import (
 from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.host_builders import (
-    BACKED_UP,
-    BEGUN,
+    BACKUP_BEGAN,
+    BEFORE_COPYING,
     COPYING,
-    FETCHED,
-    HOSTED,
-    LANDED,
+    COPYING_BEGINS,
+    COPYING_ENDS,
+    HOST_LIMITS,
+    LOAD_BEGAN,
     PLANNED,
-    SHELVED,
     beginning,
-    on_the_shelf,
+    not_copying,
     while_copying,
     with_node,
 )
 
-IN_FULL = {"units": ((11, 12), (0, 0)), "live": (True, False)}  # of n4, whose window alone is on the host
+ONLY_WINDOW_ON_HOST = {"units": ((11, 12), (0, 0)), "live": (True, False)}  # of n4
 ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
-AGAIN = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
-JOINED = AGAIN._replace(request_id=2)
-LACKING_MORE = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
-LACKING_A_WINDOW = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
+R3_JOINS = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
+R2_JOINS = R3_JOINS._replace(request_id=2)
+WITHOUT_N3 = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
+TOMBSTONE_N1 = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
 LONG_LOAD = TransferBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
-AS_LONG_AS_ITS_LOAD = replace(
+INPUT_IS_LOADED_PREFIX = replace(
     COPYING, requests=tuple(one._replace(prompt_len=16 if one.id == 2 else 9) for one in COPYING.requests or ())
 )
 
 
 def admitting(*events, fits=True, alone=False, least_load_len=8, **n4):
-    """r2 is to be admitted in an engine with plenty of pages, or with as many as there are; beside r1, or alone."""
-    state = replace(SHELVED, nodes=with_node(SHELVED, 4, **n4), limits=HOSTED._replace(least_load_len=least_load_len))
+    """A step in which r2 may be admitted; `fits`: with many free pages; `alone`: without r1."""
+    state = replace(
+        BEFORE_COPYING,
+        nodes=with_node(BEFORE_COPYING, 4, **n4),
+        limits=HOST_LIMITS._replace(least_load_len=least_load_len),
+    )
     if fits:
-        books = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
-        state = replace(state, pools=tuple(books))
+        pools = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
+        state = replace(state, pools=tuple(pools))
     if alone:
         state = replace(state, requests=(state.requests or ())[1:])
-    return on_the_shelf(*events, before=state)
+    return not_copying(*events, before=state)
 
 
 LEAST_LOAD_IS_UNKNOWN = admitting(ADMITTED, least_load_len=None)
@@ -69,22 +73,22 @@ def reserved(request, load, pool, count, brings):
 COMPUTED_AGAIN = found(request_ref(2), LoadCode.COMPUTED_AGAIN, start=8, cached=16)
 
 CASES = [
-    healthy(loads_bring_only_the_window, BEGUN),
-    healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "of-a-whole-prefix-as-much-as-there-is"),
+    healthy(loads_bring_only_the_window, COPYING_BEGINS),
+    healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "whole-prefix-without-a-window"),
     healthy(
         loads_bring_only_the_window,
-        beginning(BACKED_UP._replace(pages=(("swa", (1, 2, 3, 4), (5, 6, 7, 8)),))),
-        "a-backup-takes-a-whole-node",
+        beginning(BACKUP_BEGAN._replace(pages=(("swa", (1, 2, 3, 4), (5, 6, 7, 8)),))),
+        "backup-of-a-whole-node",
     ),
     broken(
         loads_bring_only_the_window,
-        "a-whole-segment",
-        beginning(FETCHED._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
+        "whole-node-of-a-windowed-component",
+        beginning(LOAD_BEGAN._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
         found(Ref("load", 2), LoadCode.BRINGS_TOO_MUCH, pool="swa", pages=3, most=2),
     ),
-    healthy(loads_are_reserved_once, BEGUN),
-    healthy(loads_are_reserved_once, beginning(FETCHED, PLANNED, AGAIN), "two-requests-wait-for-it"),
-    healthy(loads_are_reserved_once, while_copying(AGAIN), "under-way-before"),
+    healthy(loads_are_reserved_once, COPYING_BEGINS),
+    healthy(loads_are_reserved_once, beginning(LOAD_BEGAN, PLANNED, R3_JOINS), "two-requests-wait"),
+    healthy(loads_are_reserved_once, while_copying(R3_JOINS), "load-in-progress-before"),
     healthy(
         loads_are_reserved_once,
         beginning(LoadPlanned(2, 8, 0, (("full", 0), ("swa", 0)), (("full", 3), ("swa", 3)))),
@@ -93,73 +97,77 @@ CASES = [
     broken(
         loads_are_reserved_once,
         "reserved-twice",
-        beginning(FETCHED, PLANNED, AGAIN._replace(firm=PLANNED.firm)),
+        beginning(LOAD_BEGAN, PLANNED, R3_JOINS._replace(firm=PLANNED.firm)),
         reserved(3, 2, "full", 2, 0),
         reserved(3, 2, "swa", 2, 0),
     ),
     broken(
         loads_are_reserved_once,
-        "window-is-not-reserved",
-        beginning(FETCHED, PLANNED._replace(firm=(("full", 2), ("swa", 0)))),
+        "window-not-reserved",
+        beginning(LOAD_BEGAN, PLANNED._replace(firm=(("full", 2), ("swa", 0)))),
         reserved(2, 2, "swa", 0, 2),
     ),
     broken(
         loads_are_reserved_once,
-        "nothing-behind-it",
-        beginning(FETCHED, PLANNED._replace(demand=(("full", 3), ("swa", 2)))),
+        "no-demand-beyond-the-load",
+        beginning(LOAD_BEGAN, PLANNED._replace(demand=(("full", 3), ("swa", 2)))),
         found(request_ref(2), LoadCode.DEMAND_TOO_SMALL, load=Ref("load", 2), pool="swa", brings=2, demand=2),
     ),
     broken(
         loads_are_reserved_once,
         "for-no-request",
-        beginning(FETCHED, PLANNED._replace(transfer=1), BACKED_UP._replace(transfer=3)),
+        beginning(LOAD_BEGAN, PLANNED._replace(transfer=1), BACKUP_BEGAN._replace(transfer=3)),
         reserved(2, 1, "full", 2, 0),
         reserved(2, 1, "swa", 2, 0),
         found(Ref("load", 2), LoadCode.LOADED_FOR_NO_REQUEST),
     ),
-    healthy(joined_loads_bring_all_missing_pages, while_copying(JOINED)),
-    healthy(joined_loads_bring_all_missing_pages, while_copying(JOINED, before=LACKING_A_WINDOW), "behind-a-window"),
+    healthy(joined_loads_bring_all_missing_pages, while_copying(R2_JOINS)),
     healthy(
         joined_loads_bring_all_missing_pages,
-        while_copying(Inserted(1, 8, 0, 16), JOINED, before=LACKING_MORE),
-        "not-judged-once-something-came-in",
+        while_copying(R2_JOINS, before=TOMBSTONE_N1),
+        "joins-behind-the-window",
+    ),
+    healthy(
+        joined_loads_bring_all_missing_pages,
+        while_copying(Inserted(1, 8, 0, 16), R2_JOINS, before=WITHOUT_N3),
+        "unpredictable-after-an-insertion",
     ),
     broken(
         joined_loads_bring_all_missing_pages,
-        "what-is-before-it-is-missing-too",
-        while_copying(JOINED, before=LACKING_MORE),
+        "pages-before-the-load-missing",
+        while_copying(R2_JOINS, before=WITHOUT_N3),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
     ),
-    healthy(loaded_prefixes_are_used, LANDED),
+    healthy(loaded_prefixes_are_used, COPYING_ENDS),
     healthy(
         loaded_prefixes_are_used,
         while_copying(TransferEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
-        "the-load-has-failed",
+        "load-failed",
     ),
     healthy(
         loaded_prefixes_are_used,
         while_copying(TransferEnded(1, None), Loaded(2, 8, (5, 6))),
-        "another-transfer-has-ended",
+        "other-copy-ended",
     ),
     broken(
         loaded_prefixes_are_used,
-        "evicted-before-it-was-used",
+        "evicted-before-use",
         while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6))),
         found(request_ref(2), LoadCode.LOADED_BUT_UNUSED, start=8, loaded=16),
     ),
     healthy(
         loaded_prefixes_are_used,
-        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6)), before=AS_LONG_AS_ITS_LOAD),
-        "what-was-loaded-for-another-is-as-long-as-it",
+        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6)), before=INPUT_IS_LOADED_PREFIX),
+        "loaded-prefix-is-the-whole-input",
     ),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED._replace(start=16, end=18))),
-    healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "it-was-loaded-first"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, least_load_len=9), "too-little-to-be-worth-it"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-and-does-not-fit"),
+    healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "loaded-first"),
+    healthy(host_prefixes_are_loaded, admitting(ADMITTED, least_load_len=9), "too-short-for-a-load"),
+    healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-with-too-few-pages"),
     healthy(
         host_prefixes_are_loaded,
         admitting(Inserted(1, 8, 0, 16), ADMITTED),
-        "not-judged-once-something-came-in",
+        "unpredictable-after-an-insertion",
     ),
     healthy(
         host_prefixes_are_loaded,
@@ -168,20 +176,20 @@ CASES = [
     ),
     broken(
         host_prefixes_are_loaded,
-        "beside-another-and-does-not-fit",
+        "not-alone-with-too-few-pages",
         admitting(ADMITTED, fits=False),
         COMPUTED_AGAIN,
     ),
     broken(
         host_prefixes_are_loaded,
-        "computed-again",
+        "copied-tokens-computed-again",
         admitting(ADMITTED),
         COMPUTED_AGAIN,
     ),
     broken(
         host_prefixes_are_loaded,
-        "a-window-alone-is-missing",
-        admitting(ADMITTED, least_load_len=99, **IN_FULL),
+        "only-a-window-missing",
+        admitting(ADMITTED, least_load_len=99, **ONLY_WINDOW_ON_HOST),
         COMPUTED_AGAIN,
     ),
 ]

@@ -28,8 +28,8 @@ from tests.invariants.builders import (
     receipts,
     records,
 )
-from tests.invariants.cases.handover import HAS_ROOM, RECORDS, ROOM
-from tests.invariants.host_builders import RECEIPTS, UNDER_WAY, while_copying
+from tests.invariants.cases.handover import R2_RECORD, R2_RESERVED, RECORDS
+from tests.invariants.host_builders import COPYING_CONTINUES, RECEIPTS, while_copying
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
@@ -58,7 +58,7 @@ CASES = [
         after(nodes=nodes(2, locks=(1, 0))),
         counted(2, LockCode.TOO_FEW_LOCKS, "swa", 0, 1),
     ),
-    healthy(node_locks_match_receipts, UNDER_WAY, "of-transfers"),
+    healthy(node_locks_match_receipts, COPYING_CONTINUES, "locks-of-copies"),
     broken(
         node_locks_match_receipts,
         "not-returned-by-a-load",
@@ -70,7 +70,7 @@ CASES = [
     healthy(locks_extend_to_ancestors),
     broken(
         locks_extend_to_ancestors,
-        "more-below",
+        "more-locks-than-the-parent",
         after(nodes=nodes(1, locks=(0, 0))),
         found(
             node_ref(2),
@@ -83,7 +83,7 @@ CASES = [
     ),
     broken(
         locks_extend_to_ancestors,
-        "more-in-the-window",
+        "more-locks-in-the-window",
         after(nodes=nodes(3, locks=(0, 1))),
         found(node_ref(3), LockCode.PREFIX_LOCKED_LESS, window="swa", locks=1, whole="full", whole_locks=0),
     ),
@@ -99,21 +99,21 @@ CASES = [
     healthy(
         receipts_match_records,
         in_flight(records=(), receipts=receipts(holder=Owner("fence", 8))),
-        "a-lock-left-to-a-fence",
+        "lock-left-to-a-fence",
     ),
     healthy(
         receipts_match_records,
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, Owner("load", 1), 3, ((3,), (3,))))),
-        "a-load-has-no-record",
+        "lock-of-a-load",
     ),
     healthy(
         receipts_match_records,
         after(receipts=(), records=records(receipt=0, protected_len=0, node=0)),
-        "a-record-that-shares-nothing",
+        "record-without-a-shared-prefix",
     ),
     broken(
         receipts_match_records,
-        "none",
+        "no-receipt",
         after(receipts=(), records=records(receipt=0)),
         found(request_ref(1), ReceiptCode.MISSING, shared_len=16),
     ),
@@ -131,13 +131,13 @@ CASES = [
     ),
     broken(
         receipts_match_records,
-        "one-for-two",
+        "one-receipt-for-two-records",
         after(records=(*records(), *records(owner=R2))),
         found(request_ref(2), ReceiptCode.OF_TWO, receipt=1, other=request_ref(1)),
     ),
     broken(
         receipts_match_records,
-        "lost",
+        "receipt-without-a-record",
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, R2, 3, ((3,), (3,))))),
         found(Ref("receipt", 2), ReceiptCode.LOST, holder=R2),
     ),
@@ -145,16 +145,16 @@ CASES = [
     healthy(
         locked_nodes_stay_live,
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(covers=((2, 1), ())))),
-        "its-holder-slid",
+        "holder-slid",
     ),
     healthy(
         locked_nodes_stay_live,
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(id=2))),
-        "locked-after-it-died",
+        "locked-after-eviction",
     ),
     broken(
         locked_nodes_stay_live,
-        "evicted-under-its-lock",
+        "evicted-under-lock",
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)))),
         found(node_ref(2), LockCode.DIED_UNDER_LOCK, component="swa", holder=R1),
     ),
@@ -162,30 +162,33 @@ CASES = [
     healthy(
         locks_cover_pages_read,
         after(receipts=receipts(covers=((2, 1), ()))),
-        "given-back-once-the-window-has-passed",
+        "unlocked-out-of-the-window",
     ),
     healthy(
         locks_cover_pages_read,
         after(receipts=receipts(covers=((2, 1), (2, 1)))),
-        "an-engine-may-lock-whole-branches",
+        "whole-branch-locked",
     ),
     broken(
         locks_cover_pages_read,
-        "window-open",
+        "window-not-locked",
         after(receipts=receipts(covers=((2, 1), ())), records=records(launched_len=18)),
         unlocked(R1, 2, "swa"),
     ),
     broken(
         locks_cover_pages_read,
-        "prefix-open",
+        "prefix-not-locked",
         after(receipts=receipts(covers=((2,), (2,)))),
         unlocked(R1, 1, "full"),
     ),
-    healthy(locks_cover_pages_read, idle(before=HAS_ROOM), "behind-what-is-to-come-nothing-reads-the-window"),
+    healthy(locks_cover_pages_read, idle(before=R2_RESERVED), "transfer-beyond-the-window"),
     broken(
         locks_cover_pages_read,
-        "the-window-behind-what-is-to-come",
-        idle(before=HAS_ROOM, after=replace(HAS_ROOM, records=(*RECORDS, ROOM._replace(allocated_len=10)))),
+        "window-of-a-transfer-not-locked",
+        idle(
+            before=R2_RESERVED,
+            after=replace(R2_RESERVED, records=(*RECORDS, R2_RECORD._replace(allocated_len=10))),
+        ),
         unlocked(Owner("transfer", 2), 3, "swa", receipt=2),
     ),
 ]

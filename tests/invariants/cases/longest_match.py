@@ -1,11 +1,11 @@
-"""Matches that are shorter than they could be, or leave nothing to compute."""
+"""Matches that are not the longest, or leave no token to compute."""
 
 from invariants.contracts.longest_match import LongestMatchCode, matches_are_longest
 from invariants.events import Matched, Removed
 from invariants.transition import Transition
 from invariants.violation import Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
-from tests.invariants.host_builders import ASKED, on_the_shelf
+from tests.invariants.host_builders import R2_PROMPT, not_copying
 
 REQUEST = Ref("request", 2)
 
@@ -16,13 +16,13 @@ def match(key, length, pages, *earlier) -> Transition:
 
 CASES = [
     healthy(matches_are_longest, match(PROMPT, 16, (1, 2, 3, 4))),
-    healthy(matches_are_longest, match(OTHER_PROMPT, 4, (5,)), "a-token-is-left-to-compute"),
-    healthy(matches_are_longest, match((*PROMPT[:12], 7), 0, ()), "a-window-reaches-into-a-tombstone"),
-    healthy(matches_are_longest, on_the_shelf(Matched(2, 0, ASKED, 8, (5, 6))), "the-rest-is-on-the-host"),
+    healthy(matches_are_longest, match(OTHER_PROMPT, 4, (5,)), "one-token-left-to-compute"),
+    healthy(matches_are_longest, match((*PROMPT[:12], 7), 0, ()), "window-reaches-into-a-tombstone"),
+    healthy(matches_are_longest, not_copying(Matched(2, 0, R2_PROMPT, 8, (5, 6))), "rest-on-the-host"),
     healthy(
         matches_are_longest,
         match(OTHER_PROMPT, 0, (), Removed(3, "full", True)),
-        "not-judged-after-an-eviction",
+        "unpredictable-after-an-eviction",
     ),
     broken(
         matches_are_longest,

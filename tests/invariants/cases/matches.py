@@ -1,11 +1,11 @@
-"""Matches of tokens that are not cached, and on other pages than the tree's."""
+"""Matches of tokens that are not cached, or on other pages than the tree's."""
 
 from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
 from invariants.laws.content.matches import MatchCode, matches_are_valid
 from invariants.transition import Transition
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
-from tests.invariants.host_builders import ASKED, on_the_shelf, while_copying
+from tests.invariants.host_builders import R2_PROMPT, not_copying, while_copying
 
 INSIDE = (*PROMPT[:14], 7, 7, 7)
 
@@ -20,8 +20,8 @@ def not_cached(length: int) -> Found:
 
 CASES = [
     healthy(matches_are_valid, match(PROMPT, 16, (1, 2, 3, 4))),
-    healthy(matches_are_valid, match(OTHER_PROMPT, 4, (5,)), "shorter-than-it-could-be"),
-    healthy(matches_are_valid, match(PROMPT, 0, (), namespace=1), "nothing-in-another-namespace"),
+    healthy(matches_are_valid, match(OTHER_PROMPT, 4, (5,)), "shorter-than-possible"),
+    healthy(matches_are_valid, match(PROMPT, 0, (), namespace=1), "no-match-in-another-namespace"),
     healthy(
         matches_are_valid,
         match(PROMPT, 16, (1, 2, 3, 4), earlier=(Split(2, 9, 4),)),
@@ -30,11 +30,11 @@ CASES = [
     healthy(
         matches_are_valid,
         match(OTHER_PROMPT, 12, (5, 6, 7), earlier=(Removed(3, "full", True),)),
-        "not-judged-after-an-eviction",
+        "unpredictable-after-an-eviction",
     ),
     broken(matches_are_valid, "in-another-namespace", match(PROMPT, 16, (1, 2, 3, 4), namespace=1), not_cached(16)),
     broken(matches_are_valid, "through-a-tombstone", match(INSIDE, 12, (1, 2, 3)), not_cached(12)),
-    broken(matches_are_valid, "beyond-what-is-cached", match(INSIDE, 16, (1, 2, 3, 4)), not_cached(16)),
+    broken(matches_are_valid, "beyond-the-cached-prefix", match(INSIDE, 16, (1, 2, 3, 4)), not_cached(16)),
     broken(
         matches_are_valid,
         "other-pages",
@@ -43,24 +43,24 @@ CASES = [
     ),
     broken(
         matches_are_valid,
-        "on-the-host-alone",
-        on_the_shelf(Matched(2, 0, ASKED, 16, (5, 6, 0, 0))),
+        "only-on-the-host",
+        not_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 0, 0))),
         not_cached(16),
     ),
     healthy(
         matches_are_valid,
         match(OTHER_PROMPT, 12, (5, 6, 7), earlier=(Demoted(3, "full", True),)),
-        "not-judged-after-a-demotion",
+        "unpredictable-after-a-demotion",
     ),
     healthy(
         matches_are_valid,
-        while_copying(TransferEnded(2, None), Matched(2, 0, ASKED, 16, (5, 6, 11, 12))),
-        "not-judged-after-a-load",
+        while_copying(TransferEnded(2, None), Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12))),
+        "unpredictable-after-a-load",
     ),
     broken(
         matches_are_valid,
-        "before-it-is-loaded",
-        while_copying(Matched(2, 0, ASKED, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
+        "before-the-load-ended",
+        while_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
         not_cached(16),
     ),
 ]

@@ -1,4 +1,4 @@
-"""Operations of which a naive model foretold another outcome."""
+"""Operations whose outcome is not the one that a naive model predicts."""
 
 from invariants.contracts.model import ModelCode, part_matches_its_model
 from invariants.events import Modelled
@@ -11,7 +11,7 @@ CASES = [
     healthy(part_matches_its_model, during(AGREED)),
     broken(
         part_matches_its_model,
-        "another-outcome",
+        "outcome-differs",
         during(AGREED, Modelled("swa: free after take", (4, 3), (3, 4))),
         found(Ref("swa: free after take"), ModelCode.DIFFERS, expected=(4, 3), got=(3, 4)),
     ),

@@ -1,4 +1,4 @@
-"""Units that were moved or written by somebody else, and nodes that went under a lock."""
+"""Units that another than their owner moves or writes, and nodes that are evicted under a lock."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,
-    FLYING_BEFORE,
+    IN_FLIGHT_BEFORE,
     R1,
     R2,
     TREE,
@@ -47,9 +47,9 @@ from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
 KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
-AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in FLYING_BEFORE.launches or ())
+AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
 NINE_AND_TEN = (page("full", 9), page("full", 10))
-DEPARTED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
+TURN_RELEASED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
 
 
 def written(unit, *earlier):
@@ -77,12 +77,12 @@ CASES = [
     healthy(
         units_move_only_by_their_owner,
         during(Given("full", (7,), R1, TREE), Freed("full", (7, 5), TREE, "evicted", 0), Taken("full", (5,), R2)),
-        "given-freed-taken",
+        "given-freed-and-taken",
     ),
     healthy(
         units_move_only_by_their_owner,
         idle(Completed(7), Taken("full", (9,), R2), before=FENCED),
-        "taken-once-its-launch-has-completed",
+        "taken-after-its-launch-completed",
     ),
     broken(
         units_move_only_by_their_owner,
@@ -92,7 +92,7 @@ CASES = [
     ),
     broken(
         units_move_only_by_their_owner,
-        "freed-twice-at-once",
+        "freed-twice-by-one-event",
         during(Freed("swa", (5, 5), R1, "slid", 0)),
         found(page("swa", 5), MoveCode.FREED_TWICE, by=R1, cause="slid", owner=FREE),
     ),
@@ -110,13 +110,13 @@ CASES = [
     ),
     broken(
         units_move_only_by_their_owner,
-        "taken-behind-a-fence",
+        "taken-while-fenced",
         idle(Taken("full", (9,), R2), before=FENCED),
         found(page("full", 9), MoveCode.TAKEN_IN_USE, by=R2, owner=FENCE),
     ),
     broken(
         units_move_only_by_their_owner,
-        "taken-behind-a-fence-of-this-step",
+        "taken-while-fenced-in-this-step",
         idle(Freed("full", (7,), R1, "slid", 8), Taken("full", (7,), R2), Completed(8), before=AFTER),
         found(page("full", 7), MoveCode.TAKEN_IN_USE, by=R2, owner=FENCE),
     ),
@@ -138,12 +138,12 @@ CASES = [
             Paired("full", "swa", (9,), (7,)),
             Refused("full", R1, 1, 0),
         ),
-        "an-earlier-take-stands",
+        "earlier-take-kept",
     ),
     healthy(
         refused_takes_change_nothing,
         during(Taken("rows", (2,), R2), Refused("full", R2, 1, 0)),
-        "a-row-is-taken-on-its-own",
+        "row-kept",
     ),
     broken(
         refused_takes_change_nothing,
@@ -155,20 +155,20 @@ CASES = [
     ),
     broken(
         refused_takes_change_nothing,
-        "rolled-back-in-part",
+        "partly-rolled-back",
         during(Taken("full", (9, 10), R1), Freed("full", (9,), R1, "rolled back", 0), Refused("swa", R1, 2, 1)),
         found(request_ref(1), MoveCode.KEPT_AFTER_REFUSAL, pool="swa", want=2, kept=(page("full", 10),)),
     ),
     healthy(writes_go_to_private_units),
     broken(
         writes_go_to_private_units,
-        "the-tree's",
+        "cached-unit",
         written(5, Given("swa", (5,), R1, TREE)),
         written_by_another(5, TREE),
     ),
     broken(
         writes_go_to_private_units,
-        "free",
+        "free-unit",
         written(6, Taken("swa", (6,), R1), Freed("swa", (6,), R1, "slid", 0)),
         written_by_another(6, FREE),
     ),
@@ -183,8 +183,8 @@ CASES = [
     healthy(eviction_spares_locked_nodes, idle(Slid(1, 0, 16), Tombstoned(2, "swa", True)), "slid-before"),
     healthy(
         eviction_spares_locked_nodes,
-        idle(Tombstoned(2, "swa", True), before=replace(AFTER, untold=frozenset({"Slid"}))),
-        "slides-are-not-told",
+        idle(Tombstoned(2, "swa", True), before=replace(AFTER, unreported=frozenset({"Slid"}))),
+        "slides-not-reported",
     ),
     broken(
         eviction_spares_locked_nodes,
@@ -194,14 +194,14 @@ CASES = [
     ),
     broken(
         eviction_spares_locked_nodes,
-        "upper-half-tombstoned",
+        "upper-half-of-a-split-node-tombstoned",
         idle(Split(2, 9, 4), Tombstoned(9, "swa", True)),
         evicted(9, MoveCode.TOMBSTONED_UNDER_LOCK, "swa"),
     ),
     healthy(
         writes_go_to_private_units,
         in_flight(Retracted(1, 3, ()), Freed("swa", (5, 6), R1, "retracted", 8), WRITTEN, Completed(7)),
-        "given-up-behind-a-fence",
+        "fenced-for-the-pass",
     ),
     healthy(
         writes_go_to_private_units,
@@ -216,31 +216,31 @@ CASES = [
     ),
     broken(
         writes_go_to_private_units,
-        "behind-too-early-a-fence",
+        "fenced-for-an-earlier-pass",
         in_flight(Freed("swa", (5, 6), R1, "slid", 6), WRITTEN, Completed(6), Completed(7)),
         written_by_another(6, FENCE),
     ),
     healthy(
         eviction_spares_locked_nodes,
-        idle(Slid(7, 0, 16), Unlocked(1, 2), Removed(2, "full", True), before=DEPARTED),
-        "given-back-by-its-fence",
+        idle(Slid(7, 0, 16), Unlocked(1, 2), Removed(2, "full", True), before=TURN_RELEASED),
+        "unlocked-by-its-fence",
     ),
     broken(
         eviction_spares_locked_nodes,
         "locked-by-a-fence",
-        idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=DEPARTED),
+        idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=TURN_RELEASED),
         evicted(2, MoveCode.TOMBSTONED_UNDER_LOCK, "swa", Owner("fence", 7)),
     ),
-    healthy(eviction_spares_locked_nodes, idle(Demoted(3, "swa", True)), "left-to-the-host"),
+    healthy(eviction_spares_locked_nodes, idle(Demoted(3, "swa", True)), "demoted"),
     broken(
         eviction_spares_locked_nodes,
-        "left-to-the-host-under-a-lock",
+        "demoted-under-a-lock",
         idle(Slid(1, 0, 16), Demoted(2, "swa", True)),
         evicted(2, MoveCode.DEMOTED_UNDER_LOCK, "swa"),
     ),
     broken(
         eviction_spares_locked_nodes,
-        "locked-by-transfers",
+        "locked-by-copies",
         while_copying(Demoted(3, "full", True), Tombstoned(2, "swa", True), Unlocked(1, 2), Unlocked(4, 3)),
         evicted(3, MoveCode.DEMOTED_UNDER_LOCK, "full", Owner("load", 2)),
         evicted(3, MoveCode.DEMOTED_UNDER_LOCK, "full", R2),

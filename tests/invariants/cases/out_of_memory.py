@@ -1,4 +1,4 @@
-"""Aborts for want of memory that was there."""
+"""Aborts for want of memory of requests that fit alone."""
 
 from dataclasses import replace
 
@@ -15,16 +15,16 @@ CASES = [
     healthy(
         oom_abort_only_if_alone,
         idle(ABORTED, before=replace(AFTER, pools=holding("swa", Owner("pressure"), range(4, 9)))),
-        "a-neighbour-holds-the-rest",
+        "pages-held-from-outside",
     ),
     healthy(
         oom_abort_only_if_alone,
         idle(ABORTED, before=replace(AFTER, limits=LIMITS._replace(lookahead_len=17))),
-        "the-lookahead-does-not-fit",
+        "lookahead-does-not-fit",
     ),
     broken(
         oom_abort_only_if_alone,
-        "would-fit",
+        "fits-alone",
         during(ABORTED, requests=()),
         found(Ref("request", 1), OutOfMemoryCode.WOULD_FIT_ALONE, length=20),
     ),

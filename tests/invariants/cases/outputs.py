@@ -1,4 +1,4 @@
-"""Wrong tokens, tokens of results that do not count, and too many tokens."""
+"""Wrong tokens, tokens of invalid results, and too many tokens."""
 
 from dataclasses import replace
 
@@ -14,28 +14,38 @@ from invariants.laws.content.outputs import (
 from invariants.reference import Reference
 from invariants.view import RequestView
 from invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, FLYING, HEALTHY, broken, during, healthy, idle, in_flight, reference
+from tests.invariants.builders import (
+    BEFORE,
+    HEALTHY,
+    OVERLAPPED_STEP,
+    broken,
+    during,
+    healthy,
+    idle,
+    in_flight,
+    reference,
+)
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
 REQUEST = Ref("request", 1)
 
 
 def compared(*later, **changes):
-    """A step in which position 20 was computed by a model, rightly but for these changes."""
+    """A step that compares position 20 with the uncached model; without changes the result is correct."""
     token = reference(22).expectations[1].tokens[21]
     healthy_one = Compared(7, 1, 20, 21, 20, 3e-15, 1e-9, token, token)
     return during(LAUNCHED, healthy_one._replace(**changes), *later)
 
 
-def misheard():
-    """The reference of a client to which the engine sent another last token."""
+def with_wrong_token():
+    """The reference of a client that got a wrong last token."""
     heard = reference(21)
     heard.streamed(1, [63 if reference(22).expectations[1].tokens[21] != 63 else 62])
     return heard
 
 
 def taken_over(*tokens):
-    """r1, of which another engine has computed the prompt and the first token, which its client gets now."""
+    """r1 is taken over from an engine that computed its prompt and its first token, which its client gets now."""
     before = replace(BEFORE, requests=(RequestView(1, "linked", 0, 18, 0, 9),))
     return replace(idle(TakenOver(1, 18, tokens), before=before), reference=reference(19))
 
@@ -44,63 +54,63 @@ def not_computed(num_new: int, num_computed: int) -> Found:
     return found(REQUEST, OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=num_computed)
 
 
-def wrong(code: OutputCode, token: int, want: int) -> Found:
+def wrong_token(code: OutputCode, token: int, want: int) -> Found:
     return found(REQUEST, code, position=21, token=token, want=want)
 
 
-def off(start: int, position: int, difference: float) -> Found:
+def wrong_logits(start: int, position: int, difference: float) -> Found:
     values = {"start": start, "end": 21, "position": position, "difference": difference, "tolerance": 1e-9}
     return found(REQUEST, OutputCode.WRONG_LOGITS, **values)
 
 
-SAID, TRUE = misheard().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
+SAMPLED, LIKELIEST = with_wrong_token().expectations[1].tokens[21], reference(22).expectations[1].tokens[21]
 NAN = float("nan")
 
 COMPARED = compared()
-UNFORETOLD = replace(HEALTHY, reference=Reference())
+UNPREDICTABLE = replace(HEALTHY, reference=Reference())
 
 CASES = [
     healthy(outputs_match_reference),
     broken(
         outputs_match_reference,
-        "another-token",
-        replace(HEALTHY, reference=misheard()),
-        wrong(OutputCode.WRONG_TOKEN, SAID, TRUE),
+        "wrong-token",
+        replace(HEALTHY, reference=with_wrong_token()),
+        wrong_token(OutputCode.WRONG_TOKEN, SAMPLED, LIKELIEST),
     ),
     healthy(logits_match_uncached_model, COMPARED),
-    healthy(logits_match_uncached_model, compared(difference=1e-9), "at-the-tolerance"),
+    healthy(logits_match_uncached_model, compared(difference=1e-9), "difference-at-the-tolerance"),
     healthy(logits_match_uncached_model, compared(Discarded(7, 1), difference=NAN), "discarded"),
-    healthy(logits_match_uncached_model, compared(difference=None), "not-asked-for"),
+    healthy(logits_match_uncached_model, compared(difference=None), "logits-not-requested"),
     broken(
         logits_match_uncached_model,
-        "too-far-off",
+        "difference-above-the-tolerance",
         compared(start=16, position=18, difference=0.25),
-        off(16, 18, 0.25),
+        wrong_logits(16, 18, 0.25),
     ),
     broken(
         logits_match_uncached_model,
-        "not-a-number",
+        "difference-is-nan",
         compared(difference=NAN),
-        off(20, 20, NAN),
+        wrong_logits(20, 20, NAN),
     ),
     healthy(outputs_match_uncached_model, COMPARED),
     healthy(outputs_match_uncached_model, compared(token=None, likeliest=None), "nothing-sampled"),
     healthy(outputs_match_uncached_model, compared(Discarded(7, 1), token=1, likeliest=2), "discarded"),
     broken(
         outputs_match_uncached_model,
-        "another-sampled-and-another-streamed",
+        "wrong-tokens-sampled-and-streamed",
         compared(token=1, likeliest=2),
-        wrong(OutputCode.WRONG_TOKEN_SAMPLED, 1, 2),
-        wrong(OutputCode.WRONG_TOKEN_STREAMED, TRUE, 2),
+        wrong_token(OutputCode.WRONG_TOKEN_SAMPLED, 1, 2),
+        wrong_token(OutputCode.WRONG_TOKEN_STREAMED, LIKELIEST, 2),
     ),
     broken(
         outputs_match_uncached_model,
-        "another-streamed",
-        replace(COMPARED, reference=misheard()),
-        wrong(OutputCode.WRONG_TOKEN_STREAMED, SAID, TRUE),
+        "wrong-token-streamed",
+        replace(COMPARED, reference=with_wrong_token()),
+        wrong_token(OutputCode.WRONG_TOKEN_STREAMED, SAMPLED, LIKELIEST),
     ),
     healthy(clients_get_only_computed_tokens),
-    healthy(clients_get_only_computed_tokens, FLYING, "one-step-later"),
+    healthy(clients_get_only_computed_tokens, OVERLAPPED_STEP, "one-step-later"),
     healthy(
         clients_get_only_computed_tokens,
         replace(in_flight(Verified(7, 1, 1, (30, 9)), Completed(7)), reference=reference(23)),
@@ -131,14 +141,14 @@ CASES = [
     ),
     broken(
         clients_get_only_computed_tokens,
-        "more-than-was-taken-over",
+        "more-than-transferred",
         taken_over(),
         not_computed(1, 0),
     ),
     healthy(outputs_stay_within_max_new_tokens),
     broken(
         outputs_stay_within_max_new_tokens,
-        "one-too-many",
+        "one-token-too-many",
         in_flight(before={"requests": (RequestView(1, "running", 0, 18, 3, 3),)}),
         found(REQUEST, OutputCode.TOO_LONG, num_outputs=4, asked=3),
     ),

@@ -1,4 +1,4 @@
-"""Pauses in which a pass is launched, and pauses that no event tells of."""
+"""Pauses in which a pass is launched, and pauses without an event."""
 
 from dataclasses import replace
 
@@ -9,29 +9,29 @@ from tests.invariants.builders import AFTER, broken, healthy, idle
 
 PAUSED = replace(AFTER, is_paused=True)
 LAUNCHED = Launched(8, ((1, 21, 22),))
-BEGUN = idle(Paused(), after=PAUSED)
-GOES_ON = idle(Resumed(), LAUNCHED, before=PAUSED, after=AFTER)
+PAUSE_BEGINS = idle(Paused(), after=PAUSED)
+RESUMED = idle(Resumed(), LAUNCHED, before=PAUSED, after=AFTER)
 
 CASES = [
-    healthy(paused_engine_launches_nothing, BEGUN),
-    healthy(paused_engine_launches_nothing, GOES_ON, "launches-after-it"),
+    healthy(paused_engine_launches_nothing, PAUSE_BEGINS),
+    healthy(paused_engine_launches_nothing, RESUMED, "launched-after-the-pause"),
     broken(
         paused_engine_launches_nothing,
-        "launches",
+        "launched-in-the-pause",
         idle(Paused(), LAUNCHED, after=PAUSED),
         found(Ref("launch", 8), PauseCode.LAUNCHED),
     ),
-    healthy(pauses_are_told, BEGUN),
-    healthy(pauses_are_told, GOES_ON, "ended"),
+    healthy(pauses_are_told, PAUSE_BEGINS),
+    healthy(pauses_are_told, RESUMED, "pause-ended"),
     broken(
         pauses_are_told,
-        "begun-untold",
+        "began-without-an-event",
         idle(after=PAUSED),
         found(Ref("engine"), PauseCode.BEGAN_UNTOLD),
     ),
     broken(
         pauses_are_told,
-        "ended-untold",
+        "ended-without-an-event",
         idle(before=PAUSED, after=AFTER),
         found(Ref("engine"), PauseCode.ENDED_UNTOLD),
     ),

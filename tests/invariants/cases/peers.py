@@ -1,4 +1,4 @@
-"""Peer maps that lead two units to one, or to a unit that is not there any more."""
+"""Peer maps in which a peer is shared, free, fenced or missing."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from invariants.laws.memory.peers import (
 from invariants.view import Fence, Owner, PeerMap
 from invariants.violation import found
 from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
-from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY
+from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS
 
 BY_SLOT = [peer * 4 + offset if peer else 0 for peer in (AFTER.peer_maps or ())[0].peers for offset in range(4)]
 STALE = [*BY_SLOT[:14], 0, 0, *BY_SLOT[16:]]
@@ -34,7 +34,7 @@ CASES = [
     healthy(peers_are_unique_and_live, slots(BY_SLOT), "by-slot"),
     broken(
         peers_are_unique_and_live,
-        "two-to-one",
+        "peer-of-two-units",
         after(peer_maps=peers({1: 4})),
         found(page("swa", 4), PeerCode.PEER_OF_TWO, units=(page("full", 1), page("full", 6))),
     ),
@@ -67,42 +67,44 @@ CASES = [
     healthy(
         held_follower_units_are_peers,
         after(pools=holding("swa", PRESSURE, [8])),
-        "a-neighbour-needs-no-peer",
+        "units-held-from-outside",
     ),
     broken(
         held_follower_units_are_peers,
-        "unreachable",
+        "no-peer",
         after(peer_maps=peers({7: 0})),
         found(page("swa", 5), PeerCode.NO_LEADER, owner=R1, leaders="full"),
     ),
     healthy(peers_share_their_owner),
     broken(
         peers_share_their_owner,
-        "exchanged",
+        "peers-exchanged",
         after(peer_maps=peers({4: 5, 7: 2})),
         differ(page("full", 4), Owner("tree", 2), page("swa", 5), R1),
         differ(page("full", 7), R1, page("swa", 2), Owner("tree", 2)),
     ),
     healthy(slot_peers_keep_their_offset, slots(BY_SLOT)),
-    healthy(slot_peers_keep_their_offset, slots(STALE), "a-page-may-be-filled-in-part"),
+    healthy(slot_peers_keep_their_offset, slots(STALE), "partly-filled-page"),
     broken(
         slot_peers_keep_their_offset,
-        "two-pages",
+        "peers-in-two-pages",
         slots(MIXED),
         found(page("full", 3), PeerCode.SLOTS_SCATTERED, slots=(4, 5, 14, 15), peer=page("swa", 3)),
     ),
-    healthy(held_follower_units_are_peers, UNDER_WAY, "a-load-has-no-reader-yet"),
+    healthy(held_follower_units_are_peers, COPYING_CONTINUES, "load-in-progress"),
     broken(
         held_follower_units_are_peers,
-        "loaded-and-not-paired",
-        replace(LANDED, after=replace(LANDED.after, peer_maps=COPYING.peer_maps)),
+        "loaded-without-a-peer",
+        replace(COPYING_ENDS, after=replace(COPYING_ENDS.after, peer_maps=COPYING.peer_maps)),
         found(page("swa", 7), PeerCode.NO_LEADER, owner=N4, leaders="full"),
         found(page("swa", 8), PeerCode.NO_LEADER, owner=N4, leaders="full"),
     ),
     broken(
         peers_share_their_owner,
-        "paired-before-it-is-loaded",
-        replace(LANDED, after=replace(LANDED.after, pools=COPYING.pools[1:2] + LANDED.after.pools[:1])),
+        "paired-before-the-load-ended",
+        replace(
+            COPYING_ENDS, after=replace(COPYING_ENDS.after, pools=COPYING.pools[1:2] + COPYING_ENDS.after.pools[:1])
+        ),
         differ(page("full", 11), N4, page("swa", 7), Owner("load", 2)),
         differ(page("full", 12), N4, page("swa", 8), Owner("load", 2)),
     ),

@@ -4,7 +4,7 @@ from invariants.kinds import Place
 from invariants.laws.lifecycle.places import PlaceCode, records_match_request_places, requests_are_in_one_queue
 from invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, after, broken, healthy
-from tests.invariants.host_builders import RECORDS, UNDER_WAY, while_copying
+from tests.invariants.host_builders import COPYING_CONTINUES, RECORDS, while_copying
 
 RUNNING, WAITING = AFTER.requests or ()
 
@@ -18,7 +18,7 @@ CASES = [
     ),
     broken(
         requests_are_in_one_queue,
-        "lost",
+        "in-no-queue",
         after(requests=(RUNNING, WAITING._replace(place=Place.LOST))),
         found(request_ref(2), PlaceCode.LOST),
     ),
@@ -29,7 +29,7 @@ CASES = [
         found(request_ref(2), PlaceCode.UNKNOWN_PLACE, place="asleep"),
     ),
     healthy(records_match_request_places),
-    healthy(records_match_request_places, UNDER_WAY, "loading"),
+    healthy(records_match_request_places, COPYING_CONTINUES, "loading"),
     broken(
         records_match_request_places,
         "runs-without-record",

@@ -1,4 +1,4 @@
-"""Pools whose units do not add up."""
+"""Pools with leaked, shared or twice freed units."""
 
 from invariants.conservation import Conservation
 from invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner
@@ -24,7 +24,7 @@ CASES = [
     ),
     broken(
         unit_has_one_owner,
-        "use-after-free-in-balance",
+        "use-after-free-and-leak",
         after(pools=pools("swa", free=[3, 7])),
         owned(page("swa", 3), PoolCode.FREE_IN_USE, FREE, N3),
         owned(page("swa", 8), PoolCode.LEAKED),

@@ -1,4 +1,4 @@
-"""Preemptions that are missing, in vain, or of the wrong request."""
+"""Preemptions that are missing, useless, or of the wrong request."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from invariants.events import Admitted, Completed, Launched, LoadPlanned, Preemp
 from invariants.limits import PRIORITY, Estimates
 from invariants.transition import Transition
 from invariants.violation import Ref, found
-from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, swapped
+from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, with_pool
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 LOADING = LoadPlanned(2, 4, 1, (), ())
@@ -22,7 +22,7 @@ VICTIM, PREEMPTOR = Ref("request", 1), Ref("request", 2)
 
 
 def preempting(*events, threshold=0, other_priority=2) -> Transition:
-    """r1 of priority 2 and r9, which has more pages, run, r2 of priority 5 waits; r9 goes on."""
+    """r1 of priority 2 and r9, which has more pages, run; r2 of priority 5 waits; r9 runs on."""
     running, waiting = BEFORE.requests or ()
     record = (BEFORE.records or ())[0]
     ranks = (
@@ -37,7 +37,7 @@ def preempting(*events, threshold=0, other_priority=2) -> Transition:
     return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
 
 
-def rivalling(*events, priority=5, running=None, limits=None, **pools) -> Transition:
+def lacking_a_row(*events, priority=5, running=None, limits=None, **pools) -> Transition:
     """r1 of priority 2 runs in the last row; r2 of priority 5 waits, and the pools have its pages."""
     first, second = BEFORE.requests or ()
     assert BEFORE.claims is not None, "the engine makes claims"
@@ -50,30 +50,30 @@ def rivalling(*events, priority=5, running=None, limits=None, **pools) -> Transi
         claims=BEFORE.claims._replace(exact_ratio=0.5),
     )
     for name, free in {"rows": (), **pools}.items():
-        state = replace(state, pools=swapped(state, name, free=free))
+        state = replace(state, pools=with_pool(state, name, free=free))
     return idle(*events, before=state)
 
 
 CASES = [
-    healthy(preemption_matches_planner, rivalling(PREEMPTED)),
+    healthy(preemption_matches_planner, lacking_a_row(PREEMPTED)),
     *[
         healthy(preemption_matches_planner, change, name)
         for name, change in {
-            "as-important": rivalling(priority=2),
-            "a-row-is-free": rivalling(rows=(2,)),
-            "a-page-is-lacking-too": rivalling(swa=(6,)),
-            "not-by-more-than-the-threshold": rivalling(limits={"preemption_threshold": 3}),
-            "its-last-token-is-in-flight": rivalling(running={"max_new_tokens": 3}),
-            "no-token-to-prefill": rivalling(limits={"mixes_batches": True, "chunk_len": 1}),
-            "a-prompt-has-begun": rivalling(running={"place": "chunked"}),
-            "results-were-waited-for": rivalling(Completed(7), Launched(8, ())),
+            "as-important": lacking_a_row(priority=2),
+            "a-row-is-free": lacking_a_row(rows=(2,)),
+            "a-page-is-lacking-too": lacking_a_row(swa=(6,)),
+            "not-by-more-than-the-threshold": lacking_a_row(limits={"preemption_threshold": 3}),
+            "its-last-token-is-in-flight": lacking_a_row(running={"max_new_tokens": 3}),
+            "no-token-to-prefill": lacking_a_row(limits={"mixes_batches": True, "chunk_len": 1}),
+            "a-prompt-has-begun": lacking_a_row(running={"place": "chunked"}),
+            "results-were-waited-for": lacking_a_row(Completed(7), Launched(8, ())),
         }.items()
     ],
     *[
         broken(
             preemption_matches_planner,
             name,
-            rivalling(DECODED, limits=limits),
+            lacking_a_row(DECODED, limits=limits),
             found(PREEMPTOR, PreemptionCode.NOT_PREEMPTED, lesser=(VICTIM,)),
         )
         for name, limits in {
@@ -85,7 +85,7 @@ CASES = [
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, LOADING), "with-a-load"),
     broken(
         preemptor_is_admitted_at_once,
-        "admitted-before",
+        "preemptor-admitted-before",
         preempting(ADMITTED, PREEMPTED),
         found(VICTIM, PreemptionCode.PREEMPTOR_NOT_ADMITTED, by=PREEMPTOR),
     ),
@@ -98,7 +98,7 @@ CASES = [
     healthy(preemption_takes_lowest_priority, preempting(PREEMPTED, ADMITTED)),
     broken(
         preemption_takes_lowest_priority,
-        "a-less-important-one-is-spared",
+        "lower-priority-not-preempted",
         preempting(PREEMPTED, ADMITTED, other_priority=1),
         found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
     ),

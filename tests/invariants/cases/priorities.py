@@ -1,4 +1,4 @@
-"""Preemptions against the priorities."""
+"""Preemptions that violate the priorities."""
 
 from invariants.events import Preempted
 from invariants.laws.lifecycle.priorities import PriorityCode, preemption_serves_higher_priority
@@ -8,7 +8,7 @@ from tests.invariants.cases.preemption import ADMITTED, PREEMPTED, PREEMPTOR, VI
 
 CASES = [
     healthy(preemption_serves_higher_priority, preempting(PREEMPTED, ADMITTED)),
-    healthy(preemption_serves_higher_priority, preempting(PREEMPTED._replace(by=0)), "preemptor-not-known"),
+    healthy(preemption_serves_higher_priority, preempting(PREEMPTED._replace(by=0)), "unknown-preemptor"),
     broken(
         preemption_serves_higher_priority,
         "preemption-is-off",

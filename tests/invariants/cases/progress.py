@@ -1,4 +1,4 @@
-"""Engines that stand still, or leave something behind."""
+"""Engines that make no progress, or are not empty after a drain."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_e
 from invariants.transition import When
 from invariants.view import FENCE, Fence, LaunchView, Owner, SessionView
 from invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
-from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, swapped
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, with_pool
 from tests.invariants.host_builders import COPYING
 
 EMPTY = replace(
@@ -19,14 +19,14 @@ EMPTY = replace(
     requests=(),
 )
 IDLE = replace(HEALTHY, steps_without_forward=4)
-IN_A_PAUSE = replace(IDLE, before=replace(BEFORE, is_paused=True))
-UNDER_PRESSURE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
-WHILE_A_LOAD_IS_UNDER_WAY = replace(IDLE, after=replace(AFTER, is_loading=True))
-LAUNCHES_ARE_UNTOLD = replace(IDLE, after=replace(AFTER, untold=frozenset({"Launched"})))
+PAUSED = replace(IDLE, before=replace(BEFORE, is_paused=True))
+HELD_FROM_OUTSIDE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
+LOADING = replace(IDLE, after=replace(AFTER, is_loading=True))
+LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
 
 
 def drained(**parts):
-    """A drain that leaves nothing, but for these parts."""
+    """A drain that leaves only these parts."""
     return replace(HEALTHY, after=replace(EMPTY, **parts), when=When.QUIESCENT)
 
 
@@ -39,10 +39,10 @@ CASES = [
         found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
     ),
     healthy(drained_engine_is_empty, drained()),
-    healthy(drained_engine_is_empty, drained(transfers=()), "with-a-host"),
+    healthy(drained_engine_is_empty, drained(transfers=()), "host-tier"),
     broken(
         drained_engine_is_empty,
-        "everything-is-left",
+        "everything-left",
         replace(
             HEALTHY,
             after=replace(AFTER, nodes=(AFTER.nodes or ())[1:2], launches=(LaunchView(7, (), ()),)),
@@ -65,19 +65,19 @@ CASES = [
     ),
     broken(
         drained_engine_is_empty,
-        "page-without-owner",
-        drained(pools=swapped(EMPTY, "swa", free=range(1, 8))),
+        "leaked-page",
+        drained(pools=with_pool(EMPTY, "swa", free=range(1, 8))),
         found(pool_ref("swa"), ProgressCode.UNITS_LOST, free=7, capacity=8),
     ),
     broken(
         drained_engine_is_empty,
-        "fence-is-left",
-        drained(pools=swapped(EMPTY, "swa", free=range(1, 8), fenced=[Fence(7, [8])])),
+        "fence-left",
+        drained(pools=with_pool(EMPTY, "swa", free=range(1, 8), fenced=[Fence(7, [8])])),
         found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(FENCE,)),
     ),
     broken(
         drained_engine_is_empty,
-        "transfers-and-sessions-are-left",
+        "copies-and-sessions-left",
         drained(transfers=COPYING.transfers, sessions=(SessionView(3, 0, 0, 0, False),)),
         found(Ref("session", 3), ProgressCode.SESSION_LEFT),
         found(Ref("transfer", 1), ProgressCode.TRANSFER_LEFT),

@@ -4,15 +4,15 @@ from invariants.contracts.prompt_aborts import PromptAbortsCode, aborted_request
 from invariants.kinds import Place
 from invariants.violation import found, request_ref
 from tests.invariants.builders import broken, healthy
-from tests.invariants.cases.clients import ENDED, asking
+from tests.invariants.cases.clients import ENDED, client_with
 
 CASES = [
     healthy(aborted_requests_are_released),
-    healthy(aborted_requests_are_released, asking(num_at_abort=4, after=ENDED), "released"),
+    healthy(aborted_requests_are_released, client_with(num_at_abort=4, after=ENDED), "released"),
     broken(
         aborted_requests_are_released,
         "still-served",
-        asking(num_at_abort=4),
+        client_with(num_at_abort=4),
         found(request_ref(1), PromptAbortsCode.STILL_SERVED, place=Place.RUNNING),
     ),
 ]

@@ -15,14 +15,14 @@ CASES = [
     healthy(fences_end_with_their_launch, idle(before=FENCED)),
     broken(
         fences_end_with_their_launch,
-        "launch-has-completed",
+        "launch-completed",
         idle(Completed(7), before=LOCKED_BY_FENCE),
         found(PAGE, PromptFencesCode.FENCED_AFTER_COMPLETION, launch=launch_ref(7)),
         found(RECEIPT, PromptFencesCode.LOCKED_AFTER_COMPLETION, launch=launch_ref(7)),
     ),
     broken(
         fences_end_with_their_launch,
-        "no-such-launch",
+        "launch-not-in-flight",
         idle(before=replace(LOCKED_BY_FENCE, launches=())),
         found(PAGE, PromptFencesCode.FENCED_FOR_NO_LAUNCH, launch=launch_ref(7)),
         found(RECEIPT, PromptFencesCode.LOCKED_FOR_NO_LAUNCH, launch=launch_ref(7)),

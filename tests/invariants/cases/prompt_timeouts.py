@@ -1,4 +1,4 @@
-"""Requests that stay after their timeout."""
+"""Requests that are not ended at their timeout."""
 
 from invariants.contracts.prompt_timeouts import PromptTimeoutsCode, old_requests_time_out
 from invariants.kinds import Place

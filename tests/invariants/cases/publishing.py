@@ -10,32 +10,32 @@ NOT_MATCHED = found(REQUEST, PublishingCode.NOT_MATCHED, end=16, length=0, want=
 
 CASES = [
     healthy(published_prefixes_match, during(PUBLISHED)),
-    healthy(published_prefixes_match, during(PUBLISHED, records=()), "by-a-request-that-ended"),
+    healthy(published_prefixes_match, during(PUBLISHED, records=()), "request-has-ended"),
     healthy(
         published_prefixes_match,
         during(PUBLISHED, Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
-        "not-judged-after-an-eviction",
+        "unpredictable-after-an-eviction",
     ),
     healthy(
         published_prefixes_match,
         during(PUBLISHED, Demoted(2, "full", True), nodes=nodes(2, units=((0, 0), (0, 0)))),
-        "not-judged-after-a-demotion",
+        "unpredictable-after-a-demotion",
     ),
     broken(
         published_prefixes_match,
-        "dead-tail",
+        "tombstone-in-the-tail",
         during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0)), live=(True, False))),
         NOT_MATCHED,
     ),
     broken(
         published_prefixes_match,
-        "dead-tail-of-a-request-that-ended",
+        "tombstone-in-the-tail-and-request-has-ended",
         during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0))), records=()),
         NOT_MATCHED,
     ),
     broken(
         published_prefixes_match,
-        "shares-less",
+        "request-shares-less",
         during(PUBLISHED, records=records(protected_len=8, node=3)),
         found(REQUEST, PublishingCode.SHARES_OTHER_LEN, end=16, protected_len=8),
     ),

@@ -19,40 +19,44 @@ def queued(*events, waits_by=(PRIORITY, ARRIVAL)) -> Transition:
 
 
 def overtaken(admitted: int, *, priority: int) -> Found:
-    """By a later or less important one, which is admitted before r3."""
+    """The violation that a request is admitted before r3."""
     values = {"ahead": Ref("request", 3), "priority": priority, "ahead_priority": 1}
     return found(Ref("request", admitted), QueueOrderCode.OVERTAKEN, **values)
 
 
 CASES = [
     healthy(admission_follows_queue_order, queued(*[Admitted(one, 0, 5, (), ()) for one in (3, 4, 2)])),
-    healthy(admission_follows_queue_order, queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())), "gone-before"),
-    healthy(admission_follows_queue_order, queued(Admitted(1, 16, 22, (), ())), "the-next-chunk-of-a-request"),
+    healthy(
+        admission_follows_queue_order,
+        queued(Finished(3, "timeout"), Admitted(4, 0, 5, (), ())),
+        "first-request-has-finished",
+    ),
+    healthy(admission_follows_queue_order, queued(Admitted(1, 16, 22, (), ())), "next-chunk-of-a-request"),
     healthy(
         admission_follows_queue_order,
         queued(LoadPlanned(3, 4, 1, (), ()), Admitted(4, 0, 5, (), ()), LoadPlanned(2, 4, 2, (), ())),
-        "with-loads-before-them",
+        "earlier-requests-load",
     ),
     broken(
         admission_follows_queue_order,
-        "by-a-load",
+        "overtaken-by-a-load",
         queued(LoadPlanned(2, 4, 1, (), ())),
         overtaken(2, priority=0),
     ),
     healthy(
         admission_follows_queue_order,
         queued(Admitted(4, 0, 5, (), ()), waits_by=(PRIORITY,)),
-        "equals-in-any-order",
+        "equal-ranks-in-any-order",
     ),
     broken(
         admission_follows_queue_order,
-        "higher-priority",
+        "overtaken-by-lower-priority",
         queued(Admitted(2, 0, 5, (), ())),
         overtaken(2, priority=0),
     ),
     broken(
         admission_follows_queue_order,
-        "earlier-arrival",
+        "overtaken-by-a-later-request",
         queued(Admitted(4, 0, 5, (), ())),
         overtaken(4, priority=1),
     ),

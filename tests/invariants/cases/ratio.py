@@ -1,4 +1,4 @@
-"""A new-token ratio that moves the wrong way, or not at all."""
+"""New-token ratios that change in the wrong way, or not at all."""
 
 from dataclasses import replace
 
@@ -10,104 +10,108 @@ from invariants.view import RequestView
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, LIMITS, broken, claims, healthy, idle
 
-LEARNING = LIMITS._replace(ratio_floor=100_000, estimates=Estimates(4096, 700_000, 600))
+RATIO_LIMITS = LIMITS._replace(ratio_floor=100_000, estimates=Estimates(4096, 700_000, 600))
 RUNNING = tuple(RequestView(number, "running", 0, 6, 10 * number, 100) for number in (1, 2, 3, 4))
 RETRACTED = Retracted(4, 40, (("swa", 1),))
 DECODE = (Launched(7, ((1, 15, 16), (2, 25, 26))), Completed(7))
 SHORT = Evicted((("swa", 2),), (("swa", 1),), (("swa", 0),))
 
 
-def learning(*events, ratio, began=RUNNING, left=RUNNING, when=When.STEP) -> Transition:
-    """r1 to r4 run, with 10, 20, 30 and 40 of 100 output tokens; the ratio is half a million before."""
-    before = replace(BEFORE, requests=began, limits=LEARNING)
+def four_running(*events, ratio, began=RUNNING, left=RUNNING, when=When.STEP) -> Transition:
+    """r1 to r4 run, with 10, 20, 30 and 40 of 100 output tokens; the ratio is 500,000 millionths before."""
+    before = replace(BEFORE, requests=began, limits=RATIO_LIMITS)
     after = replace(before, requests=left, claims=claims(new_token_ratio=ratio))
     return replace(idle(*events, before=before, after=after), when=when)
 
 
 WAITING = tuple(request._replace(place="waiting") for request in RUNNING)
 LINKED = tuple(request._replace(place="linked") for request in RUNNING)
-COMING = (*RUNNING, RequestView(5, "linked", 0, 6, 0, 100))
+R5_TAKEN_OVER = (*RUNNING, RequestView(5, "linked", 0, 6, 0, 100))
 
 
 def moved(after: int, want: int) -> Found:
-    """From half a million, in millionths."""
+    """The violation of a ratio of 500,000 before, in millionths."""
     return found(Ref("new-token ratio"), RatioCode.OTHER_THAN_FORETOLD, want=(want,), before=500_000, after=after)
 
 
 CASES = [
-    healthy(new_token_ratio_follows_retractions, learning(*DECODE, ratio=499_000)),
-    healthy(new_token_ratio_follows_retractions, learning(RETRACTED, *DECODE, ratio=398_671), "120-of-301"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=700_000, left=WAITING), "idle"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000, when=When.OP), "between-steps"),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=500_000), "no-decode"),
+    healthy(new_token_ratio_follows_retractions, four_running(*DECODE, ratio=499_000)),
+    healthy(new_token_ratio_follows_retractions, four_running(RETRACTED, *DECODE, ratio=398_671), "120-of-301"),
+    healthy(new_token_ratio_follows_retractions, four_running(ratio=700_000, left=WAITING), "reset-when-idle"),
+    healthy(new_token_ratio_follows_retractions, four_running(ratio=500_000, when=When.OP), "unchanged-between-steps"),
+    healthy(new_token_ratio_follows_retractions, four_running(ratio=500_000), "unchanged-without-a-decode"),
     healthy(
         new_token_ratio_follows_retractions,
-        learning(SHORT, *DECODE, ratio=500_000),
+        four_running(SHORT, *DECODE, ratio=500_000),
         "short-without-a-retraction",
     ),
     *[
         healthy(
             new_token_ratio_follows_retractions,
-            learning(SHORT, TransferEnded(3, None), *DECODE, ratio=ratio),
+            four_running(SHORT, TransferEnded(3, None), *DECODE, ratio=ratio),
             f"short-until-copies-landed-{ratio}",
         )
         for ratio in (499_000, 500_000)
     ],
     healthy(
         new_token_ratio_follows_retractions,
-        learning(Admitted(1, 0, 6, (), ()), Launched(7, ((1, 0, 6),)), ratio=500_000),
-        "prefill",
+        four_running(Admitted(1, 0, 6, (), ()), Launched(7, ((1, 0, 6),)), ratio=500_000),
+        "unchanged-by-a-prefill",
     ),
     healthy(
         new_token_ratio_follows_retractions,
-        learning(*DECODE, Finished(1, "abort"), ratio=499_000, left=()),
-        "left-after-the-step",
+        four_running(*DECODE, Finished(1, "abort"), ratio=499_000, left=()),
+        "aborted-after-the-step",
     ),
     broken(
         new_token_ratio_follows_retractions,
         "not-raised-by-a-retraction",
-        learning(RETRACTED, *DECODE, ratio=499_000),
+        four_running(RETRACTED, *DECODE, ratio=499_000),
         moved(499000, 398671),
     ),
     broken(
         new_token_ratio_follows_retractions,
         "not-lowered-by-a-decode",
-        learning(*DECODE, ratio=500_000),
+        four_running(*DECODE, ratio=500_000),
         moved(500000, 499000),
     ),
     broken(
         new_token_ratio_follows_retractions,
         "not-reset",
-        learning(ratio=500_000, left=WAITING),
+        four_running(ratio=500_000, left=WAITING),
         moved(500000, 700000),
     ),
     broken(
         new_token_ratio_follows_retractions,
         "lowered-between-steps",
-        learning(ratio=499_000, when=When.OP),
+        four_running(ratio=499_000, when=When.OP),
         moved(499000, 500000),
     ),
-    healthy(new_token_ratio_follows_retractions, learning(ratio=700_000, left=LINKED), "all-are-on-the-other-engine"),
+    healthy(
+        new_token_ratio_follows_retractions,
+        four_running(ratio=700_000, left=LINKED),
+        "reset-when-all-are-on-the-other-engine",
+    ),
     broken(
         new_token_ratio_follows_retractions,
         "not-reset-while-all-are-on-the-other-engine",
-        learning(ratio=500_000, left=LINKED),
+        four_running(ratio=500_000, left=LINKED),
         moved(500000, 700000),
     ),
     healthy(
         new_token_ratio_follows_retractions,
-        learning(RETRACTED, *DECODE, ratio=398_671, began=COMING),
-        "a-request-on-the-other-engine-is-no-survivor",
+        four_running(RETRACTED, *DECODE, ratio=398_671, began=R5_TAKEN_OVER),
+        "request-on-the-other-engine-is-no-survivor",
     ),
     healthy(
         new_token_ratio_follows_retractions,
-        learning(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=351_621, began=COMING),
-        "141-of-401-with-a-request-taken-over",
+        four_running(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=351_621, began=R5_TAKEN_OVER),
+        "141-of-401-with-a-transferred-request",
     ),
     broken(
         new_token_ratio_follows_retractions,
-        "a-request-taken-over-is-forgotten",
-        learning(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=398_671, began=COMING),
+        "transferred-request-not-counted",
+        four_running(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=398_671, began=R5_TAKEN_OVER),
         moved(398671, 351621),
     ),
 ]

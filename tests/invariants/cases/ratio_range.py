@@ -1,4 +1,4 @@
-"""New-token ratios out of bounds."""
+"""New-token ratios out of range."""
 
 from invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
 from invariants.violation import Ref, found
@@ -10,7 +10,7 @@ CASES = [
     healthy(new_token_ratio_is_in_range),
     broken(
         new_token_ratio_is_in_range,
-        "below-its-floor",
+        "below-the-floor",
         after(claims=claims(new_token_ratio=97_999)),
         found(RATIO, RatioRangeCode.BELOW_FLOOR, ratio=97_999, floor=98_000),
     ),

@@ -1,4 +1,4 @@
-"""Slots that hold other content, and reads that leave out tokens that the model sees."""
+"""Slots with wrong content, and reads that omit tokens that the model sees."""
 
 from array import array
 from dataclasses import replace
@@ -12,7 +12,7 @@ from invariants.violation import Found, Ref, found
 from tests.invariants.builders import (
     AFTER,
     BEFORE,
-    FLYING,
+    OVERLAPPED_STEP,
     WINDOW,
     broken,
     during,
@@ -23,7 +23,7 @@ from tests.invariants.builders import (
 )
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
-DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # the tag that token 30 leaves behind r1's position 20
+DRAFT = array("q", [next_tag(tags(20, 21)[0], 30)])  # the tag of draft token 30 behind r1's position 20
 OTHER = reference(22).expectations[2].tags
 REQUEST, POOLS = Ref("request", 1), ("full", "swa")
 SWA = POOLS.index("swa")
@@ -61,42 +61,42 @@ CASES = [
     ),
     broken(
         slots_hold_their_prefix,
-        "of-another-request",
+        "kv-of-another-request",
         read("swa", 16, tags(16, 20) + OTHER[3:4]),
         other_content(20, Ref("page", 6, "swa"), Ref("request", 2)),
     ),
     broken(
         slots_hold_their_prefix,
-        "unknown-and-beyond-the-record",
+        "unknown-tag-beyond-the-record",
         read("swa", 24, array("q", [5])),
         other_content(24, Ref("pool", pool="swa")),
     ),
     healthy(
         slots_hold_their_prefix,
         during(LAUNCHED, Proposed(7, 1, (30,)), reading("full", 16, tags(16, 21) + DRAFT)),
-        "of-a-draft",
+        "draft-position",
     ),
     broken(
         slots_hold_their_prefix,
-        "of-another-draft",
+        "kv-of-another-draft",
         during(LAUNCHED, Proposed(7, 1, (31,)), reading("full", 16, tags(16, 21) + DRAFT)),
         other_content(21, Ref("page", 8, "full")),
     ),
     healthy(
         slots_hold_their_prefix,
         during(LAUNCHED, reading("full", 16, array("q", [0, 0, 0, 0, 0])), Discarded(7, 1)),
-        "of-a-discarded-result",
+        "discarded-result",
     ),
     broken(
         slots_hold_their_prefix,
-        "of-the-second-component-of-a-pool",
+        "second-component-of-a-pool",
         of_one_pool(Read(7, 1, "full", 20, array("q", [0]), SWA)),
         found(REQUEST, ReadCode.UNWRITTEN, position=20, place=Ref("page", 6, "full")),
     ),
     healthy(reads_cover_the_window),
     broken(
         reads_cover_the_window,
-        "window-cut",
+        "part-of-the-window-not-read",
         during(LAUNCHED, WHOLE, reading("swa", 16, tags(16, 21))),
         found(REQUEST, ReadCode.READ_IN_PART, start=16, end=21, **NOT_READ),
     ),
@@ -106,11 +106,11 @@ CASES = [
         during(LAUNCHED, reading("swa", 12, tags(12, 21))),
         found(REQUEST, ReadCode.NOT_READ, pool="full", want_start=0, want_end=21),
     ),
-    healthy(reads_cover_the_window, FLYING, "of-a-pass-in-flight"),
-    healthy(reads_cover_the_window, in_flight(WHOLE, Discarded(7, 1)), "of-a-discarded-result"),
+    healthy(reads_cover_the_window, OVERLAPPED_STEP, "pass-in-flight"),
+    healthy(reads_cover_the_window, in_flight(WHOLE, Discarded(7, 1)), "discarded-result"),
     broken(
         reads_cover_the_window,
-        "by-a-pass-in-flight",
+        "not-read-by-a-pass-in-flight",
         in_flight(WHOLE, Completed(7)),
         found(REQUEST, ReadCode.NOT_READ, **NOT_READ),
     ),
@@ -121,7 +121,7 @@ CASES = [
     ),
     broken(
         reads_cover_the_window,
-        "window-cut-in-a-shared-pool",
+        "part-of-the-window-not-read-in-a-shared-pool",
         of_one_pool(Read(7, 1, "full", 16, tags(16, 21), SWA), WHOLE),
         found(REQUEST, ReadCode.READ_IN_PART, start=16, end=21, **NOT_READ | {"pool": "full"}),
     ),

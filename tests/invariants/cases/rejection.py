@@ -1,4 +1,4 @@
-"""Requests that are rejected without need, and impossible ones that are queued."""
+"""Requests that are rejected without need, and impossible requests that are queued."""
 
 from invariants.contracts.rejection import (
     Impossible,
@@ -31,7 +31,7 @@ CASES = [
     healthy(rejected_requests_cannot_run, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
     broken(
         rejected_requests_cannot_run,
-        "window-taken-for-a-limit",
+        "prompt-longer-than-the-windowed-pool",
         during(Rejected(2, 36, 4, "the prompt needs 10 swa pages of 8")),
         found(Ref("request", 2), RejectionCode.COULD_RUN, prompt_len=36, max_new_tokens=4),
     ),
@@ -53,14 +53,14 @@ CASES = [
     ),
     broken(
         impossible_requests_are_rejected,
-        "empty",
+        "empty-prompt",
         arriving(0, 5),
         cannot_run(Impossible.EMPTY_PROMPT, 0, 5),
     ),
-    healthy(rejected_requests_cannot_run, looking_ahead(Rejected(2, 30, 7, "row")), "with-its-lookahead"),
+    healthy(rejected_requests_cannot_run, looking_ahead(Rejected(2, 30, 7, "row")), "too-long-with-its-lookahead"),
     broken(
         impossible_requests_are_rejected,
-        "lookahead-beyond-the-row",
+        "queued-with-lookahead-beyond-the-row",
         looking_ahead(requests=(RequestView(3, "waiting", 0, 30, 0, 7),)),
         cannot_run(Impossible.CONTEXT_TOO_LONG, 30, 7),
     ),

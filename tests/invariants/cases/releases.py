@@ -1,4 +1,4 @@
-"""Requests that end or are put back and keep something, and one that vanishes."""
+"""Requests that finish or are retracted and keep units, and a request that is lost."""
 
 from dataclasses import replace
 
@@ -42,8 +42,8 @@ CASES = [
     ),
     healthy(
         retracted_requests_hold_nothing,
-        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"})),
-        "runs-again-in-an-engine-that-tells-no-admission",
+        during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"})),
+        "runs-again-without-a-reported-admission",
     ),
     broken(
         retracted_requests_hold_nothing,
@@ -56,20 +56,20 @@ CASES = [
     ),
     broken(
         retracted_requests_hold_nothing,
-        "preempted-and-another-ran-out",
+        "preempted-and-ran-out",
         during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Preempted"),
     ),
     broken(
         retracted_requests_hold_nothing,
-        "of-a-failed-pass",
+        "failed-pass",
         in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"]),
         keeps_record("Failed"),
     ),
     broken(
         retracted_requests_hold_nothing,
-        "waits-in-an-engine-that-tells-no-admission",
-        during(RETRACTED, untold=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
+        "waits-with-units-without-reported-admissions",
+        during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
         keeps_record("Retracted"),
     ),
     healthy(finished_requests_hold_nothing, during(FINISHED, requests=(), **NOTHING_OF_R1)),
@@ -89,7 +89,7 @@ CASES = [
     healthy(requests_survive_failed_passes, failing(FINISHED, after=None), "finished"),
     broken(
         requests_survive_failed_passes,
-        "vanished",
+        "lost",
         failing(after=None),
         found(REQUEST, ReleaseCode.VANISHED, launch=7),
     ),

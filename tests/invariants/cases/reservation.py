@@ -1,4 +1,4 @@
-"""Reservations that are exceeded, not honoured, or computed in another range."""
+"""Reservations that are exceeded, that fail, or whose range is not the computed one."""
 
 from invariants.contracts.reservation import (
     ReservationCode,
@@ -9,7 +9,7 @@ from invariants.contracts.reservation import (
 from invariants.events import Admitted, Freed, Launched, RanOut, Refused, Taken, TransferEnded
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import R1, R2, broken, during, healthy
-from tests.invariants.host_builders import BACKED_UP, LOAD, PLANNED, while_copying
+from tests.invariants.host_builders import BACKUP_BEGAN, LOAD, PLANNED, while_copying
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
@@ -33,51 +33,53 @@ CASES = [
     ),
     broken(
         reservations_cover_taken_units,
-        "takes-more",
+        "takes-more-than-reserved",
         during(ADMITTED, Taken("full", (9, 10), R2), Taken("swa", (6, 7, 8), R2)),
         found(Ref("request", 2), ReservationCode.EXCEEDED, pool="swa", excess=1),
     ),
     healthy(reserved_units_never_run_out),
-    healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "a-fault-that-refuses"),
+    healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "refused-by-a-fault"),
     broken(
         reserved_units_never_run_out,
         "ran-out",
         during(ADMITTED, RanOut(2, "swa", 2, 1)),
         ran_out(Ref("request", 2)),
     ),
-    healthy(reserved_units_never_run_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "a-fault-refuses-a-load"),
+    healthy(
+        reserved_units_never_run_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "load-refused-by-a-fault"
+    ),
     healthy(
         reserved_units_never_run_out,
-        while_copying(PLANNED, BACKED_UP, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
-        "a-backup-is-stuck",
+        while_copying(PLANNED, BACKUP_BEGAN, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
+        "backup-not-acknowledged",
     ),
     broken(
         reserved_units_never_run_out,
-        "a-load-was-refused",
+        "load-refused",
         while_copying(PLANNED, Refused("swa", LOAD, 2, 1), Refused("full", R1, 1, 0)),
         ran_out(Ref("load", 2)),
     ),
     broken(
         reserved_units_never_run_out,
-        "a-backup-was-under-way-before",
+        "backup-began-in-an-earlier-step",
         while_copying(PLANNED, RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     broken(
         reserved_units_never_run_out,
-        "a-backup-has-ended",
-        while_copying(PLANNED, BACKED_UP, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
+        "backup-acknowledged-before",
+        while_copying(PLANNED, BACKUP_BEGAN, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     healthy(
         reserved_units_never_run_out,
-        while_copying(BACKED_UP, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
-        "a-backup-ended-too-late",
+        while_copying(BACKUP_BEGAN, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
+        "backup-acknowledged-too-late",
     ),
     healthy(launches_match_reservations, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
     broken(
         launches_match_reservations,
-        "cut",
+        "range-cut",
         during(ADMITTED, Launched(7, ((2, 0, 4),))),
         found(
             Ref("request", 2),

@@ -1,4 +1,4 @@
-"""Requests that keep something in a pause."""
+"""Requests that keep records, locks or units in a pause."""
 
 from dataclasses import replace
 
@@ -7,23 +7,23 @@ from invariants.events import Paused
 from invariants.view import Owner
 from invariants.violation import Ref, found, owner_ref, unit_ref
 from tests.invariants.builders import AFTER, R1, R2, broken, healthy, idle, receipts
-from tests.invariants.cases.handover import LOCK, ROOM, TAKEN, held_by
+from tests.invariants.cases.handover import LOCK, R2_RECORD, TAKEN, held_by
 from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, RECORDS, while_copying
 
 NOTHING_OF_R1 = tuple(
     replace(pool, holdings=[holding for holding in pool.holdings if holding.owner != R1]) for pool in AFTER.pools
 )
-LEFT_TO_A_FENCE = receipts(holder=Owner("fence", 7))
+HELD_BY_FENCE = receipts(holder=Owner("fence", 7))
 
 
-def paused(*, records=(), pools=NOTHING_OF_R1, receipts=LEFT_TO_A_FENCE):
-    """A pause begins while a pass reads what r1 had."""
+def paused(*, records=(), pools=NOTHING_OF_R1, receipts=HELD_BY_FENCE):
+    """A pause begins while a pass reads the units that r1 had."""
     still = replace(AFTER, records=records, pools=pools, receipts=receipts, is_paused=True)
     return idle(Paused(), before=AFTER, after=still)
 
 
 def paused_while_copying(**parts):
-    """A pause begins while both transfers are under way, which keep what they have; nothing else holds anything."""
+    """A pause begins while both copies are in progress; only they hold units."""
     pools = [
         replace(pool, holdings=[one for one in pool.holdings if one.owner not in (R1, R2)]) for pool in COPYING.pools
     ]
@@ -33,12 +33,12 @@ def paused_while_copying(**parts):
 
 
 def paused_with_transfer(owner):
-    """A pause begins while r2 is to come from another engine, on pages that are the owner's."""
+    """A pause begins while r2 is transferred from another engine, to pages of `owner`."""
     pools = [replace(pool, holdings=[one for one in pool.holdings if one.owner != R1]) for pool in held_by(owner)]
     return paused(
-        records=(ROOM._replace(owner=owner),),
+        records=(R2_RECORD._replace(owner=owner),),
         pools=tuple(pools),
-        receipts=(*LEFT_TO_A_FENCE, LOCK._replace(holder=owner)),
+        receipts=(*HELD_BY_FENCE, LOCK._replace(holder=owner)),
     )
 
 
@@ -49,8 +49,8 @@ def units(owner, pool, *numbers):
 
 CASES = [
     healthy(paused_engine_holds_nothing, paused()),
-    healthy(paused_engine_holds_nothing, paused_while_copying(), "copying-goes-on"),
-    healthy(paused_engine_holds_nothing, paused_with_transfer(ROOM.owner), "transfers-go-on"),
+    healthy(paused_engine_holds_nothing, paused_while_copying(), "copies-continue"),
+    healthy(paused_engine_holds_nothing, paused_with_transfer(R2_RECORD.owner), "transfers-continue"),
     broken(
         paused_engine_holds_nothing,
         "keeps-everything",
@@ -63,14 +63,14 @@ CASES = [
     ),
     broken(
         paused_engine_holds_nothing,
-        "waits-for-a-load",
+        "loading-request-keeps-its-record",
         paused_while_copying(records=RECORDS[1:], receipts=RECEIPTS[1:]),
         found(owner_ref(R2), RetractingPauseCode.RECORD_LEFT, row=2),
         found(Ref("receipt", 4), RetractingPauseCode.RECEIPT_LEFT, holder=R2),
     ),
     broken(
         paused_engine_holds_nothing,
-        "keeps-transferred-kv",
+        "request-keeps-transferred-kv",
         paused_with_transfer(R2),
         found(owner_ref(R2), RetractingPauseCode.RECORD_LEFT, row=2),
         found(Ref("receipt", 2), RetractingPauseCode.RECEIPT_LEFT, holder=R2),

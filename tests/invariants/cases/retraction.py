@@ -1,4 +1,4 @@
-"""Retractions without need, of the wrong request, and without benefit."""
+"""Retractions without need, of the wrong request, or after which others do not run."""
 
 from dataclasses import replace
 
@@ -21,19 +21,19 @@ LOSS = {"priority": 0, "num_outputs": 3, "prompt_len": 18}  # of r1
 
 
 def short(*events, idle_nodes=False, frontier=0, lookahead=0) -> Transition:
-    """r1, at a page boundary, needs a page of each pool; r9 runs too and keeps its tail or not."""
+    """r1, at a page boundary, needs a page of each pool; r9 also runs, and its windowed frontier is `frontier`."""
     record = (BEFORE.records or ())[0]
     others = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0, frontier=frontier)
     kept = (BEFORE.nodes or ())[: 3 if idle_nodes else 2]
-    books = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
+    pools = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
     full = replace(
-        BEFORE, records=(record, others), nodes=kept, pools=books, limits=LIMITS._replace(lookahead_len=lookahead)
+        BEFORE, records=(record, others), nodes=kept, pools=pools, limits=LIMITS._replace(lookahead_len=lookahead)
     )
     return replace(HEALTHY, before=full, events=events, after=replace(full, records=(others,)))
 
 
 def ranked(*events, **changes) -> Transition:
-    """r1 runs, and so does r3, which is like it but for the changes."""
+    """r1 runs, and so does r3, a changed copy of r1."""
     running = (BEFORE.requests or ())[0]
     limits = LIMITS._replace(retracts_least_done=True)
     before = replace(BEFORE, requests=(running, running._replace(id=3, **changes)), limits=limits)
@@ -41,7 +41,7 @@ def ranked(*events, **changes) -> Transition:
 
 
 def other_loses_less(retracted: int, least: int, loss: dict[str, int]) -> Found:
-    """r1's loss is LOSS, and one of the two is r1."""
+    """The violation that `least` loses less than the retracted request; one of them is r1, with LOSS."""
     mine, others = (LOSS, loss) if retracted == 1 else (loss, LOSS)
     values = {f"least_{name}": value for name, value in others.items()} | mine
     return found(Ref("request", retracted), RetractionCode.OTHER_LOSES_LESS, least=Ref("request", least), **values)
@@ -56,51 +56,51 @@ CASES = [
     healthy(
         retraction_takes_least_done_request,
         ranked(Retracted(1, 3, ()), Retracted(3, 4, ()), num_outputs=4),
-        "one-after-the-other",
+        "two-retractions-in-order",
     ),
     broken(
         retraction_takes_least_done_request,
-        "an-earlier-request",
+        "earlier-request-retracted",
         ranked(Retracted(1, 3, ())),
         other_loses_less(1, 3, LOSS),
     ),
     broken(
         retraction_takes_least_done_request,
-        "a-higher-priority",
+        "higher-priority-retracted",
         ranked(Retracted(3, 3, ()), num_outputs=0, prompt_len=30, priority=1),
         other_loses_less(3, 1, {"priority": 1, "num_outputs": 0, "prompt_len": 30}),
     ),
     broken(
         retraction_takes_least_done_request,
-        "a-shorter-prompt",
+        "shorter-prompt-retracted",
         ranked(Retracted(3, 3, ()), prompt_len=17),
         other_loses_less(3, 1, {"priority": 0, "num_outputs": 3, "prompt_len": 17}),
     ),
     healthy(retraction_lets_others_run, during(Retracted(9, 4, ()), DECODED)),
-    healthy(retraction_lets_others_run, during(RETRACTED, requests=()), "no-other-runs"),
-    healthy(retraction_lets_others_run, during(Retracted(9, 4, ()), *COPYING), "a-copy-is-awaited"),
+    healthy(retraction_lets_others_run, during(RETRACTED, requests=()), "no-other-request"),
+    healthy(retraction_lets_others_run, during(Retracted(9, 4, ()), *COPYING), "waits-for-a-backup"),
     broken(
         retraction_lets_others_run,
-        "not-decoded",
+        "other-request-not-computed",
         during(Retracted(9, 4, ())),
         found(REQUEST, RetractionCode.NOT_COMPUTED),
     ),
     broken(
         retraction_lets_others_run,
-        "decoded-before-it",
+        "other-request-computed-before-only",
         during(DECODED, Retracted(9, 4, ())),
         found(REQUEST, RetractionCode.NOT_COMPUTED),
     ),
     healthy(retraction_is_necessary, short(RETRACTED, frontier=12)),
     broken(
         retraction_is_necessary,
-        "idle-cache-was-left",
+        "evictable-node-left",
         short(RETRACTED, idle_nodes=True, frontier=12),
         found(REQUEST, RetractionCode.EVICTABLE_NODE_KEPT, pool="swa", node=Ref("node", 3)),
     ),
     broken(
         retraction_is_necessary,
-        "dead-window-was-left",
+        "pages-out-of-the-window-left",
         short(RETRACTED, frontier=8),
         found(REQUEST, RetractionCode.DEAD_PAGES_KEPT, pool="swa", holder=Ref("request", 9), dead_below=12, frontier=8),
     ),
@@ -112,7 +112,7 @@ CASES = [
     ),
     broken(
         retraction_is_necessary,
-        "one-retraction-was-enough",
+        "second-retraction-not-needed",
         short(RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
         enough_is_free(9, {"full": 0, "swa": 0}, {"full": 5, "swa": 0}),
     ),
@@ -123,34 +123,34 @@ CASES = [
     ),
     broken(
         retraction_is_necessary,
-        "a-pass-in-flight-gives-enough",
+        "pass-in-flight-holds-enough",
         short(Launched(8, ()), Freed("swa", (5,), R1, "slid", 8), RETRACTED, frontier=12),
         found(REQUEST, RetractionCode.PASSES_HOLD_ENOUGH, pool="swa", count=1),
     ),
     healthy(
         retraction_is_necessary,
         short(Launched(8, ()), Freed("swa", (5,), R1, "slid", 8), Completed(8), RETRACTED, frontier=12, lookahead=4),
-        "the-lookahead-needs-more",
+        "lookahead-needs-more",
     ),
     healthy(
         retraction_is_necessary,
         short(TakenOver(2, 20, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
-        "a-request-taken-over-needs-a-page",
+        "transferred-request-needs-a-page",
     ),
     broken(
         retraction_is_necessary,
-        "a-request-taken-over-needs-no-page",
+        "transferred-request-needs-no-page",
         short(TakenOver(2, 18, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
         enough_is_free(9, {"full": 0, "swa": 0}, {"full": 5, "swa": 0}),
     ),
     healthy(
         retraction_takes_least_done_request,
         ranked(Retracted(1, 3, ()), place="linked"),
-        "a-request-on-the-other-engine-holds-nothing",
+        "request-on-the-other-engine-not-eligible",
     ),
     broken(
         retraction_takes_least_done_request,
-        "the-request-taken-over-loses-less",
+        "transferred-request-loses-less",
         ranked(TakenOver(3, 20, ()), Retracted(1, 3, ()), place="linked"),
         other_loses_less(1, 3, LOSS),
     ),

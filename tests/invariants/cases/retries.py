@@ -1,17 +1,17 @@
-"""Failed passes that are retried too often, too seldom, or not counted."""
+"""Failed passes that are retried too often, too rarely, or not counted."""
 
 from invariants.contracts.retries import RetryCode, failed_passes_are_retried
 from invariants.events import Completed, Failed, Finished
 from invariants.kinds import FinishReason
 from invariants.transition import Transition
 from invariants.violation import Ref, found
-from tests.invariants.builders import BEFORE, STALE, broken, healthy, in_flight
+from tests.invariants.builders import BEFORE, STALE_LAUNCH, broken, healthy, in_flight
 
 GIVEN_UP, REQUEST = Finished(1, FinishReason.FORWARD_FAILED), Ref("request", 1)
 
 
 def failing(*events, before=0, after=0) -> Transition:
-    """Launch 7, with r1, fails; `before` it and `after` it so many failures are counted, None: r1 is gone."""
+    """Launch 7, with r1, fails; `before` and `after` are the counted failures of r1 (None: r1 has ended)."""
     running, waiting = BEFORE.requests or ()
     later = [] if after is None else [running._replace(place="waiting", num_failures=after)]
     return in_flight(
@@ -25,11 +25,11 @@ def failing(*events, before=0, after=0) -> Transition:
 
 CASES = [
     healthy(failed_passes_are_retried, failing(after=1)),
-    healthy(failed_passes_are_retried, failing(GIVEN_UP, before=1, after=None), "given-up"),
+    healthy(failed_passes_are_retried, failing(GIVEN_UP, before=1, after=None), "finished-after-too-many-failures"),
     healthy(
         failed_passes_are_retried,
-        in_flight(Failed(7, "lost"), Completed(7), before={"launches": STALE}),
-        "of-a-request-that-had-left",
+        in_flight(Failed(7, "lost"), Completed(7), before={"launches": STALE_LAUNCH}),
+        "request-had-ended",
     ),
     broken(
         failed_passes_are_retried,
@@ -45,7 +45,7 @@ CASES = [
     ),
     broken(
         failed_passes_are_retried,
-        "given-up-too-early",
+        "finished-too-early",
         failing(GIVEN_UP, after=None),
         found(REQUEST, RetryCode.GIVEN_UP_EARLY, failures=1, most=1),
     ),

@@ -1,4 +1,4 @@
-"""Idle sessions that keep a row, unwritten pages, or themselves."""
+"""Idle sessions that keep a row or unwritten pages, or are not closed."""
 
 from invariants.contracts.session_release import (
     SessionReleaseCode,
@@ -7,20 +7,20 @@ from invariants.contracts.session_release import (
 )
 from invariants.violation import Ref, found
 from tests.invariants.builders import broken, healthy
-from tests.invariants.cases.sessions import IDLE, KEPT, RECORDS, RUNS, talking
+from tests.invariants.cases.sessions import IDLE, KEPT, RECORDS, RUNS, with_sessions
 
 CASES = [
-    healthy(idle_sessions_keep_only_written_kv, talking()),
+    healthy(idle_sessions_keep_only_written_kv, with_sessions()),
     broken(
         idle_sessions_keep_only_written_kv,
-        "row",
-        talking(records=(RECORDS[0], KEPT._replace(row=2))),
+        "keeps-a-row",
+        with_sessions(records=(RECORDS[0], KEPT._replace(row=2))),
         found(Ref("session", 4), SessionReleaseCode.KEEPS_ROW, row=2),
     ),
     broken(
         idle_sessions_keep_only_written_kv,
-        "unwritten-pages",
-        talking(records=(RECORDS[0], KEPT._replace(allocated_len=12))),
+        "keeps-unwritten-pages",
+        with_sessions(records=(RECORDS[0], KEPT._replace(allocated_len=12))),
         found(
             Ref("session", 4),
             SessionReleaseCode.KEEPS_UNWRITTEN,
@@ -29,11 +29,11 @@ CASES = [
             allocated_len=12,
         ),
     ),
-    healthy(closing_sessions_close_after_their_turn, talking(sessions=(RUNS._replace(is_closing=True), IDLE))),
+    healthy(closing_sessions_close_after_their_turn, with_sessions(sessions=(RUNS._replace(is_closing=True), IDLE))),
     broken(
         closing_sessions_close_after_their_turn,
-        "late",
-        talking(sessions=(RUNS, IDLE._replace(is_closing=True))),
+        "not-closed-after-its-turn",
+        with_sessions(sessions=(RUNS, IDLE._replace(is_closing=True))),
         found(Ref("session", 4), SessionReleaseCode.STILL_OPEN),
     ),
 ]

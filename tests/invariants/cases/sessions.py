@@ -1,4 +1,4 @@
-"""Sessions with two turns or a turn in no queue, and KV that they keep and should not."""
+"""Sessions with two turns or a turn in no queue, and sessions that keep the wrong KV."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,8 +28,8 @@ RUNNING, WAITING = (request._replace(session=3) if request.id == 1 else request 
 RECORDS = (*(AFTER.records or ()), KEPT)
 
 
-def talking(*events: Any, before: dict[str, Any] | None = None, **after: Any) -> Transition:
-    """r1 is the turn of session 3, and session 4 keeps eight tokens; both before and after, unless told otherwise."""
+def with_sessions(*events: Any, before: dict[str, Any] | None = None, **after: Any) -> Transition:
+    """By default r1 is the turn of session 3, and session 4 keeps eight tokens, both before and after."""
     usual: dict[str, Any] = {"sessions": (RUNS, IDLE), "requests": (RUNNING, WAITING), "records": RECORDS}
     return idle(
         *events,
@@ -42,106 +42,106 @@ ONE_PAGE = Lent(4, 2, 4, (5,))
 NOW_LENT: dict[str, Any] = {"sessions": (RUNS, IDLE._replace(turn=2, kept_len=0)), "records": AFTER.records}
 
 CASES = [
-    healthy(session_has_one_turn, talking()),
+    healthy(session_has_one_turn, with_sessions()),
     healthy(
         session_has_one_turn,
-        talking(Finished(9, FinishReason.ABORT), sessions=(RUNS, IDLE._replace(turn=9))),
-        "ended-just-now",
+        with_sessions(Finished(9, FinishReason.ABORT), sessions=(RUNS, IDLE._replace(turn=9))),
+        "turn-ended-in-this-step",
     ),
     broken(
         session_has_one_turn,
-        "two",
-        talking(requests=(RUNNING, WAITING._replace(session=3))),
+        "two-turns",
+        with_sessions(requests=(RUNNING, WAITING._replace(session=3))),
         found(request_ref(2), SessionCode.SECOND_TURN, session=S3_REF, turn=request_ref(1)),
     ),
     broken(
         session_has_one_turn,
-        "of-an-idle-session",
-        talking(requests=(RUNNING, WAITING._replace(session=4))),
+        "turn-of-an-idle-session",
+        with_sessions(requests=(RUNNING, WAITING._replace(session=4))),
         found(request_ref(2), SessionCode.TURN_OF_IDLE_SESSION, session=S4_REF),
     ),
     broken(
         session_has_one_turn,
-        "of-a-closed-session",
-        talking(sessions=(IDLE,)),
+        "session-is-closed",
+        with_sessions(sessions=(IDLE,)),
         found(request_ref(1), SessionCode.TURN_OF_CLOSED_SESSION, session=S3_REF),
     ),
     broken(
         session_has_one_turn,
-        "in-another-namespace",
-        talking(sessions=(RUNS._replace(namespace=1), IDLE)),
+        "turn-in-another-namespace",
+        with_sessions(sessions=(RUNS._replace(namespace=1), IDLE)),
         found(request_ref(1), SessionCode.OTHER_NAMESPACE, session=S3_REF, namespace=0, session_namespace=1),
     ),
     broken(
         session_has_one_turn,
-        "in-no-queue",
-        talking(sessions=(RUNS, IDLE._replace(turn=9))),
+        "turn-in-no-queue",
+        with_sessions(sessions=(RUNS, IDLE._replace(turn=9))),
         found(S4_REF, SessionCode.TURN_LOST, turn=request_ref(9)),
     ),
-    healthy(kept_records_match_their_sessions, talking()),
+    healthy(kept_records_match_their_sessions, with_sessions()),
     broken(
         kept_records_match_their_sessions,
-        "of-a-closed-session",
-        talking(sessions=(RUNS,)),
+        "session-is-closed",
+        with_sessions(sessions=(RUNS,)),
         found(S4_REF, SessionCode.RECORD_OF_CLOSED_SESSION, kept_len=8),
     ),
     broken(
         kept_records_match_their_sessions,
-        "beside-its-turn",
-        talking(sessions=(RUNS._replace(turn=0), IDLE._replace(turn=1))),
+        "record-beside-the-turn",
+        with_sessions(sessions=(RUNS._replace(turn=0), IDLE._replace(turn=1))),
         found(S4_REF, SessionCode.RECORD_BESIDE_TURN, turn=request_ref(1)),
     ),
     broken(
         kept_records_match_their_sessions,
-        "of-another-length",
-        talking(sessions=(RUNS, IDLE._replace(kept_len=5))),
+        "other-length",
+        with_sessions(sessions=(RUNS, IDLE._replace(kept_len=5))),
         found(S4_REF, SessionCode.KEPT_LEN_DIFFERS, noted_len=5, kept_len=8),
     ),
-    healthy(turns_continue_on_kept_pages, talking(ONE_PAGE, **NOW_LENT)),
+    healthy(turns_continue_on_kept_pages, with_sessions(ONE_PAGE, **NOW_LENT)),
     healthy(
         turns_continue_on_kept_pages,
-        talking(Kept(4, 9, 12), Lent(4, 2, 12, (9, 8, 7)), **NOW_LENT),
+        with_sessions(Kept(4, 9, 12), Lent(4, 2, 12, (9, 8, 7)), **NOW_LENT),
         "kept-in-the-step",
     ),
     broken(
         turns_continue_on_kept_pages,
-        "too-far",
-        talking(Lent(4, 2, 9, (5, 6)), **NOW_LENT),
+        "longer-than-kept",
+        with_sessions(Lent(4, 2, 9, (5, 6)), **NOW_LENT),
         found(request_ref(2), SessionCode.CONTINUED_TOO_FAR, session=S4_REF, length=9, kept_len=8),
     ),
     broken(
         turns_continue_on_kept_pages,
         "on-other-pages",
-        talking(Lent(4, 2, 8, (5, 7)), **NOW_LENT),
+        with_sessions(Lent(4, 2, 8, (5, 7)), **NOW_LENT),
         found(request_ref(2), SessionCode.CONTINUED_ON_OTHER_PAGES, session=S4_REF, pages=(5, 7), kept=(5, 6)),
     ),
-    healthy(session_outlives_its_turn, talking(sessions=(RUNS._replace(is_closing=True), IDLE))),
+    healthy(session_outlives_its_turn, with_sessions(sessions=(RUNS._replace(is_closing=True), IDLE))),
     broken(
         session_outlives_its_turn,
-        "closed-early",
-        talking(sessions=(IDLE,)),
+        "closed-during-its-turn",
+        with_sessions(sessions=(IDLE,)),
         found(S3_REF, SessionCode.CLOSED_DURING_TURN, turn=request_ref(1)),
     ),
-    healthy(turns_are_refused_only_if_taken, talking(TurnRefused(3, 7))),
-    healthy(turns_are_refused_only_if_taken, talking(TurnRefused(9, 7)), "of-a-closed-session"),
+    healthy(turns_are_refused_only_if_taken, with_sessions(TurnRefused(3, 7))),
+    healthy(turns_are_refused_only_if_taken, with_sessions(TurnRefused(9, 7)), "session-is-closed"),
     broken(
         turns_are_refused_only_if_taken,
-        "idle",
-        talking(TurnRefused(4, 7)),
+        "idle-session",
+        with_sessions(TurnRefused(4, 7)),
         found(request_ref(7), SessionCode.REFUSED_WHILE_IDLE, session=S4_REF),
     ),
-    healthy(session_keeps_only_delivered_tokens, talking(Kept(4, 1, 22))),
+    healthy(session_keeps_only_delivered_tokens, with_sessions(Kept(4, 1, 22))),
     broken(
         session_keeps_only_delivered_tokens,
-        "computed-beyond-the-end",
-        talking(Kept(4, 1, 23)),
+        "more-than-delivered",
+        with_sessions(Kept(4, 1, 23)),
         found(S4_REF, SessionCode.KEPT_TOO_MUCH, kept_len=23, delivered=22),
     ),
-    healthy(idle_sessions_keep_their_kv, talking(GivenUp(4, "closed"), **NOW_LENT)),
+    healthy(idle_sessions_keep_their_kv, with_sessions(GivenUp(4, "closed"), **NOW_LENT)),
     broken(
         idle_sessions_keep_their_kv,
-        "untold",
-        talking(**NOW_LENT),
+        "changed-without-an-event",
+        with_sessions(**NOW_LENT),
         found(S4_REF, SessionCode.CHANGED_UNTOLD, was_len=8, kept_len=0),
     ),
 ]

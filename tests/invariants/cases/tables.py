@@ -1,4 +1,4 @@
-"""Records whose rows or pages do not fit together."""
+"""Records whose rows, pages or tree path are inconsistent."""
 
 from dataclasses import replace
 
@@ -26,13 +26,14 @@ from tests.invariants.builders import (
     page,
     records,
 )
-from tests.invariants.cases.handover import ROOM
+from tests.invariants.cases.handover import R2_RECORD
 
-SHORTER = ROOM._replace(allocated_len=10, frontier=4)  # what is to come of it begins in the window of what is here
+# So short that its next token reads cached pages of the window.
+SHORTER = R2_RECORD._replace(allocated_len=10, frontier=4)
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
 TWO_SIZES = (ComponentView("full", None), ComponentView("swa", WINDOW, page_size=8))
 
-# One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2, and have the others to themselves.
+# One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2; the others are private.
 OF_R1 = records(protected_len=4, committed_len=8, launched_len=8, allocated_len=8, units=((1, 3), (2, 4)), node=0)[0]
 OF_R2 = OF_R1._replace(owner=R2, row=2, units=((1, 5), (2, 6)))
 ONE_POOL = replace(
@@ -101,17 +102,17 @@ CASES = [
     healthy(
         shared_pages_match_tree_path,
         after(records=records(units=(FULL, (8, 0, 1, 2, 5, 6)))),
-        "below-the-window-nothing-is-read",
+        "page-before-the-window-differs",
     ),
     broken(
         shared_pages_match_tree_path,
-        "another-page",
+        "other-page",
         after(records=records(units=((1, 2, 9, 4, 7, 8), SWA))),
         found(page("full", 9), TableCode.NOT_ON_THE_PATH, record=request_ref(1), index=2, cached=3),
     ),
     broken(
         shared_pages_match_tree_path,
-        "another-length",
+        "other-length",
         after(records=records(protected_len=8)),
         found(request_ref(1), TableCode.SHARES_ANOTHER_LENGTH, protected_len=8, node=node_ref(2), end=16),
     ),
@@ -121,41 +122,41 @@ CASES = [
         after(records=records(node=0)),
         found(request_ref(1), TableCode.SHARES_NO_NODE, protected_len=16, node=node_ref(0), end=0),
     ),
-    healthy(shared_pages_match_tree_path, after(records=(ROOM,)), "behind-what-is-to-come-nothing-reads-the-window"),
+    healthy(shared_pages_match_tree_path, after(records=(R2_RECORD,)), "transfer-beyond-the-window"),
     broken(
         shared_pages_match_tree_path,
-        "another-page-in-the-window-behind-what-is-to-come",
+        "other-page-in-the-window-of-a-transfer",
         after(records=(SHORTER._replace(units=((5, 6, 9), (0, 5, 7))),)),
-        found(page("swa", 5), TableCode.NOT_ON_THE_PATH, record=owner_ref(ROOM.owner), index=1, cached=4),
+        found(page("swa", 5), TableCode.NOT_ON_THE_PATH, record=owner_ref(R2_RECORD.owner), index=1, cached=4),
     ),
     healthy(private_pages_match_frontier),
     healthy(
         private_pages_match_frontier,
         after(records=records(protected_len=0, frontier=8)),
-        "gone-below-the-frontier",
+        "pages-below-the-frontier-freed",
     ),
     broken(
         private_pages_match_frontier,
-        "kept",
+        "page-below-the-frontier-kept",
         after(records=records(frontier=20)),
         found(request_ref(1), TableCode.KEPT_BELOW_FRONTIER, unit=page("swa", 5), start=16, frontier=20),
     ),
     broken(
         private_pages_match_frontier,
-        "lost",
+        "windowed-page-missing",
         after(records=records(units=(FULL, (0, 0, 1, 2, 0, 6)))),
         found(request_ref(1), TableCode.PAGE_MISSING, component="swa", start=16, end=20),
     ),
     broken(
         private_pages_match_frontier,
-        "lost-where-there-is-no-window",
+        "unwindowed-page-missing",
         after(records=records(frontier=20, units=((1, 2, 3, 4, 0, 8), (0, 0, 1, 2, 0, 6)))),
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
     healthy(last_token_keeps_its_page),
     broken(
         last_token_keeps_its_page,
-        "gone",
+        "page-of-the-last-token-missing",
         after(records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
         found(request_ref(1), TableCode.LAST_PAGE_MISSING, component="swa", position=20),
     ),
@@ -164,11 +165,11 @@ CASES = [
     healthy(
         unit_stands_in_one_table_place,
         after(records=records(units=(FULL, (5, 0, 1, 2, 5, 6)))),
-        "a-shared-page-before-the-window-died",
+        "shared-page-before-the-window-reused",
     ),
     broken(
         unit_stands_in_one_table_place,
-        "of-two-groups",
+        "in-two-groups",
         tables((1, 5), (2, 5)),
         named_twice(5, TableCode.IN_TWO_COMPONENTS, (R2, R2), (0, 1), (1, 1)),
     ),
@@ -180,13 +181,13 @@ CASES = [
     ),
     broken(
         unit_stands_in_one_table_place,
-        "at-two-places-of-a-prompt",
+        "at-two-page-indices",
         tables((5, 5), (2, 6)),
         named_twice(5, TableCode.IN_TWO_PLACES, (R2, R2), (0, 0), (0, 1)),
     ),
     broken(
         unit_stands_in_one_table_place,
-        "of-two-requests",
+        "in-two-requests",
         tables((1, 3), (2, 6)),
         named_twice(3, TableCode.PRIVATE_OF_TWO, (R1, R2), (0, 0), (1, 1)),
     ),

@@ -1,4 +1,4 @@
-"""Requests that time out too young."""
+"""Requests that time out too early."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ TIMED_OUT = Finished(2, FinishReason.TIMEOUT)
 
 
 def aged(*events, ages, ms_per_step=0):
-    """r1 runs and r2 waits, so many milliseconds old; the ones that are left of them after the step."""
+    """r1 runs and r2 waits, with these ages in milliseconds; requests with an event have ended after the step."""
     requests = [request._replace(age_ms=age) for request, age in zip(BEFORE.requests or (), ages, strict=True)]
     ended = {event.request_id for event in events}
     before = replace(
@@ -26,11 +26,11 @@ def aged(*events, ages, ms_per_step=0):
 CASES = [
     healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(99, 100))),
     healthy(timed_out_requests_are_old_enough, aged(Finished(2, FinishReason.ABORT), ages=(99, 7)), "aborted"),
-    healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(None, None)), "ages-are-not-told"),
+    healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(None, None)), "ages-unknown"),
     healthy(
         timed_out_requests_are_old_enough,
         aged(TIMED_OUT, ages=(98, 99), ms_per_step=1),
-        "clock-goes-on-as-the-step-begins",
+        "clock-advances-at-the-start-of-a-step",
     ),
     broken(
         timed_out_requests_are_old_enough,

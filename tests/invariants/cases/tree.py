@@ -1,10 +1,10 @@
-"""Trees that do not hang together, and counters that do not count them."""
+"""Malformed trees, and nodes whose pages do not match their liveness."""
 
 from invariants.laws.memory.tree import TreeCode, live_nodes_hold_their_pages, tree_is_well_formed
 from invariants.view import ComponentView
 from invariants.violation import found, node_ref
 from tests.invariants.builders import AFTER, PROMPT, WINDOW, after, broken, healthy, nodes
-from tests.invariants.host_builders import COPYING, LANDED, UNDER_WAY, while_copying, with_node
+from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS, while_copying, with_node
 
 ALL_NODES = AFTER.nodes or ()
 
@@ -21,7 +21,7 @@ CASES = [
     ),
     broken(
         tree_is_well_formed,
-        "pages-of-another-size",
+        "other-page-size",
         after(components=COARSE, nodes=(*COARSE_NODES[:2], ALL_NODES[2])),
         found(node_ref(3), TreeCode.WRONG_PAGE_COUNT, component="full", pages=2, key_len=8),
     ),
@@ -39,13 +39,13 @@ CASES = [
     ),
     broken(
         tree_is_well_formed,
-        "not-at-the-root",
+        "first-node-does-not-start-at-0",
         after(nodes=nodes(3, start=4)),
         found(node_ref(3), TreeCode.GAP, start=4, parent_end=0),
     ),
     broken(
         tree_is_well_formed,
-        "part-of-a-page",
+        "partial-page",
         after(nodes=nodes(3, key=(200, 201, 202, 203, 204, 205))),
         found(node_ref(3), TreeCode.PARTIAL_PAGE, key_len=6, page_size=4),
         found(node_ref(3), TreeCode.WRONG_PAGE_COUNT, component="full", pages=2, key_len=6),
@@ -59,59 +59,61 @@ CASES = [
     ),
     broken(
         tree_is_well_formed,
-        "twins",
+        "same-first-page",
         after(nodes=nodes(3, key=PROMPT[:8])),
         found(node_ref(3), TreeCode.TWIN, sibling=node_ref(1)),
     ),
     broken(
         tree_is_well_formed,
-        "another-namespace",
+        "other-namespace-than-parent",
         after(nodes=nodes(2, namespace=1)),
         found(node_ref(2), TreeCode.OTHER_NAMESPACE, namespace=1, of_parent=0),
     ),
     broken(
         tree_is_well_formed,
-        "one-id-twice",
+        "duplicate-id",
         after(nodes=(*ALL_NODES, ALL_NODES[2]._replace(namespace=1))),
         found(node_ref(3), TreeCode.ID_TWICE),
     ),
-    healthy(tree_is_well_formed, after(nodes=nodes(3, namespace=1, key=PROMPT[:8])), "twins-in-two-namespaces"),
+    healthy(
+        tree_is_well_formed, after(nodes=nodes(3, namespace=1, key=PROMPT[:8])), "same-first-page-in-two-namespaces"
+    ),
     healthy(live_nodes_hold_their_pages),
     broken(
         live_nodes_hold_their_pages,
-        "live-on-dead-pages",
+        "live-without-pages",
         after(nodes=nodes(2, units=((3, 4), (0, 2)))),
         found(node_ref(2), TreeCode.LIVE_WITHOUT_PAGES, component="swa", pages=(0, 2)),
     ),
     broken(
         live_nodes_hold_their_pages,
-        "dead-on-live-pages",
+        "tombstone-with-pages",
         after(nodes=nodes(1, units=((1, 2), (7, 0)))),
         found(node_ref(1), TreeCode.TOMBSTONE_WITH_PAGES, component="swa", pages=(7, 0)),
     ),
     broken(
         live_nodes_hold_their_pages,
-        "no-window-to-be-dead-in",
+        "tombstone-without-a-window",
         after(nodes=nodes(3, units=((0, 0), (3, 4)), live=(False, True))),
         found(node_ref(3), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component="full"),
     ),
-    healthy(live_nodes_hold_their_pages, UNDER_WAY, "on-the-host-alone"),
-    healthy(live_nodes_hold_their_pages, LANDED, "here-and-on-the-host"),
+    healthy(live_nodes_hold_their_pages, COPYING_CONTINUES, "only-on-the-host"),
+    healthy(live_nodes_hold_their_pages, COPYING_ENDS, "on-device-and-host"),
     broken(
         live_nodes_hold_their_pages,
-        "neither-here-nor-there",
+        "neither-on-device-nor-host",
         while_copying(nodes=with_node(COPYING, 4, copies=((), (3, 4)))),
         found(node_ref(4), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component="full"),
     ),
     broken(
         live_nodes_hold_their_pages,
-        "told-of-before-it-has-come",
+        "live-before-the-load-ended",
         while_copying(nodes=with_node(COPYING, 4, live=(True, False))),
         found(node_ref(4), TreeCode.LIVE_WITHOUT_PAGES, component="full", pages=(0, 0)),
     ),
     broken(
         live_nodes_hold_their_pages,
-        "part-of-a-copy",
+        "partial-copy",
         while_copying(nodes=with_node(COPYING, 3, copies=((3,), (1, 0)))),
         found(node_ref(3), TreeCode.PARTIAL_COPY, component="full", copies=(3,), want=2),
         found(node_ref(3), TreeCode.PARTIAL_COPY, component="swa", copies=(1, 0), want=2),

@@ -54,7 +54,7 @@ class BlockservePort(EnginePort):
             components=(ComponentView(BLOCKS, None),),
             pools=(blocks,),
             requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
-            untold=ALL_EVENTS - {"Fired"},
+            unreported=ALL_EVENTS - {"Fired"},
         )
 
 

@@ -7,7 +7,7 @@ SLOTS_OF_A_PAGE_LEAD_APART = Excluded(
     "sglang pull 27779, in an engine that maps slots: some slots of a page kept the peers of the page's last owner",
     "a page has one peer here, so its slots cannot lead to different pages",
     "slot_peers_keep_their_offset",
-    "two-pages",
+    "peers-in-two-pages",
 )
 
 READERS_ARE_MISCOUNTED = Excluded(
@@ -23,5 +23,5 @@ FOLLOWER_PAGE_IS_LOST = Excluded(
     "an engine whose windowed pages have owners of their own: one stays behind when the page that led to it is freed",
     "a windowed page has no owner here but that of the handle whose peer it is, so without one it is nobody's",
     "held_follower_units_are_peers",
-    "unreachable",
+    "no-peer",
 )

@@ -10,7 +10,7 @@ from invariants.reference import Reference
 from invariants.transition import Transition
 from invariants.view import SessionView
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, idle, reference
-from tests.invariants.cases.sessions import IDLE, KEPT, RUNNING, WAITING, talking
+from tests.invariants.cases.sessions import IDLE, KEPT, RUNNING, WAITING, with_sessions
 
 PROMPT = tuple(range(10, 18))
 TURN = SessionView(4, 0, 2, 8, False)
@@ -41,14 +41,16 @@ def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Trans
 @pytest.mark.parametrize(
     ("changes", "probes"),
     [
-        pytest.param([talking()], set(), id="nothing"),
-        pytest.param([talking(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}, id="closing"),
-        pytest.param([talking(Retracted(1, 3, ()))], {"turn_retracted"}, id="the turn is retracted"),
-        pytest.param([talking(Retracted(2, 3, ()))], set(), id="another request is retracted"),
-        pytest.param([talking(Finished(1, "abort"))], {"first_turn_aborted"}, id="the first turn"),
-        pytest.param([talking(Finished(1, "stop"))], set(), id="the first turn has ended"),
-        pytest.param([talking(Kept(3, 9, 4)), talking(Finished(1, "abort"))], set(), id="the second turn"),
-        pytest.param([talking(Finished(2, "abort"))], set(), id="of no session"),
+        pytest.param([with_sessions()], set(), id="nothing"),
+        pytest.param(
+            [with_sessions(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}, id="closing"
+        ),
+        pytest.param([with_sessions(Retracted(1, 3, ()))], {"turn_retracted"}, id="the turn is retracted"),
+        pytest.param([with_sessions(Retracted(2, 3, ()))], set(), id="another request is retracted"),
+        pytest.param([with_sessions(Finished(1, "abort"))], {"first_turn_aborted"}, id="the first turn"),
+        pytest.param([with_sessions(Finished(1, "stop"))], set(), id="the first turn has ended"),
+        pytest.param([with_sessions(Kept(3, 9, 4)), with_sessions(Finished(1, "abort"))], set(), id="the second turn"),
+        pytest.param([with_sessions(Finished(2, "abort"))], set(), id="of no session"),
         pytest.param([landing(Verified(7, 1, 0, (5, 6)), outputs=1, most=9)], {"drafts_rejected"}, id="rejected"),
         pytest.param([landing(Verified(7, 1, 1, (5, 6)), outputs=2, most=4)], set(), id="just enough"),
         pytest.param(
