@@ -56,7 +56,7 @@ CAUSES_FIRST = (
     "peers",
     "pools",
     "eviction_counts",
-    "claims",
+    "counters",
     "longest_match",
     "publishing",
     "eviction",

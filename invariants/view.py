@@ -1,4 +1,4 @@
-"""The state of an engine as invariants see it: facts found by walking its structures, and apart from them its claims.
+"""The state of an engine as invariants see it: facts found by walking its structures, and apart from them its counters.
 
 The types know no engine: an adapter fills them in from the structures of its engine.  Unit ids are pages,
 slots, blocks or rows; id 0 is the padding unit and means "no unit".  Lengths and positions are in tokens.
@@ -83,18 +83,18 @@ class PoolView:
     fenced: Sequence[Fence]
     holdings: Sequence[Holding]
 
-    def claims_by_unit(self) -> dict[int, list[Owner]]:
-        """By unit, all that claim it: owners, the free list, fences; a leaked unit has an empty list."""
-        claims: dict[int, list[Owner]] = {unit: [] for unit in range(1, self.capacity + 1)}
+    def owners_by_unit(self) -> dict[int, list[Owner]]:
+        """By unit, every owner, free list and fence that has it; a leaked unit has an empty list."""
+        owners: dict[int, list[Owner]] = {unit: [] for unit in range(1, self.capacity + 1)}
         for unit in self.free:
-            claims.setdefault(unit, []).append(FREE)
+            owners.setdefault(unit, []).append(FREE)
         for fence in self.fenced:
             for unit in fence.units:
-                claims.setdefault(unit, []).append(FENCE)
+                owners.setdefault(unit, []).append(FENCE)
         for holding in self.holdings:
             for unit in holding.units:
-                claims.setdefault(unit, []).append(holding.owner)
-        return claims
+                owners.setdefault(unit, []).append(holding.owner)
+        return owners
 
     @Derived
     def num_fenced(self) -> int:
@@ -107,13 +107,13 @@ class PoolView:
 
     @Derived
     def is_partitioned(self) -> bool:
-        """Is each unit of the pool claimed exactly once, and no unit outside the pool?"""
-        num_claims = len(self.free) + len(self.held) + self.num_fenced
-        return num_claims == self.capacity and self.owner_of.keys() == _all_units(self.capacity)
+        """Does each unit of the pool have exactly one owner, and no unit outside the pool any?"""
+        num_units = len(self.free) + len(self.held) + self.num_fenced
+        return num_units == self.capacity and self.owner_of.keys() == _all_units(self.capacity)
 
     @Derived
     def owner_of(self) -> dict[int, Owner]:
-        """One owner per unit, FREE or FENCE included.  If several owners claim a unit, the last holding wins."""
+        """One owner per unit, FREE or FENCE included.  If a unit has several owners, the last holding wins."""
         owners = dict.fromkeys(self.free, FREE)
         for fence in self.fenced:
             owners.update(dict.fromkeys(fence.units, FENCE))
@@ -270,7 +270,7 @@ class SessionView(NamedTuple):
     is_closing: bool
 
 
-class Claims(NamedTuple):
+class Counters(NamedTuple):
     """The engine's own counters: pages by pool, and the new-token ratio in millionths."""
 
     free: Mapping[str, int]
@@ -286,7 +286,7 @@ OPTIONAL_PARTS = (
     "receipts",
     "records",
     "requests",
-    "claims",
+    "counters",
     "launches",
     "windowed",
     "slot_maps",
@@ -308,7 +308,7 @@ class Snapshot:
     receipts: tuple[ReceiptView, ...] | None = None
     records: tuple[RecordView, ...] | None = None
     requests: tuple[RequestView, ...] | None = None
-    claims: Claims | None = None
+    counters: Counters | None = None
     launches: tuple[LaunchView, ...] | None = None
     is_paused: bool = False
     transfers: tuple[TransferView, ...] | None = None
@@ -357,7 +357,7 @@ class Snapshot:
             self.receipts,
             self.records,
             self.requests,
-            self.claims,
+            self.counters,
             self.launches,
             self.windowed,
             self.slot_maps,

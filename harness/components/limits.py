@@ -5,7 +5,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.pools.memory import KVMemory
 from harness.core.port import LINKED_MS_PER_STEP
 from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
-from invariants.view import Claims
+from invariants.view import Counters
 
 MILLION = 1_000_000
 
@@ -37,9 +37,9 @@ def limits_of(config: EngineConfig) -> Limits:
     )
 
 
-def claims_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Claims:
+def counters_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Counters:
     names = [pool.name for pool in memory.pools]
-    return Claims(
+    return Counters(
         {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},
         dict(zip(names, tree.evictable, strict=True)),
         dict(zip(names, tree.protected, strict=True)),

@@ -80,7 +80,7 @@ class EnginePort(Protocol):
     def has_work(self) -> bool: ...
 
     def capture(self) -> Snapshot:
-        """The facts, from a walk over the engine's structures, and the engine's claims (its counters)."""
+        """The facts, from a walk over the engine's structures, and the engine's counters."""
 
     def take_events(self) -> list[NamedTuple]:
         """The events since the last call, in order; called after the capture, which may infer owners."""

@@ -27,7 +27,7 @@ class KVPool(NamedTuple):
 
 
 class Sums:
-    """After each step, compares the length of each free list with the units that the holders claim.
+    """After each step, compares the length of each free list with the units of the holders.
 
     The cost is a pass over the records that hold KV.  It does not depend on the size of a pool.
     """
@@ -89,7 +89,7 @@ class Sums:
         return Evidence((), ())
 
     def _view(self, pool: KVPool) -> PoolView:
-        """The number of units that each holder claims, as a pool view with placeholder unit numbers."""
+        """The number of units of each holder, as a pool view with placeholder unit numbers."""
         tree, owner = self._tree, Owner(TREE_KIND)
         holdings = [
             Holding(owner, range(tree.evictable[pool.component]), cached=True),

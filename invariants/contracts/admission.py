@@ -8,7 +8,7 @@ from invariants.transition import Transition, When
 from invariants.view import RequestView, Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 
-PLANNED_BY = ("nodes", "receipts", "records", "requests", "claims", "launches")
+PLANNED_BY = ("nodes", "receipts", "records", "requests", "counters", "launches")
 SHORTAGES = (Parked, RanOut, Retracted, Preempted, Failed)  # after one of these, free pages may be too few
 SPARE_PAGES = 2  # of each pool: a stretch may start and end inside a page
 

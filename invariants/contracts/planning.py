@@ -127,14 +127,14 @@ class Planner:
 
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
-        assert before.claims is not None, "claims are needed"
-        if before.claims.exact_ratio is None or before.transfers or _is_loading(before) or _keeps_session_kv(before):
+        assert before.counters is not None, "counters are needed"
+        if before.counters.exact_ratio is None or before.transfers or _is_loading(before) or _keeps_session_kv(before):
             raise Unpredictable
         self.before = before
         self.pager = Pager(limits.page_size, before.components)
-        self.ratio = before.claims.exact_ratio
+        self.ratio = before.counters.exact_ratio
         self.free = _free_after(before, moved)
-        self.evictable = dict(before.claims.evictable)
+        self.evictable = dict(before.counters.evictable)
         self.reserved = Counter[str]()
         self.estimated = Counter[str]()
         self.locks = Counter[tuple[int, int]]()  # added since the step began, by (component, unit)

@@ -13,7 +13,7 @@ from invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 HEADROOM = 20  # further output tokens that each survivor of a retraction is estimated to need
-ROUNDING = 1  # the ratio is claimed in whole millionths
+ROUNDING = 1  # the ratio is counted in whole millionths
 
 
 class RatioCode(Code):
@@ -24,16 +24,16 @@ def ratio_is_predictable(change: Transition) -> bool:
     return change.after.limits.estimates is not None and change.before.limits == change.after.limits
 
 
-@invariant(When.OP, needs=("claims", "requests", "launches"), given=ratio_is_predictable)
+@invariant(When.OP, needs=("counters", "requests", "launches"), given=ratio_is_predictable)
 def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
     """A retraction sets the new-token ratio to the survivors' share of output so far; other decode steps lower it.
 
     It is reset when no request holds KV.  A decode step that lacks pages but retracts no request does not change it.
     """
-    estimates, before, after = change.after.limits.estimates, change.before.claims, change.after.claims
+    estimates, before, after = change.after.limits.estimates, change.before.counters, change.after.counters
     assert estimates is not None, "estimates are needed"
-    assert before is not None, "claims are needed"
-    assert after is not None, "claims are needed"
+    assert before is not None, "counters are needed"
+    assert after is not None, "counters are needed"
     expected = list(_expected(change, estimates, before.new_token_ratio))
     if all(abs(after.new_token_ratio - one) > ROUNDING for one in expected):
         values = {"before": before.new_token_ratio, "after": after.new_token_ratio}

@@ -12,12 +12,12 @@ class RatioRangeCode(Code):
     ABOVE_ONE = "above_one"
 
 
-@state_invariant(needs=("claims",), reads=("claims",))
+@state_invariant(needs=("counters",), reads=("counters",))
 def new_token_ratio_is_in_range(change: Transition) -> Evidence:
     """The new-token ratio lies between its floor and 1."""
-    claims, floor = change.after.claims, change.after.limits.ratio_floor
-    assert claims is not None, "claims are needed"
-    ratio, subject = claims.new_token_ratio, Ref("new-token ratio")
+    counters, floor = change.after.counters, change.after.limits.ratio_floor
+    assert counters is not None, "counters are needed"
+    ratio, subject = counters.new_token_ratio, Ref("new-token ratio")
     if ratio < floor:
         yield found(subject, RatioRangeCode.BELOW_FLOOR, ratio=ratio, floor=floor)
     elif ratio > MILLION:

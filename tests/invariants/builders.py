@@ -19,8 +19,8 @@ from invariants.limits import Limits
 from invariants.reference import Expectation, Reference
 from invariants.transition import Transition, When
 from invariants.view import (
-    Claims,
     ComponentView,
+    Counters,
     Fence,
     Holding,
     LaunchView,
@@ -92,7 +92,7 @@ def snapshot(*, committed: int) -> Snapshot:
         receipts=(ReceiptView(1, R1, 2, ((2, 1), (2,))),),
         records=(record,),
         requests=(RequestView(1, "running", 0, 18, committed - 17, 9), RequestView(2, "waiting", 0, 5, 0, 1)),
-        claims=Claims(
+        counters=Counters(
             free={"full": len(free[0]), "swa": len(free[1])},
             evictable={"full": 2, "swa": 2},
             protected={"full": 4, "swa": 2},
@@ -230,9 +230,9 @@ def receipts(**changes: Any) -> tuple[ReceiptView, ...]:
     return (AFTER.receipts[0]._replace(**changes),)
 
 
-def claims(**changes: Any) -> Claims:
-    assert AFTER.claims is not None
-    return AFTER.claims._replace(**changes)
+def counters(**changes: Any) -> Counters:
+    assert AFTER.counters is not None
+    return AFTER.counters._replace(**changes)
 
 
 def peers(changes: dict[int, int]) -> tuple[PeerMap, ...]:

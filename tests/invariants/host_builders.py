@@ -104,7 +104,7 @@ def copying(*, committed: int = 21) -> Snapshot:
         "host swa": [*_copies(kept, 1), _written_by(BACKUP, "host swa")],
         "rows": [Holding(R1, (1,), cached=False), Holding(R2, (2,), cached=False)],
     }
-    assert state.claims is not None, "the engine makes claims"
+    assert state.counters is not None, "the engine gives counters"
     return replace(
         state,
         pools=tuple(replace(pool, free=free.get(pool.name, ()), holdings=held[pool.name]) for pool in state.pools),
@@ -117,7 +117,7 @@ def copying(*, committed: int = 21) -> Snapshot:
         ),
         records=(*(state.records or ()), RecordView(R2, 2, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (5, 6), receipt=4, node=3)),
         requests=((state.requests or ())[0], RequestView(2, "loading", 0, len(R2_PROMPT), 0, 1, awaits=2)),
-        claims=state.claims._replace(
+        counters=state.counters._replace(
             free={"full": len(free["full"]), "swa": len(free["swa"])},
             evictable={"full": 0, "swa": 0},
             protected={"full": 6, "swa": 4},
@@ -137,7 +137,7 @@ def after_copying() -> Snapshot:
     )
     running, loading = COPYING.requests or ()
     record, _ = COPYING.records or ()
-    assert COPYING.claims is not None, "the engine makes claims"
+    assert COPYING.counters is not None, "the engine gives counters"
     assert COPYING.peer_maps is not None, "swa pages are peers"
     peers = [*COPYING.peer_maps[0].peers[:11], 7, 8]
     whole = ((5, 6, 11, 12), (3, 4, 7, 8))
@@ -149,7 +149,7 @@ def after_copying() -> Snapshot:
         receipts=((COPYING.receipts or ())[0], ReceiptView(5, R2, 4, ((4, 3), (4,)))),
         records=(record, RecordView(R2, 2, 16, 16, 16, 16, 0, whole, whole[0], receipt=5, node=4)),
         requests=(running, loading._replace(awaits=0)),
-        claims=COPYING.claims._replace(evictable={"full": 0, "swa": 2}, protected={"full": 8, "swa": 4}),
+        counters=COPYING.counters._replace(evictable={"full": 0, "swa": 2}, protected={"full": 8, "swa": 4}),
         transfers=(),
     )
 

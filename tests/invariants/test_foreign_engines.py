@@ -10,8 +10,8 @@ from invariants.events import Freed, Launched, Taken
 from invariants.limits import Limits
 from invariants.transition import Transition
 from invariants.view import (
-    Claims,
     ComponentView,
+    Counters,
     Holding,
     LaunchView,
     Owner,
@@ -51,7 +51,7 @@ ONE_POOL = Snapshot(
     receipts=None,
     records=None,
     requests=(RequestView(1, "running", 0, 20, 3, 9), RequestView(2, "running", 0, 20, 3, 9)),
-    claims=None,
+    counters=None,
 )
 
 # Two pools of slots, a token each; a map by slot has the windowed slot of each token.
@@ -83,7 +83,7 @@ SLOTS = Snapshot(
     receipts=None,
     records=None,
     requests=(RequestView(1, "running", 0, 3, 3, 9),),
-    claims=None,
+    counters=None,
 )
 
 
@@ -113,7 +113,7 @@ ASYNC = replace(
     ),
     records=TABLES,
     launches=(LaunchView(5, ((1, 20, 21),), (((3, 4), (11, 12)),)),),
-    claims=Claims(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
+    counters=Counters(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
 )
 
 # Pages of four slots; the map is by slot, and the last page of a request is partly filled.
@@ -282,7 +282,7 @@ def test_engine_that_reuses_blocks_in_the_order_of_its_passes_has_no_violation()
             id="reader-not-counted",
         ),
         pytest.param(
-            {"claims": Claims(free={"blocks": 4}, evictable={}, protected={}, reserved={}, new_token_ratio=0)},
+            {"counters": Counters(free={"blocks": 4}, evictable={}, protected={}, reserved={}, new_token_ratio=0)},
             [("free_counters_match_pools", "blocks: the engine counts 4 free units, there are 3")],
             id="free-counter",
         ),

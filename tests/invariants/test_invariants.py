@@ -110,7 +110,7 @@ def test_invariant_of_events_that_did_not_happen_is_not_counted():
     [
         pytest.param("nodes", "tree_is_well_formed", id="tree"),
         pytest.param("records", "cursors_are_ordered", id="records"),
-        pytest.param("claims", "free_counters_match_pools", id="claims"),
+        pytest.param("counters", "free_counters_match_pools", id="counters"),
         pytest.param("peer_maps", "peers_share_their_owner", id="peers"),
     ],
 )

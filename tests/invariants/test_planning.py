@@ -81,14 +81,14 @@ R3_LOADS = R2_WAITS_FOR_THE_HOST._replace(id=3, place="loading")
 def predicted(*others, cached=True, events=(), **parts):
     """The verdicts while r1 runs; r2's input starts with n3, and, if `cached`, with n4, which is on the host."""
     nodes = BEFORE_COPYING.nodes if cached else (BEFORE_COPYING.nodes or ())[:3]
-    assert BEFORE_COPYING.claims is not None, "the engine makes claims"
+    assert BEFORE_COPYING.counters is not None, "the engine gives counters"
     before = replace(
         BEFORE_COPYING,
         nodes=nodes,
         pools=with_pool(BEFORE_COPYING, "swa", free=range(7, 12)),
         requests=(R1_RUNS, *others, R2_WAITS_FOR_THE_HOST),
         limits=BEFORE_COPYING.limits._replace(estimates=Estimates(4096, 700_000, 600)),
-        claims=BEFORE_COPYING.claims._replace(exact_ratio=0.5),
+        counters=BEFORE_COPYING.counters._replace(exact_ratio=0.5),
         **parts,
     )
     return verdicts(before, events, host_reference().tokens_of)

@@ -119,12 +119,12 @@ def test_a_doctored_state_is_judged_alike(seed):
 
 
 def doctored(healthy, random):
-    part = random.choice(("nodes", "receipts", "records", "requests", "pools", "peer_maps", "claims"))
-    if part == "claims":
+    part = random.choice(("nodes", "receipts", "records", "requests", "pools", "peer_maps", "counters"))
+    if part == "counters":
         name = random.choice(("free", "evictable", "protected"))
-        claimed = dict(healthy.claims._asdict()[name])
-        claimed[random.choice(list(claimed))] += random.choice((-1, 1))
-        return replace(healthy, claims=healthy.claims._replace(**{name: claimed}))
+        counted = dict(healthy.counters._asdict()[name])
+        counted[random.choice(list(counted))] += random.choice((-1, 1))
+        return replace(healthy, counters=healthy.counters._replace(**{name: counted}))
     things = list(vars(healthy)[part] or ())
     if things:
         index = random.randrange(len(things))

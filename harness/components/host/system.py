@@ -14,7 +14,7 @@ from fakes.catalog import FAULTS
 from fakes.host import UnsteadyHostStore
 from harness.components.copies import CopyInspector
 from harness.components.host.tiered_cache import TieredCache
-from harness.components.limits import claims_of, limits_of
+from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
 from harness.components.translation import CODE, judged
@@ -123,7 +123,7 @@ class HostSystem:
             walk.receipts,
             records=None,
             requests=None,
-            claims=claims_of(self._tiered.memory, self._tiered.cache.tree, ratio=1.0),
+            counters=counters_of(self._tiered.memory, self._tiered.cache.tree, ratio=1.0),
             transfers=walk.transfers,
             host_pools=walk.host_pools,
         )

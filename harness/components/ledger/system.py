@@ -91,7 +91,7 @@ class LedgerSystem:
             receipts=None,
             records=None,
             requests=None,
-            claims=view.Claims(free, none, none, none, MILLION),
+            counters=view.Counters(free, none, none, none, MILLION),
         )
 
     def take_events(self) -> list[NamedTuple]:

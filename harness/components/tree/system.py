@@ -9,7 +9,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.units import align_down, num_pages, request_owner
-from harness.components.limits import claims_of, limits_of
+from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
 from harness.components.translation import CODE, judged
@@ -81,7 +81,7 @@ class TreeSystem:
             walk.receipts,
             records=None,
             requests=None,
-            claims=claims_of(self._memory, self._cache.cache.tree, ratio=1.0),
+            counters=counters_of(self._memory, self._cache.cache.tree, ratio=1.0),
         )
 
     def take_events(self) -> list[NamedTuple]:

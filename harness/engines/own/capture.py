@@ -6,7 +6,7 @@ from engine_under_test.engine import Engine
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
 from engine_under_test.sessions.controller import Sessions
-from harness.components.limits import claims_of, limits_of
+from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk, Outside, same_or_new
 from invariants.view import LaunchView, RequestView, SessionView, Snapshot
 
@@ -39,7 +39,7 @@ class EngineCapture:
             walk.receipts,
             walk.records,
             self._requests,
-            claims_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
+            counters_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
             self._launches,
             engine.scheduler.is_paused,
             walk.transfers,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from invariants.laws.memory.claims import ClaimCode
+from invariants.laws.memory.counters import CounterCode
 from invariants.laws.memory.cursors import CursorCode
 from invariants.laws.memory.eviction_counts import EvictionCountCode
 from invariants.laws.memory.host import HostCode
@@ -45,9 +45,9 @@ SENTENCES: Mapping[Code, str] = {
     PeerCode.OWNERS_DIFFER: "owned by {owner}, but its peer {peer} is owned by {peer_owner}",
     PeerCode.SLOTS_SCATTERED: "the peers of its slots are {slots}, not all in {peer} at the same offset",
     #
-    ClaimCode.FREE_MISCOUNTED: "the engine counts {claimed} free units, there are {actual}",
-    ClaimCode.EVICTABLE_MISCOUNTED: "the engine counts {claimed} evictable pages, there are {actual}",
-    ClaimCode.PROTECTED_MISCOUNTED: "the engine counts {claimed} protected pages, there are {actual}",
+    CounterCode.FREE_MISCOUNTED: "the engine counts {counted} free units, there are {actual}",
+    CounterCode.EVICTABLE_MISCOUNTED: "the engine counts {counted} evictable pages, there are {actual}",
+    CounterCode.PROTECTED_MISCOUNTED: "the engine counts {counted} protected pages, there are {actual}",
     #
     TreeCode.ID_TWICE: "two nodes have this id",
     TreeCode.PARENT_GONE: "its parent {parent} is not in the tree",
@@ -107,5 +107,5 @@ SENTENCES: Mapping[Code, str] = {
     #
     EventCode.NOT_TOLD: "the cache has {gained} more units, the KV events report {reported} more",
     EventCode.NOT_DONE: "the cache has {gained} more units, the KV events report {reported} more",
-    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction claims {claimed} freed units, the tree gave back {freed}",
+    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction counts {claimed} freed units, the tree gave back {freed}",
 }

@@ -28,7 +28,7 @@ def unit_has_one_owner(change: Transition) -> Evidence:
     """
     for pool in change.changes.pools:
         if not pool.is_partitioned:
-            for unit, owners in sorted(pool.claims_by_unit().items()):
+            for unit, owners in sorted(pool.owners_by_unit().items()):
                 if len(owners) != 1 or not 0 < unit <= pool.capacity:
                     yield wrongly_owned(unit_ref(pool, unit), owners, pool.capacity)
 

@@ -46,9 +46,9 @@ def one_free_slot(*events):
 
 def planned(*events, limits=None, **parts):
     """r1 runs and needs a page; r2 waits with 5 tokens and one further to compute, and needs 2 pages, 3 of swa."""
-    assert BEFORE.claims is not None, "the engine makes claims"
-    halved = BEFORE.claims._replace(exact_ratio=0.5)
-    state = replace(BEFORE, claims=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
+    assert BEFORE.counters is not None, "the engine gives counters"
+    halved = BEFORE.counters._replace(exact_ratio=0.5)
+    state = replace(BEFORE, counters=halved, limits=ESTIMATING._replace(**(limits or {})), **parts)
     return idle(*events, before=state)
 
 

@@ -56,7 +56,7 @@ def held_by(owner: Owner) -> tuple[PoolView, ...]:
     )
 
 
-assert AFTER.claims is not None, "the engine makes claims"
+assert AFTER.counters is not None, "the engine gives counters"
 R2_WAITS = replace(AFTER, requests=(RUNNING, R2_LINKED, R3_LINKED), limits=LIMITS._replace(role=DECODE))
 R2_RESERVED = replace(
     R2_WAITS,
@@ -65,7 +65,7 @@ R2_RESERVED = replace(
     nodes=nodes(3, locks=(1, 0)),
     receipts=(*RECEIPTS, LOCK),
     records=(*RECORDS, R2_RECORD),
-    claims=AFTER.claims._replace(
+    counters=AFTER.counters._replace(
         free={"full": 0, "swa": 0}, evictable={"full": 0, "swa": 2}, protected={"full": 6, "swa": 2}
     ),
 )

@@ -40,14 +40,14 @@ def preempting(*events, threshold=0, other_priority=2) -> Transition:
 def lacking_a_row(*events, priority=5, running=None, limits=None, **pools) -> Transition:
     """r1 of priority 2 runs in the last row; r2 of priority 5 waits, and the pools have its pages."""
     first, second = BEFORE.requests or ()
-    assert BEFORE.claims is not None, "the engine makes claims"
+    assert BEFORE.counters is not None, "the engine gives counters"
     state = replace(
         BEFORE,
         requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority)),
         limits=LIMITS._replace(
             preemption_threshold=0, estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY,)
         )._replace(**(limits or {})),
-        claims=BEFORE.claims._replace(exact_ratio=0.5),
+        counters=BEFORE.counters._replace(exact_ratio=0.5),
     )
     for name, free in {"rows": (), **pools}.items():
         state = replace(state, pools=with_pool(state, name, free=free))

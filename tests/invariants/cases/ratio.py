@@ -8,7 +8,7 @@ from invariants.limits import Estimates
 from invariants.transition import Transition, When
 from invariants.view import RequestView
 from invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, LIMITS, broken, claims, healthy, idle
+from tests.invariants.builders import BEFORE, LIMITS, broken, counters, healthy, idle
 
 RATIO_LIMITS = LIMITS._replace(ratio_floor=100_000, estimates=Estimates(4096, 700_000, 600))
 RUNNING = tuple(RequestView(number, "running", 0, 6, 10 * number, 100) for number in (1, 2, 3, 4))
@@ -20,7 +20,7 @@ SHORT = Evicted((("swa", 2),), (("swa", 1),), (("swa", 0),))
 def four_running(*events, ratio, began=RUNNING, left=RUNNING, when=When.STEP) -> Transition:
     """r1 to r4 run, with 10, 20, 30 and 40 of 100 output tokens; the ratio is 500,000 millionths before."""
     before = replace(BEFORE, requests=began, limits=RATIO_LIMITS)
-    after = replace(before, requests=left, claims=claims(new_token_ratio=ratio))
+    after = replace(before, requests=left, counters=counters(new_token_ratio=ratio))
     return replace(idle(*events, before=before, after=after), when=when)
 
 

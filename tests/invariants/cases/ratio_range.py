@@ -2,7 +2,7 @@
 
 from invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
 from invariants.violation import Ref, found
-from tests.invariants.builders import after, broken, claims, healthy
+from tests.invariants.builders import after, broken, counters, healthy
 
 RATIO = Ref("new-token ratio")
 
@@ -11,13 +11,13 @@ CASES = [
     broken(
         new_token_ratio_is_in_range,
         "below-the-floor",
-        after(claims=claims(new_token_ratio=97_999)),
+        after(counters=counters(new_token_ratio=97_999)),
         found(RATIO, RatioRangeCode.BELOW_FLOOR, ratio=97_999, floor=98_000),
     ),
     broken(
         new_token_ratio_is_in_range,
         "above-one",
-        after(claims=claims(new_token_ratio=MILLION + 1)),
+        after(counters=counters(new_token_ratio=MILLION + 1)),
         found(RATIO, RatioRangeCode.ABOVE_ONE, ratio=MILLION + 1),
     ),
 ]

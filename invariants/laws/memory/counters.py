@@ -4,26 +4,26 @@ from collections.abc import Mapping
 
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import Claims
+from invariants.view import Counters
 from invariants.violation import Code, Evidence, found, pool_ref
 
-NO_CLAIMS = Claims(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
+NO_COUNTERS = Counters(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
 
 
-class ClaimCode(Code):
+class CounterCode(Code):
     FREE_MISCOUNTED = "free_miscounted"
     EVICTABLE_MISCOUNTED = "evictable_miscounted"
     PROTECTED_MISCOUNTED = "protected_miscounted"
 
 
-@state_invariant(needs=("nodes", "claims"), reads=("claims", "nodes"))
+@state_invariant(needs=("nodes", "counters"), reads=("counters", "nodes"))
 def tree_counters_match_nodes(change: Transition) -> Evidence:
     """The engine's counts of evictable and protected pages are those of its unlocked and locked nodes.
 
     Only pools that the engine counts are checked; it must count the same pools in every state.
     """
-    claims, base = change.after.claims, _checked_claims(change)
-    assert claims is not None, "claims are needed"
+    counters, base = change.after.counters, _checked_counters(change)
+    assert counters is not None, "counters are needed"
     evictable: dict[str, int] = {}
     protected: dict[str, int] = {}
     for index, component in enumerate(change.after.components):
@@ -36,27 +36,27 @@ def tree_counters_match_nodes(change: Transition) -> Evidence:
         for node in change.changes.former_nodes:
             counts = protected if node.locks[index] else evictable
             counts[pool] -= len(node.units[index]) - node.units[index].count(0)
-    yield from _differences(ClaimCode.EVICTABLE_MISCOUNTED, claims.evictable, evictable)
-    yield from _differences(ClaimCode.PROTECTED_MISCOUNTED, claims.protected, protected)
+    yield from _differences(CounterCode.EVICTABLE_MISCOUNTED, counters.evictable, evictable)
+    yield from _differences(CounterCode.PROTECTED_MISCOUNTED, counters.protected, protected)
 
 
-@state_invariant(needs=("claims",), reads=("claims", "pools"))
+@state_invariant(needs=("counters",), reads=("counters", "pools"))
 def free_counters_match_pools(change: Transition) -> Evidence:
     """The engine's counts of free units are the lengths of its free lists."""
-    claims = change.after.claims
-    assert claims is not None, "claims are needed"
+    counters = change.after.counters
+    assert counters is not None, "counters are needed"
     free = {pool.name: len(pool.free) for pool in change.after.pools}
-    yield from _differences(ClaimCode.FREE_MISCOUNTED, claims.free, free)
+    yield from _differences(CounterCode.FREE_MISCOUNTED, counters.free, free)
 
 
-def _checked_claims(change: Transition) -> Claims:
-    """The claims before, if they were checked against the nodes before; else NO_CLAIMS."""
-    claims = change.before.claims
-    return NO_CLAIMS if change.changes.checks_all or claims is None else claims
+def _checked_counters(change: Transition) -> Counters:
+    """The counters before, if they were checked against the nodes before; else NO_COUNTERS."""
+    counters = change.before.counters
+    return NO_COUNTERS if change.changes.checks_all or counters is None else counters
 
 
-def _differences(code: ClaimCode, claimed: Mapping[str, int], facts: Mapping[str, int]) -> Evidence:
-    """The pools whose claimed counts differ from the facts."""
-    for pool, count in claimed.items():
+def _differences(code: CounterCode, counted: Mapping[str, int], facts: Mapping[str, int]) -> Evidence:
+    """The pools whose counters differ from the facts."""
+    for pool, count in counted.items():
         if facts.get(pool, 0) != count:
-            yield found(pool_ref(pool), code, claimed=count, actual=facts.get(pool, 0))
+            yield found(pool_ref(pool), code, counted=count, actual=facts.get(pool, 0))
