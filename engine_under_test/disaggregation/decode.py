@@ -242,15 +242,15 @@ class DecodeSide(Side):
         """
         scheduler = self._scheduler
         running = scheduler.decode_candidates()
-        book = scheduler.admission.open_book(running, ratio=scheduler.ratio.value)
+        budget = scheduler.admission.new_budget(running, ratio=scheduler.ratio.value)
         if not (running or self._transfers or scheduler.pipeline):
-            return all(need[pool] + to_lock[pool] <= book.available(pool) for pool in need)
+            return all(need[pool] + to_lock[pool] <= budget.available(pool) for pool in need)
         num_active, page_size = len(running) + len(self._transfers) + 1, self._memory.page_size
         reserve = num_pages(self._config.reserved_decode_tokens, page_size)
         kept = {
             pool.name: num_active * (reserve if pool.window is None else min(reserve, 1)) for pool in self._memory.pools
         }
-        return all(need[pool] + to_lock[pool] + kept[pool] <= book.available(pool) for pool in need)
+        return all(need[pool] + to_lock[pool] + kept[pool] <= budget.available(pool) for pool in need)
 
     def _reserve(self, incoming: Incoming, match: Match, need: Need) -> KVRecord | None:
         """A record with a row and all pages; None, with nothing taken, where a pool refuses.

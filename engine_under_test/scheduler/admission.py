@@ -1,6 +1,6 @@
 """Admission as a reservation: which requests compute which chunk in the next pass.
 
-The firm part of a demand is reserved in the step's book and consumed by the allocation.  The estimate only decides
+The firm part of a demand is reserved in the step's budget and consumed by the allocation.  The estimate only decides
 whether to admit.  A request that does not fit with a load, or whole, is planned again without the load, or with a
 shorter chunk: that is another demand.
 """
@@ -20,7 +20,7 @@ from engine_under_test.ports import Observer
 from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.demand import (
-    Book,
+    Budget,
     Demand,
     Extent,
     Held,
@@ -77,18 +77,18 @@ class Admission:
         self._sessions = sessions
         self._observer = observer
 
-    def open_book(self, running: Sequence[Running], *, ratio: float) -> Book:
-        """A batch's book, with the next decode step of all running requests reserved.
+    def new_budget(self, running: Sequence[Running], *, ratio: float) -> Budget:
+        """The budget of a batch, with the next decode step of all running requests reserved.
 
-        In a mixed batch each decoding request takes one token of the prefill budget.
+        In a mixed batch each decoding request takes one of its tokens.
         """
-        budget = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
+        tokens = self._config.chunk_len or self._config.max_context_len * self._config.max_running_requests
         if self._config.mixed_batches:
-            budget -= len(self.decodable(running))
-        book = Book(self._memory.ledgers.ledgers, self._cache, budget=budget, ratio=ratio)
+            tokens -= len(self.decodable(running))
+        budget = Budget(self._memory.ledgers.ledgers, self._cache, tokens=tokens, ratio=ratio)
         for one in running:
-            book.reserve(self.growth(one, ratio=ratio))
-        return book
+            budget.reserve(self.growth(one, ratio=ratio))
+        return budget
 
     def decodable(self, running: Sequence[Running]) -> list[Running]:
         """The running requests whose last token is known; without drafts, the token may be in flight still."""
@@ -136,97 +136,97 @@ class Admission:
         )
         return {pool.name: count for pool in self._memory.pools}
 
-    def lacks(self, request: Request, book: Book) -> Need:
+    def lacks(self, request: Request, budget: Budget) -> Need:
         """The pages and rows that a waiting request lacks, by pool; {} where free pages would not help the request."""
-        if book.budget <= 0:
+        if budget.tokens <= 0:
             return {}
-        wish = self._wish(request, book)
-        missing = dict(book.lacks(wish.total, besides=wish.to_lock))
+        wish = self._wish(request, budget)
+        missing = dict(budget.lacks(wish.total, besides=wish.to_lock))
         if not self._memory.table.rows.num_free:
             missing[self._memory.table.rows.name] = 1
         return missing
 
     def lacks_beside(self, request: Request, running: Sequence[Running], *, ratio: float, num_yields: int) -> Need:
         """The pages that a waiting request lacks beside the running requests; `num_yields` of them are preempted."""
-        book = self.open_book(running, ratio=ratio)
-        lacking = self.lacks(request, book)
+        budget = self.new_budget(running, ratio=ratio)
+        lacking = self.lacks(request, budget)
         if lacking and self._config.mixed_batches:
             # A preempted request frees its token of the budget, too: the chunk may be longer then, and need more pages.
-            book.budget += num_yields
-            lacking = self.lacks(request, book)
+            budget.tokens += num_yields
+            lacking = self.lacks(request, budget)
         return lacking
 
-    def plan_chunk(self, request: Request, record: KVRecord, book: Book, *, alone: bool) -> Entry | None:
+    def plan_chunk(self, request: Request, record: KVRecord, budget: Budget, *, alone: bool) -> Entry | None:
         """The next chunk of a request whose prefill has begun; None parks the request.
 
         The chunk leaves a page free in each windowed pool, unless the request is alone and needs that page.
         """
-        capacity = self._chunk_capacity(record, book, reserve=WINDOWED_RESERVE_PAGES)
+        capacity = self._chunk_capacity(record, budget, reserve=WINDOWED_RESERVE_PAGES)
         if capacity <= 0 and alone:
-            capacity = self._chunk_capacity(record, book, reserve=0)
-        if min(capacity, book.budget) <= 0:
+            capacity = self._chunk_capacity(record, budget, reserve=0)
+        if min(capacity, budget.tokens) <= 0:
             return None
-        extent = self._extent(request, record.launched_len, most=min(capacity, book.budget))
-        return self._reserve(request, record, extent, self._demand(extent, ratio=book.ratio), book)
+        extent = self._extent(request, record.launched_len, most=min(capacity, budget.tokens))
+        return self._reserve(request, record, extent, self._demand(extent, ratio=budget.ratio), budget)
 
-    def plan_new(self, request: Request, book: Book, *, alone: bool) -> Entry | Loading | None:
+    def plan_new(self, request: Request, budget: Budget, *, alone: bool) -> Entry | Loading | None:
         """The first chunk of a waiting request, or the load before that chunk; None where the request must wait.
 
         A request also waits while a load in flight for another request brings a part of its host pages.
 
         When the request is alone, the estimate cannot defer it, and its chunk shrinks to the free pages.
         """
-        if not self._memory.table.rows.num_free or book.budget <= 0:
+        if not self._memory.table.rows.num_free or budget.tokens <= 0:
             return None
-        wish = self._wish(request, book)
+        wish = self._wish(request, budget)
         if wish.shared is not None and not wish.shared.brings_all:
             return None  # the rest can be loaded after the load in flight
         if wish.load:
-            if book.fits(wish.total, besides=wish.to_lock):
-                return self._load(request, wish, book)
+            if budget.fits(wish.total, besides=wish.to_lock):
+                return self._load(request, wish, budget)
             if not alone:
                 return None
-            wish = self._wish_without_load(request, wish.match, book)
+            wish = self._wish_without_load(request, wish.match, budget)
         extent, demand = wish.extent, wish.demand
-        if not book.fits(demand.total, besides=wish.to_lock):
-            pages = min(book.available(pool) - pinned for pool, pinned in wish.to_lock.items())
+        if not budget.fits(demand.total, besides=wish.to_lock):
+            pages = min(budget.available(pool) - pinned for pool, pinned in wish.to_lock.items())
             if not alone or pages <= 0:
                 return None
-            extent = self._extent(request, extent.start, most=min(book.budget, pages * self._config.page_size))
+            extent = self._extent(request, extent.start, most=min(budget.tokens, pages * self._config.page_size))
             demand = self._demand(extent, ratio=0.0)
         record = self._sessions.lend(request) if wish.kept_len else self._open_record(request, wish.match)
-        return self._reserve(request, record, extent, demand, book)
+        return self._reserve(request, record, extent, demand, budget)
 
     def extend(self, request: Request, record: KVRecord) -> None:
         """Lock the longest match of a request after its load has ended, complete or not."""
         self._cache.extend(record, self.match(request))
 
-    def _wish(self, request: Request, book: Book) -> Wish:
+    def _wish(self, request: Request, budget: Budget) -> Wish:
         """The wish of a waiting request, with a load if it is worth the copy; a load in flight is not charged again."""
         match = self.match(request)
         kept_len = self._sessions.kept_len(request)
         if kept_len and kept_len >= match.farthest.length:
-            extent, demand = self._first_stretch(request, kept_len, book)
+            extent, demand = self._first_stretch(request, kept_len, budget)
             return Wish(match, dict.fromkeys(demand.total, 0), {}, extent, demand, kept_len=kept_len)
         load = self._host.pages_to_load(match) if self._host is not None else {}
         if not load:
-            return self._wish_without_load(request, match, book)
+            return self._wish_without_load(request, match, budget)
         shared = self._host.load_under_way(match) if self._host is not None else None
         if shared is not None:
             load = dict.fromkeys(load, 0)
-        extent, demand = self._first_stretch(request, match.farthest.length, book)
+        extent, demand = self._first_stretch(request, match.farthest.length, budget)
         return Wish(match, self._cache.pages_to_lock(match), load, extent, demand, shared)
 
-    def _wish_without_load(self, request: Request, match: Match, book: Book) -> Wish:
-        extent, demand = self._first_stretch(request, match.length, book)
+    def _wish_without_load(self, request: Request, match: Match, budget: Budget) -> Wish:
+        extent, demand = self._first_stretch(request, match.length, budget)
         return Wish(match, self._cache.pages_to_lock(replace(match, reach=None)), {}, extent, demand)
 
-    def _first_stretch(self, request: Request, start: int, book: Book) -> tuple[Extent, Demand]:
-        whole = self._extent(request, start, most=book.budget)
+    def _first_stretch(self, request: Request, start: int, budget: Budget) -> tuple[Extent, Demand]:
+        whole = self._extent(request, start, most=budget.tokens)
         extent = self._extent(request, start, most=self._longest_chunk(whole))
-        return extent, self._demand(extent, ratio=book.ratio)
+        return extent, self._demand(extent, ratio=budget.ratio)
 
-    def _load(self, request: Request, wish: Wish, book: Book) -> Loading:
+    def _load(self, request: Request, wish: Wish, budget: Budget) -> Loading:
         """Take the pages of a load at once, and reserve the pages of the stretch behind the load for this step.
 
         If the pages cannot be taken, the request uses only the match on the device.
@@ -241,7 +241,7 @@ class Admission:
         if self._observer:
             firm, total = tuple(load.items()), tuple(wish.total.items())
             self._observer.notice(LoadPlanned(request.id, length, transfer, firm, total))
-        book.reserve(wish.demand)
+        budget.reserve(wish.demand)
         return Loading(request, record, transfer)
 
     def _open_record(self, request: Request, match: Match) -> KVRecord:
@@ -257,9 +257,9 @@ class Admission:
             self._host.found(record.receipt.node)
         return record
 
-    def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, book: Book) -> Entry:
-        book.reserve(demand)
-        book.budget -= extent.end - extent.start
+    def _reserve(self, request: Request, record: KVRecord, extent: Extent, demand: Demand, budget: Budget) -> Entry:
+        budget.reserve(demand)
+        budget.tokens -= extent.end - extent.start
         if self._observer:
             firm, total = tuple(demand.firm.items()), tuple(demand.total.items())
             self._observer.notice(Admitted(request.id, extent.start, extent.end, firm, total))
@@ -277,13 +277,13 @@ class Admission:
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
         return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)
 
-    def _chunk_capacity(self, record: KVRecord, book: Book, *, reserve: int) -> int:
+    def _chunk_capacity(self, record: KVRecord, budget: Budget, *, reserve: int) -> int:
         """The most tokens that a begun request can compute next, limited by the pool with the fewest pages."""
         page_size = self._config.page_size
         slack = -record.allocated_len % page_size
         return min(
             chunk_capacity(
-                book.available(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0
+                budget.available(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0
             )
             for pool in self._memory.pools
         )

@@ -127,18 +127,18 @@ def chunk_capacity(available: int, *, slack: int, page_size: int, reserve: int) 
     return available * page_size + slack - reserve * page_size
 
 
-class Book:
-    """The reservations of one batch while it is planned: each counts against the free and evictable pages.
+class Budget:
+    """The budget of one batch while it is planned: each reservation counts against the free and evictable pages.
 
     No page is taken before the planning ends, so no reserved page is counted twice.  A lock makes evictable pages
-    protected, so the book needs no entry for locks.  `estimated` is the expected growth of running and newly admitted
-    requests.  `budget` tokens may still be prefilled; `ratio` scales the output tokens that are still to come.
+    protected, so locks need no reservation.  `estimated` is the expected growth of running and newly admitted
+    requests.  `tokens` may still be prefilled; `ratio` scales the output tokens that are still to come.
     """
 
-    def __init__(self, ledgers: Sequence[Ledger], cache: PrefixCache, *, budget: int, ratio: float) -> None:
+    def __init__(self, ledgers: Sequence[Ledger], cache: PrefixCache, *, tokens: int, ratio: float) -> None:
         self._ledgers = {ledger.name: ledger for ledger in ledgers}
         self._cache = cache
-        self.budget = budget
+        self.tokens = tokens
         self.ratio = ratio
         self.reserved = {ledger.name: 0 for ledger in ledgers}
         self.estimated = {ledger.name: 0 for ledger in ledgers}

@@ -19,7 +19,7 @@ from engine_under_test.request import Output, Request
 from engine_under_test.scheduler.admission import Admission
 from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.demand import Book
+from engine_under_test.scheduler.demand import Budget
 from engine_under_test.scheduler.loading import LoadingQueue
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.outbox import Outbox
@@ -160,18 +160,18 @@ class Scheduler:
         begun = [*([self.chunked] if self.chunked else []), *self.loading.ready]
         if not begun and not len(self.waiting):
             return []
-        book = self.admission.open_book(running, ratio=self.ratio.value)
+        budget = self.admission.new_budget(running, ratio=self.ratio.value)
         planned: list[Entry] = []
         for request in begun:
             if not self._has_begun(request):
                 continue  # the request yielded to an earlier request of this loop
-            entry = self._plan_chunk(request, book, alone=not planned and self._is_alone)
+            entry = self._plan_chunk(request, budget, alone=not planned and self._is_alone)
             if entry:
                 planned.append(entry)
             is_parked, is_cut = not entry and self._has_begun(request), entry and not entry.completes_input
             if is_parked or is_cut:
                 return self._take_reserved_pages(planned)
-        planned += self._plan_waiting(book, alone=not planned and self._is_alone)
+        planned += self._plan_waiting(budget, alone=not planned and self._is_alone)
         return self._take_reserved_pages(planned)
 
     def _has_begun(self, request: Request) -> bool:
@@ -183,7 +183,7 @@ class Scheduler:
         """Would no page become free by itself, if no request were admitted?"""
         return not (self.running or self.pipeline or self.loading.under_way or self.custody.other_side.records)
 
-    def _plan_chunk(self, request: Request, book: Book, *, alone: bool) -> Entry | None:
+    def _plan_chunk(self, request: Request, budget: Budget, *, alone: bool) -> Entry | None:
         """The next chunk of a request; without free pages it is parked, or aborted if it is alone.
 
         Before that idle sessions release their KV, and a request that is alone retracts the loaded requests.
@@ -191,23 +191,23 @@ class Scheduler:
         record = self.custody.record(request)
         if alone:
             self.custody.slide_windows([request], interval=1)
-        planned = self.admission.plan_chunk(request, record, book, alone=alone)
-        while planned is None and book.budget > 0 and self.custody.sessions.release_oldest():
-            planned = self.admission.plan_chunk(request, record, book, alone=alone)
+        planned = self.admission.plan_chunk(request, record, budget, alone=alone)
+        while planned is None and budget.tokens > 0 and self.custody.sessions.release_oldest():
+            planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
             self._retract(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
-            planned = self.admission.plan_chunk(request, record, book, alone=alone)
+            planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         if planned is None:
             self._notice(Parked(request.id, record.committed_len))
             if alone:
                 self.end(request, Ending(FinishReason.OUT_OF_MEMORY, "no free page for the rest of the prompt"))
         return planned
 
-    def _plan_waiting(self, book: Book, *, alone: bool) -> list[Entry]:
+    def _plan_waiting(self, budget: Budget, *, alone: bool) -> list[Entry]:
         """Admit requests in waiting order, up to the first that does not fit or whose input is chunked."""
         admitted: list[Entry] = []
         for request in self.admission.in_order(self.waiting):
-            plan = self.admission.plan_new(request, book, alone=alone and not admitted and not len(self.loading))
+            plan = self.admission.plan_new(request, budget, alone=alone and not admitted and not len(self.loading))
             if plan is None:
                 break
             self.waiting.remove(request)

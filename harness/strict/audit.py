@@ -8,9 +8,9 @@ from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan,
 from engine_under_test.units import Owner
 from harness.components.translation import translated
 from harness.core.driver import Moment
-from harness.strict.book import FENCE, FREE, Book, PeerBook, Wrong
 from harness.strict.check import Evidence, Handler
 from harness.strict.outside import Outside
+from harness.strict.owners import FENCE, FREE, OwnerTable, PeerTable, Wrong
 from invariants import view
 from invariants.laws.memory.moves import (
     Move,
@@ -42,8 +42,8 @@ class Audit:
     """
 
     def __init__(self) -> None:
-        self._books: dict[str, Book] = {}
-        self._peers: list[PeerBook] = []
+        self._tables: dict[str, OwnerTable] = {}
+        self._peers: list[PeerTable] = []
         self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MAX_MOVES)
         self._moved: dict[Owner, None] = {}  # owners that moved units in this step, in order
         self._gaps: dict[str, int] = {}
@@ -55,10 +55,10 @@ class Audit:
         on_host = memory.host.ledgers if memory.host is not None else ()
         self._ledgers = [*memory.ledgers.ledgers, *on_host, rows]
         for ledger in self._ledgers:
-            self._books[ledger.name] = Book(ledger.name, "row" if ledger is rows else "page", ledger.capacity)
-        self._rows = self._books[rows.name]
-        anchor = self._books[memory.ledgers.anchor.name]
-        self._peers = [PeerBook(anchor, self._books[follower.name]) for follower in memory.ledgers.followers]
+            self._tables[ledger.name] = OwnerTable(ledger.name, "row" if ledger is rows else "page", ledger.capacity)
+        self._rows = self._tables[rows.name]
+        anchor = self._tables[memory.ledgers.anchor.name]
+        self._peers = [PeerTable(anchor, self._tables[follower.name]) for follower in memory.ledgers.followers]
         return {
             Taken: self.taken,
             Given: self.given,
@@ -73,47 +73,47 @@ class Audit:
         self._moves.append((self._step, event))
         if event.owner.kind == REQUEST:
             self._moved[event.owner] = None
-        wrong = self._books[event.pool].move(event.units, FREE, event.owner)
-        return _misplaced(event, self._books[event.pool], wrong) if wrong else NOTHING
+        wrong = self._tables[event.pool].move(event.units, FREE, event.owner)
+        return _misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
 
     def given(self, event: Given) -> Sequence[Violation]:
         self._moves.append((self._step, event))
-        wrong = self._books[event.pool].move(event.units, event.from_owner, event.to_owner)
-        return _misplaced(event, self._books[event.pool], wrong) if wrong else NOTHING
+        wrong = self._tables[event.pool].move(event.units, event.from_owner, event.to_owner)
+        return _misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
 
     def freed(self, event: Freed) -> Sequence[Violation]:
         self._moves.append((self._step, event))
-        book, fenced = self._books[event.pool], event.after > self._completed
-        if book is self._rows:
+        table, fenced = self._tables[event.pool], event.after > self._completed
+        if table is self._rows:
             self._moved[event.owner] = None
-        wrong = book.move(event.units, event.owner, FENCE if fenced else FREE)
+        wrong = table.move(event.units, event.owner, FENCE if fenced else FREE)
         if fenced:
-            book.fence(event.units, event.after)
-        found = _misplaced(event, book, wrong) if wrong else NOTHING
+            table.fence(event.units, event.after)
+        found = _misplaced(event, table, wrong) if wrong else NOTHING
         for peers in self._peers:
-            if book is peers.from_book or book is peers.to_book:
-                found = [*found, *_still_paired(peers, book, event.units)]
+            if table is peers.from_table or table is peers.to_table:
+                found = [*found, *_still_paired(peers, table, event.units)]
         return found
 
     def paired(self, event: Paired) -> Sequence[Violation]:
         self._moves.append((self._step, event))
-        [peers] = [one for one in self._peers if one.to_book.name == event.to_pool]
+        [peers] = [one for one in self._peers if one.to_table.name == event.to_pool]
         found: list[Violation] = []
         for unit, peer in zip(event.units, event.peers, strict=True):
             other = peers.pair(unit, peer)
-            subject, to = _unit(peers.from_book, unit), _unit(peers.to_book, peer)
+            subject, to = _unit(peers.from_table, unit), _unit(peers.to_table, peer)
             if other:
-                broken = peer_of_two(to, (_unit(peers.from_book, other), subject))
+                broken = peer_of_two(to, (_unit(peers.from_table, other), subject))
                 found.append(Violation(peers_are_unique_and_live.name, *broken))
-            if peer and peers.to_book.owners[peer] in (FREE, FENCE):
-                broken = released_peer(subject, to, is_free=peers.to_book.owners[peer] == FREE)
+            if peer and peers.to_table.owners[peer] in (FREE, FENCE):
+                broken = released_peer(subject, to, is_free=peers.to_table.owners[peer] == FREE)
                 found.append(Violation(peers_are_unique_and_live.name, *broken))
         return found
 
     def completed(self, event: Completed) -> Sequence[Violation]:
         self._completed = event.launch
-        for book in self._books.values():
-            book.complete(event.launch)
+        for table in self._tables.values():
+            table.complete(event.launch)
         return NOTHING
 
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
@@ -125,76 +125,78 @@ class Audit:
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:
-                found += [one for book in self._books.values() if book.counts[owner] for one in _leaked(book, owner)]
+                found += [
+                    one for table in self._tables.values() if table.counts[owner] for one in _leaked(table, owner)
+                ]
         self._moved.clear()
         records = self._engine.scheduler.custody.with_row
         if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
             orphaned = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
             found += [one for owner in sorted(orphaned) for one in _leaked(self._rows, owner)]
         for ledger in self._ledgers:
-            book = self._books[ledger.name]
-            gap = ledger.num_free - book.num_free
+            table = self._tables[ledger.name]
+            gap = ledger.num_free - table.num_free
             if gap != self._gaps.get(ledger.name, 0):
                 self._gaps[ledger.name] = gap
-                found += _moved_without_event(book, ledger.free_units)
+                found += _moved_without_event(table, ledger.free_units)
         return found
 
     def evidence(self) -> Evidence:
         history = [Moment(0, step, [translated(event)]) for step, event in self._moves]
         tree = self._engine.cache.tree
         protected = dict(zip((pool.name for pool in self._engine.memory.pools), tree.protected, strict=True))
-        return Evidence(history, [book.view(protected=protected.get(name, 0)) for name, book in self._books.items()])
+        return Evidence(history, [table.view(protected=protected.get(name, 0)) for name, table in self._tables.items()])
 
 
-def _unit(book: Book, unit: int) -> Ref:
-    return Ref(book.unit, unit, book.name)
+def _unit(table: OwnerTable, unit: int) -> Ref:
+    return Ref(table.unit, unit, table.name)
 
 
-def _misplaced(event: Taken | Given | Freed, book: Book, wrong: Sequence[Wrong]) -> list[Violation]:
+def _misplaced(event: Taken | Given | Freed, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
     """The violations of a move whose owner does not own the units."""
     move, found = translated(event), []
     assert isinstance(move, Move), f"{move} is no move"
     for unit, owner in wrong:
         if owner is None:
-            broken = out_of_range(move, _unit(book, unit), book.capacity)
+            broken = out_of_range(move, _unit(table, unit), table.capacity)
             found.append(Violation(padding_unit_is_never_moved.name, *broken))
         else:
-            broken = wrongly_moved(move, _unit(book, unit), view.Owner(*owner))
+            broken = wrongly_moved(move, _unit(table, unit), view.Owner(*owner))
             found.append(Violation(units_move_only_by_their_owner.name, *broken))
     return found
 
 
-def _still_paired(peers: PeerBook, book: Book, units: Sequence[int]) -> Iterator[Violation]:
+def _still_paired(peers: PeerTable, table: OwnerTable, units: Sequence[int]) -> Iterator[Violation]:
     """Freed units that still have a peer, or are still the peer of a unit."""
     for unit in units:
-        if not 0 < unit <= book.capacity:
+        if not 0 < unit <= table.capacity:
             continue
-        is_free = book.owners[unit] == FREE
-        if book is peers.from_book and (peer := peers.peers[unit]):
-            broken = paired_while_released(_unit(book, unit), _unit(peers.to_book, peer), is_free=is_free)
+        is_free = table.owners[unit] == FREE
+        if table is peers.from_table and (peer := peers.peers[unit]):
+            broken = paired_while_released(_unit(table, unit), _unit(peers.to_table, peer), is_free=is_free)
             yield Violation(free_units_have_no_peer.name, *broken)
-        if book is peers.to_book and (other := peers.units[unit]):
-            broken = released_peer(_unit(peers.from_book, other), _unit(book, unit), is_free=is_free)
+        if table is peers.to_table and (other := peers.units[unit]):
+            broken = released_peer(_unit(peers.from_table, other), _unit(table, unit), is_free=is_free)
             yield Violation(peers_are_unique_and_live.name, *broken)
 
 
-def _leaked(book: Book, owner: Owner) -> Iterator[Violation]:
+def _leaked(table: OwnerTable, owner: Owner) -> Iterator[Violation]:
     """The leaked units of an owner that has no record."""
-    for unit in range(1, book.capacity + 1):
-        if book.owners[unit] == owner:
-            yield _wrongly_owned(book, unit, [])
+    for unit in range(1, table.capacity + 1):
+        if table.owners[unit] == owner:
+            yield _wrongly_owned(table, unit, [])
 
 
-def _moved_without_event(book: Book, free_units: Sequence[int]) -> Iterator[Violation]:
+def _moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterator[Violation]:
     """Units that entered or left the free list without an event."""
     free_counts = Counter(free_units)
-    for unit in range(1, book.capacity + 1):
-        owner, free = book.owners[unit], free_counts[unit]
+    for unit in range(1, table.capacity + 1):
+        owner, free = table.owners[unit], free_counts[unit]
         owners = [FREE] * free + [owner] * (owner != FREE)
         if len(owners) != 1:
-            yield _wrongly_owned(book, unit, owners)
+            yield _wrongly_owned(table, unit, owners)
 
 
-def _wrongly_owned(book: Book, unit: int, owners: Sequence[Owner]) -> Violation:
-    broken = wrongly_owned(_unit(book, unit), [view.Owner(*owner) for owner in owners], book.capacity)
+def _wrongly_owned(table: OwnerTable, unit: int, owners: Sequence[Owner]) -> Violation:
+    broken = wrongly_owned(_unit(table, unit), [view.Owner(*owner) for owner in owners], table.capacity)
     return Violation(unit_has_one_owner.name, *broken)

@@ -31,18 +31,18 @@ def reservations_cover_taken_units(change: Transition) -> Evidence:
     firm: dict[int, dict[str, int]] = {}
     for event in change.events:
         if isinstance(event, Admitted):
-            book = firm.setdefault(event.request_id, {})
+            pages = firm.setdefault(event.request_id, {})
             for pool, count in event.firm:
-                book[pool] = book.get(pool, 0) + count
+                pages[pool] = pages.get(pool, 0) + count
         elif isinstance(event, (Taken, Freed)) and event.owner.kind == REQUEST_KIND and event.owner.id in firm:
-            book = firm[event.owner.id]
+            pages = firm[event.owner.id]
             if event.pool in pools and isinstance(event, Taken):
-                book[event.pool] = book.get(event.pool, 0) - len(event.units)
-                if book[event.pool] < 0:
-                    excess = -book[event.pool]
+                pages[event.pool] = pages.get(event.pool, 0) - len(event.units)
+                if pages[event.pool] < 0:
+                    excess = -pages[event.pool]
                     yield found(owner_ref(event.owner), ReservationCode.EXCEEDED, pool=event.pool, excess=excess)
             elif event.pool in pools and isinstance(event, Freed) and event.cause == FreeCause.ROLLED_BACK:
-                book[event.pool] = book.get(event.pool, 0) + len(event.units)
+                pages[event.pool] = pages.get(event.pool, 0) + len(event.units)
 
 
 @invariant(When.OP, on=(Admitted, Launched, LoadPlanned, RanOut))

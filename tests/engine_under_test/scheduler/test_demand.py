@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.config import PoolSpec
 from engine_under_test.scheduler.demand import (
-    Book,
+    Budget,
     Demand,
     Extent,
     Held,
@@ -147,8 +147,8 @@ def test_chunk_capacity_excludes_the_reserve(available, slack, reserve, capacity
     assert chunk_capacity(available, slack=slack, page_size=64, reserve=reserve) == capacity
 
 
-def book_over(bench: CacheBench) -> Book:
-    return Book(bench.memory.ledgers.ledgers, bench.cache, budget=16, ratio=1.0)
+def budget_over(bench: CacheBench) -> Budget:
+    return Budget(bench.memory.ledgers.ledgers, bench.cache, tokens=16, ratio=1.0)
 
 
 def test_available_pages_are_free_or_evictable():
@@ -156,50 +156,50 @@ def test_available_pages_are_free_or_evictable():
     bench.insert(list(range(20)))
     bench.compute(bench.start([1, 2, 3]), 3)
 
-    book = book_over(bench)
+    budget = budget_over(bench)
 
-    assert (book.available("full"), book.available("swa")) == (15, 11)
+    assert (budget.available("full"), budget.available("swa")) == (15, 11)
 
 
 def test_reservation_reduces_the_available_pages():
-    book = book_over(CacheBench())
+    budget = budget_over(CacheBench())
     firm = {"full": 3, "swa": 2}
 
-    book.reserve(Demand(firm, firm))
+    budget.reserve(Demand(firm, firm))
 
-    assert (book.available("full"), book.available("swa")) == (13, 10)
+    assert (budget.available("full"), budget.available("swa")) == (13, 10)
 
 
 def test_lock_reduces_the_available_pages():
     bench = CacheBench()
     bench.insert(list(range(20)))
-    book = book_over(bench)
+    budget = budget_over(bench)
 
     bench.start(list(range(21)))
 
-    assert (book.available("full"), book.available("swa")) == (11, 10)
+    assert (budget.available("full"), budget.available("swa")) == (11, 10)
 
 
 def test_estimate_beyond_a_reservation_counts_against_later_requests():
-    book = book_over(CacheBench())
+    budget = budget_over(CacheBench())
 
-    book.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
+    budget.reserve(Demand({"full": 3, "swa": 2}, {"full": 9, "swa": 4}))
 
-    assert (book.available("full"), book.estimated) == (13, {"full": 6, "swa": 2})
+    assert (budget.available("full"), budget.estimated) == (13, {"full": 6, "swa": 2})
 
 
 def test_overdrawn_book_fits_no_need():
-    book = book_over(CacheBench())
-    book.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
+    budget = budget_over(CacheBench())
+    budget.reserve(Demand({"full": 3, "swa": 13}, {"full": 3, "swa": 13}))
 
-    assert (book.available("swa"), book.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
+    assert (budget.available("swa"), budget.fits({"full": 0, "swa": 0}, besides={"full": 0, "swa": 0})) == (-1, False)
 
 
 def test_book_returns_the_missing_pages_by_pool():
-    book = book_over(CacheBench())
-    book.estimated["swa"] = 2
+    budget = budget_over(CacheBench())
+    budget.estimated["swa"] = 2
 
-    assert book.lacks({"full": 16, "swa": 12}, besides={"full": 0, "swa": 1}) == {"swa": 3}
+    assert budget.lacks({"full": 16, "swa": 12}, besides={"full": 0, "swa": 1}) == {"swa": 3}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_book_returns_the_missing_pages_by_pool():
     ],
 )
 def test_need_fits_beside_its_locks_and_estimated_growth(need, locked, growth, fits):
-    book = book_over(CacheBench())
-    book.estimated["swa"] = growth
+    budget = budget_over(CacheBench())
+    budget.estimated["swa"] = growth
 
-    assert book.fits({"full": 0, "swa": need}, besides={"full": 0, "swa": locked}) is fits
+    assert budget.fits({"full": 0, "swa": need}, besides={"full": 0, "swa": locked}) is fits

@@ -13,8 +13,8 @@ CHUNK_BEYOND_THE_ROOM = Mutant(
     hunks=(
         Hunk(
             f"{ADMISSION}.plan_chunk",
-            healthy="    if min(capacity, book.budget) <= 0:\n        return None\n",
-            broken="    capacity = book.budget\n",
+            healthy="    if min(capacity, budget.tokens) <= 0:\n        return None\n",
+            broken="    capacity = budget.tokens\n",
         ),
     ),
     caught_by=("reserved_units_never_run_out", "reservations_match_planner", "admission_matches_planner"),
@@ -54,7 +54,7 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
     source="sglang issue 35338: in a mixed batch the pages of those who decode were not in the SWA budget",
     hunks=(
         Hunk(
-            f"{ADMISSION}.open_book",
+            f"{ADMISSION}.new_budget",
             healthy="for one in running:",
             broken="for one in () if self._config.mixed_batches else running:",
         ),
@@ -146,8 +146,8 @@ PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
     hunks=(
         Hunk(
             f"{ADMISSION}.plan_new",
-            healthy="book.fits(demand.total, besides=wish.to_lock)",
-            broken="book.fits(demand.total, besides=dict.fromkeys(demand.total, 0))",
+            healthy="budget.fits(demand.total, besides=wish.to_lock)",
+            broken="budget.fits(demand.total, besides=dict.fromkeys(demand.total, 0))",
         ),
     ),
     caught_by=("reserved_units_never_run_out", "admission_matches_planner", "reservations_match_planner"),
@@ -183,7 +183,7 @@ FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
     source="a book that counts what is firm among what is estimated: who would fit waits",
     hunks=(
         Hunk(
-            f"{DEMAND}:Book.reserve",
+            f"{DEMAND}:Budget.reserve",
             healthy="self.estimated[pool] += demand.total[pool] - count",
             broken="self.estimated[pool] += demand.total[pool]",
         ),
@@ -194,6 +194,6 @@ FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
 DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
     id="S48",
     source="a mixed batch whose decodes do not count against the tokens of a step: a chunk fills it by itself",
-    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="budget -= len(self.decodable(running))", broken="pass"),),
+    hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="tokens -= len(self.decodable(running))", broken="pass"),),
     caught_by=("mixed_passes_stay_within_chunk_len", "reservations_match_planner"),
 )

@@ -92,6 +92,6 @@ WHO_WAITS_FOR_A_VERDICT_TAKES_A_TOKEN = Mutant(
     id="S175",
     source="found here by random traffic: in a mixed batch whoever does not decode, for its guess is not judged yet, "
     "counted against the chunk",
-    hunks=(Hunk(f"{ADMISSION}.open_book", healthy="len(self.decodable(running))", broken="len(running)"),),
+    hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="len(self.decodable(running))", broken="len(running)"),),
     caught_by=("waiting_requests_fill_free_slots", "reservations_match_planner", "admission_matches_planner"),
 )

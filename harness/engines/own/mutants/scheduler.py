@@ -48,7 +48,7 @@ SHORTAGE_RETRACTS_AT_ONCE = Mutant(
             healthy="return self.custody.evict(self.admission.decode_need(self.decode_candidates()))",
             broken=(
                 "need = self.admission.decode_need(self.decode_candidates())\n    "
-                "free = {book.name: book.num_free for book in self.custody._memory.ledgers.ledgers}\n    "
+                "free = {ledger.name: ledger.num_free for ledger in self.custody._memory.ledgers.ledgers}\n    "
                 "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}"
             ),
         ),

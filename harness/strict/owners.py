@@ -20,7 +20,7 @@ class Wrong(NamedTuple):
     owner: Owner | None
 
 
-class Book:
+class OwnerTable:
     """The owner of each unit of one pool. The cost of a move is proportional to its units."""
 
     def __init__(self, name: str, unit: str, capacity: int) -> None:
@@ -63,7 +63,7 @@ class Book:
         return self.counts[FREE]
 
     def view(self, *, protected: int) -> view.PoolView:
-        """The pool as recorded in this book, with `protected` of the tree's pages shown as locked."""
+        """The pool as recorded in this table, with `protected` of the tree's pages shown as locked."""
         units: dict[Owner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)
@@ -83,14 +83,14 @@ class Book:
             del self.counts[owner]
 
 
-class PeerBook:
+class PeerTable:
     """The peers between two pools, indexed from both sides; 0 means no peer."""
 
-    def __init__(self, from_book: Book, to_book: Book) -> None:
-        self.from_book = from_book
-        self.to_book = to_book
-        self.peers = array("q", bytes(8 * (from_book.capacity + 1)))
-        self.units = array("q", bytes(8 * (to_book.capacity + 1)))
+    def __init__(self, from_table: OwnerTable, to_table: OwnerTable) -> None:
+        self.from_table = from_table
+        self.to_table = to_table
+        self.peers = array("q", bytes(8 * (from_table.capacity + 1)))
+        self.units = array("q", bytes(8 * (to_table.capacity + 1)))
 
     def pair(self, unit: int, peer: int) -> int:
         """Set the peer of `unit` (0: none). Returns the other unit that has this peer already, or 0."""
