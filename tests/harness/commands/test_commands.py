@@ -151,7 +151,7 @@ def test_show_prints_the_whole_state_at_one_step(failing, tmp_path):
         ),
         pytest.param(
             ("fuzz", "--mutant", "S116"),
-            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py detects it; see 'swarden mutants'",
+            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py tells of it; see 'swarden mutants'",
             id="a-bug-for-the-oracle",
         ),
         pytest.param(

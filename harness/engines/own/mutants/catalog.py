@@ -43,7 +43,7 @@ def mutant_of_catalog(name: str) -> Mutant:
     if isinstance(row, Waiting):
         why = f"not planted, it waits for {row.capability}"
     elif isinstance(row, ForTheOracle):
-        why = f"not hunted, {row.told_by} detects it"
+        why = f"not hunted, {row.told_by} tells of it"
     elif isinstance(row, Excluded):
         why = "not planted, excluded by design"
     else:
