@@ -1,4 +1,4 @@
-# Everything runs inside .venv.  pip finds its index, its certificates and its wheels in its own environment.
+# Everything runs inside .venv.  pip uses the index, the certificates and the wheels of its own settings.
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell $(name) -c 'print("$(name)")' 2>/dev/null)))
 BIN := .venv/bin
@@ -7,7 +7,7 @@ TOOLS := .venv/.swarden-tools
 PIP := $(BIN)/pip --disable-pip-version-check install -q --no-compile
 LOCKED := $(PIP) --no-deps --require-hashes --requirement
 
-# What the cost of tracing would spoil: the harness, its searches, and whole journeys of models, which are not about lines.
+# Tests that run without coverage, because tracing is too slow: searches of the harness, and whole runs of models.
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
@@ -15,7 +15,7 @@ UNMEASURED := $(wildcard tests/harness tests/quality $(MODEL_TESTS)/test_oracle.
 
 setup: $(TOOLS)
 
-# Only what a campaign imports is compiled, when it is first imported: a fifth of what is installed.
+# Nothing is compiled here: a campaign compiles the modules that it imports, a fifth of all.
 $(RUNTIME): pyproject.toml requirements.lock
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "swarden needs Python 3.11 or newer, found '$(PYTHON)': add PYTHON=/path/to/python3.11 to make" >&2; exit 1; }
@@ -28,9 +28,9 @@ $(RUNTIME): pyproject.toml requirements.lock
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Everything is compiled: tests start many processes, and a warning that Python gives while it compiles would fail a test.
+# All packages are compiled now: tests start many processes, and a warning during compilation would fail a test.
 $(TOOLS): $(RUNTIME) tests/requirements.lock
-	@echo "swarden: adding what the tests need, once: $$(grep -c == tests/requirements.lock) packages, 0.4 GB, a minute or more"
+	@echo "swarden: adding the packages of the tests, once: $$(grep -c == tests/requirements.lock) packages, 0.4 GB, a minute or more"
 	@$(LOCKED) tests/requirements.lock
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true # some packages carry files for a newer Python
 	@touch $@
@@ -38,7 +38,7 @@ $(TOOLS): $(RUNTIME) tests/requirements.lock
 fuzz: $(RUNTIME)
 	@$(BIN)/swarden fuzz
 
-# One thread a process: on tensors this small, more are slower.
+# One thread per process: for such small tensors more threads are slower.
 test: export OMP_NUM_THREADS = 1
 test: lint
 	$(BIN)/coverage erase
@@ -56,8 +56,8 @@ format: $(TOOLS)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Both locks anew: UV=/path/to/uv, and UPGRADE=--upgrade for newer versions.  Left out is what comes with a CUDA build
-# of torch, because the index decides about that, and what cosmic-ray needs for other things than its operators.
+# Writes both lock files again: UV=/path/to/uv, and UPGRADE=--upgrade for newer versions.  LEFT_OUT has the packages of a
+# CUDA build of torch, because the build depends on the index, and the packages of cosmic-ray that its operators do not need.
 UV ?= uv
 LEFT_OUT := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 \
   triton aiohttp anybadge decorator exit-codes gitpython sqlalchemy toml yattag

@@ -8,11 +8,11 @@ from fakes.faults import Faults
 class FakeBacking:
     """Maps every page, except under an armed fault.
 
-    Each pool of a take is one crossing, in the order of the pools.  A take of no pages is none.
+    Each pool of a take is one crossing, in the order of the pools, unless the take needs no page of it.
     """
 
     FAULTS: ClassVar = {
-        "pool.refuses": "a pool has free pages, but no memory for them; with a skip it is the second pool of a take",
+        "pool.refuses": "a pool has free pages, but no memory for them; with skip 1 it is the second pool of a take",
     }
 
     def __init__(self, plan: Faults) -> None:

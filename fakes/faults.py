@@ -6,7 +6,8 @@ from typing import Protocol
 class Faults(Protocol):
     """The faults that are armed in a run.
 
-    FAULTS of a fake has the effect of each of its faults.  The fake calls `fires` at each crossing of its port.
+    `FAULTS` of a fake maps each fault to its effect.  A crossing is a use of its port; the fake calls `fires`
+    at each crossing.
     """
 
     def fires(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The scripted proposer, whose number of right draft tokens is set by ops."""
+"""The scripted proposer: ops set the number of its right draft tokens."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -7,10 +7,11 @@ from engine_under_test.ports import Wanted
 
 
 class ScriptedProposer:
-    """Proposes drafts whose first tokens are right, as many as `accept` set; then one token is wrong.
+    """Proposes drafts with a set number of right tokens, and then a wrong one.
 
-    The lengths are used in turn, over and over.  The tokens after the wrong one are those that the model would give
-    after it.  `truth` gives the tokens of the model.  Without a call of `accept` there are no drafts.
+    The drafts use the lengths of `accept` in turn, and begin again after the last.  The tokens after the wrong one are
+    those that the model would give after it.  `truth` gives the tokens of the model.  Without a call of `accept` there
+    are no drafts.
     """
 
     def __init__(self, truth: Callable[[Wanted], Sequence[int]], forget: Callable[[int], None]) -> None:

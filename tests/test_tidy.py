@@ -1,4 +1,4 @@
-"""The repository keeps the rules of tidy.py, and each of those rules can be broken."""
+"""The repository keeps the rules of tidy.py; for each rule there is an example that breaks it."""
 
 import subprocess
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Rule = Callable[[Module], Findings]
 
 
 def repository_files() -> list[str]:
-    """What is in git or would be added."""
+    """The files that git tracks or would add."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     return sorted(name for name in names if (ROOT / name).is_file())
@@ -33,13 +33,13 @@ PRODUCT = within(*PACKAGES)
 
 
 def expect_none(rule: Rule, files: list[Module]) -> None:
-    found = [f"{file.path}:{line}: {what}" for file in files for line, what in rule(file)]
+    found = [f"{file.path}:{line}: {complaint}" for file in files for line, complaint in rule(file)]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 
 
-def test_the_rules_see_every_package():
-    """A rule that looks at nothing holds."""
+def test_rules_cover_every_package():
+    """A rule that reads no file finds nothing."""
     assert {module.path.split("/")[0] for module in CODE} == {*PACKAGES, "tests"}
 
 
@@ -47,13 +47,13 @@ def test_only_permitted_entries_are_at_the_top():
     assert tidy.unexpected_at_the_top(file.path for file in FILES) == []
 
 
-def test_an_entry_that_is_not_permitted_at_the_top_is_named():
+def test_entry_that_is_not_permitted_at_the_top_is_named():
     paths = ["README.md", ".gitignore", "harness/cli.py", "utils/strings.py", "notes.md"]
 
     assert tidy.unexpected_at_the_top(paths) == ["notes.md", "utils"]
 
 
-def test_each_package_imports_only_what_the_design_allows():
+def test_each_package_has_only_permitted_imports():
     expect_none(tidy.foreign_imports, PRODUCT)
 
 
@@ -61,15 +61,15 @@ def test_imports_inside_the_engine_run_one_way():
     expect_none(tidy.imports_up_the_layers, within("engine_under_test"))
 
 
-def test_no_folder_of_the_harness_is_in_a_circle_of_imports():
-    assert tidy.folder_circles(within("harness", "invariants")) == []
+def test_folders_of_the_harness_have_no_import_cycle():
+    assert tidy.folder_cycles(within("harness", "invariants")) == []
 
 
-def test_folders_that_import_each_other_are_a_circle():
+def test_folders_that_import_each_other_are_a_cycle():
     sources = {"a/one.py": "from b.two import x", "b/two.py": "import c.three", "c/three.py": "from a.one import y"}
     others = {"d/four.py": "from a.one import x", "a/five.py": "from a.one import y"}
 
-    assert tidy.folder_circles(Module(path, source) for path, source in (sources | others).items()) == ["a", "b", "c"]
+    assert tidy.folder_cycles(Module(path, source) for path, source in (sources | others).items()) == ["a", "b", "c"]
 
 
 def test_no_file_is_long():
@@ -96,7 +96,7 @@ def test_nothing_catches_everything():
     expect_none(tidy.broad_excepts, PRODUCT)
 
 
-def test_each_permit_to_catch_everything_is_used():
+def test_each_exception_to_the_rule_on_broad_excepts_is_used():
     places = {(file.path, function) for file in PRODUCT for _, function in tidy.catching_everything(file)}
 
     assert set(tidy.MAY_CATCH_EVERYTHING) <= places
@@ -106,11 +106,11 @@ def test_no_test_patches_or_sleeps():
     expect_none(tidy.patches_and_sleeps, within("tests"))
 
 
-def test_each_ignore_has_its_reason():
+def test_each_type_ignore_has_a_reason():
     expect_none(tidy.unreasoned_ignores, CODE)
 
 
-def test_each_todo_has_its_issue():
+def test_each_todo_has_an_issue_number():
     expect_none(tidy.unnumbered_todos, CODE)
 
 
@@ -118,7 +118,7 @@ def test_no_attribute_name_is_built():
     expect_none(tidy.built_attribute_names, CODE)
 
 
-def test_nothing_is_global():
+def test_no_function_has_a_global_statement():
     expect_none(tidy.global_statements, CODE)
 
 
@@ -130,7 +130,7 @@ def test_no_invariant_names_a_pool():
     expect_none(tidy.named_pools, within("invariants"))
 
 
-def test_nothing_names_a_place_outside_the_repository():
+def test_no_file_names_a_path_outside_the_repository():
     expect_none(tidy.machine_paths, FILES)
 
 
@@ -163,19 +163,19 @@ BROKEN = [
         tidy.imports_up_the_layers,
         ENGINE,
         "from engine_under_test.scheduler import queues",
-        "1: cache may not see scheduler.queues",
+        "1: cache may not import scheduler.queues",
     ),
     (
         tidy.imports_up_the_layers,
         "engine_under_test/host/tier.py",
         "from engine_under_test.sessions.session import Session",
-        "1: host may not see sessions.session.Session",
+        "1: host may not import sessions.session.Session",
     ),
     (
         tidy.imports_up_the_layers,
         "engine_under_test/model/layers.py",
         "from engine_under_test.pools import ledger",
-        "1: model may not see pools.ledger",
+        "1: model may not import pools.ledger",
     ),
     (tidy.imports_up_the_layers, "engine_under_test/helpers.py", "", "1: helpers has no layer"),
     (tidy.long_files, ENGINE, "x = 1\n" * 401, "401: 401 lines, at most 400"),
@@ -190,26 +190,26 @@ BROKEN = [
         tidy.nondeterminism,
         ENGINE,
         "from time import monotonic",
-        "1: imports time.monotonic: what is random or tells the time comes through a port",
+        "1: imports time.monotonic: randomness and time come through a port",
     ),
     (tidy.nondeterminism, ENGINE, "key = hash('a')", "1: calls hash(), which differs from run to run"),
     (
         tidy.broad_excepts,
         ENGINE,
         "def f():\n    try: g()\n    except (KeyError, Exception): ...",
-        "3: f catches everything: name what it expects",
+        "3: f catches everything: name the expected exceptions",
     ),
     (
         tidy.broad_excepts,
         ENGINE,
         "try: g()\nexcept: ...",
-        "2: the module catches everything: name what it expects",
+        "2: the module catches everything: name the expected exceptions",
     ),
     (
         tidy.broad_excepts,
         ENGINE,
         "with suppress(Exception): g()",
-        "1: the module catches everything: name what it expects",
+        "1: the module catches everything: name the expected exceptions",
     ),
     (tidy.patches_and_sleeps, "tests/test_a.py", "from unittest.mock import patch", "1: uses unittest.mock.patch"),
     (tidy.patches_and_sleeps, "tests/test_a.py", "import time\ntime.sleep(1)", "2: uses time.sleep"),
@@ -255,17 +255,17 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("rule", "path", "source", "complaint"), BROKEN, ids=[rule.__name__ for rule, *_ in BROKEN])
-def test_a_rule_names_the_line_that_breaks_it(rule, path, source, complaint):
-    assert [f"{line}: {what}" for line, what in rule(Module(path, source))] == [complaint]
+def test_rule_names_the_line_that_breaks_it(rule, path, source, complaint):
+    assert [f"{line}: {found}" for line, found in rule(Module(path, source))] == [complaint]
 
 
 @pytest.mark.parametrize(("rule", "path", "source"), KEPT, ids=[rule.__name__ for rule, *_ in KEPT])
-def test_a_rule_lets_pass_what_keeps_it(rule, path, source):
+def test_rule_accepts_code_that_keeps_it(rule, path, source):
     assert list(rule(Module(path, source))) == []
 
 
-def test_every_rule_is_shown_broken():
-    looks = tidy.long_files.__annotations__
-    rules = {name for name, value in vars(tidy).items() if getattr(value, "__annotations__", None) == looks}
+def test_every_rule_has_an_example_that_breaks_it():
+    signature = tidy.long_files.__annotations__
+    rules = {name for name, value in vars(tidy).items() if getattr(value, "__annotations__", None) == signature}
 
     assert {rule.__name__ for rule, *_ in BROKEN} == rules

@@ -1,7 +1,7 @@
-"""The rules of the design and of the style sheet that a machine can check.
+"""The rules of the design and of the style that a test can check.
 
-Each is a function from a file to the lines that break it.  Limits and permits are the constants at the top; a permit
-has its reason beside it.
+Each rule is a function from a file to the lines that break it.  The constants at the top are the limits and the
+exceptions, each exception with its reason.
 """
 
 import ast
@@ -29,7 +29,7 @@ PERMITTED_AT_THE_TOP = {
 }
 
 OWN_ENGINE = ("engine_under_test", "fakes", "invariants", "torch", "hypothesis")
-# Beside the standard library; the longest folder that holds the file decides.
+# Permitted imports besides the standard library, by the innermost folder of the file.
 MAY_IMPORT = {
     "engine_under_test": ("engine_under_test", "torch"),
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "msgspec",
     ),
 }
-# Inside the engine a part sees what stands below it.  Parts of one layer do not see each other, but for the lowest.
+# Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.
 LAYERS = (
     (
         "clock",
@@ -72,26 +72,26 @@ LAYERS = (
     ("engine",),
     ("pair", "processes"),
 )
-SEES = {part: (*chain(*LAYERS[:level]), part) for level, parts in enumerate(LAYERS) for part in parts}
-SEES |= dict.fromkeys(LAYERS[0], LAYERS[0])
-SEES |= {
+VISIBLE = {part: (*chain(*LAYERS[:level]), part) for level, parts in enumerate(LAYERS) for part in parts}
+VISIBLE |= dict.fromkeys(LAYERS[0], LAYERS[0])
+VISIBLE |= {
     "__init__": (),
-    "engine": (*SEES["engine"], "model"),
+    "engine": (*VISIBLE["engine"], "model"),
     "model": ("errors", "units", "config", "ports", "sampling", "pools.kv_store", "model"),
 }
 
 MOST_LINES_OF_A_FILE = 400
-MAY_BE_LONG = {  # why
+MAY_BE_LONG = {  # with the reason
     "engine_under_test/events.py": "one list of the types of events",
     "invariants/events.py": "one list of the types of events",
-    "invariants/view.py": "one list of what a snapshot holds",
+    "invariants/view.py": "one list of the parts of a snapshot",
 }
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
-MAY_BE_LARGE = {  # why
-    "EnginePort": "one port: all that can be asked of an engine",
+MAY_BE_LARGE = {  # with the reason
+    "EnginePort": "one port with all calls to an engine",
     "Target": "one contract, mostly defaults",
 }
 # Records, and lists of names.
@@ -99,33 +99,33 @@ UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDic
 
 NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
 NONDETERMINISTIC_CALLS = {"id", "hash"}
-MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # it is what stands behind the clock's port
+MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # the clock behind the port
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
-MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): why
-    ("harness/core/driver.py", "_call"): "whatever an engine raises is a finding: it ends the run with a fingerprint",
-    ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself costs its run, and the log is kept",
-    ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for what it cannot read",
-    ("harness/cli.py", "run"): "the last place: a fault of swarden itself has an exit code of its own",
-    ("engine_under_test/strict.py", "checker_of"): "another package's entry point raises whatever it raises",
-    ("harness/core/registry.py", "target_of"): "another package's entry point raises whatever it raises",
-    ("harness/core/mutant_file.py", "mutants_of"): "a file of the user's raises whatever it raises",
-    ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with a mutant tells of it by what it raises",
-    ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with a change is killed by it",
+MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the reason
+    ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
+    ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself ends the run, and the log is kept",
+    ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for an unreadable file",
+    ("harness/cli.py", "run"): "the outermost handler: a fault of swarden itself has its own exit code",
+    ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
+    ("harness/core/registry.py", "target_of"): "the entry point of another package can raise anything",
+    ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
+    ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
+    ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with the change has detected it",
 }
 
-MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line is not one of them
+MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line does not match
 UNREASONED_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[[\w, -]+\]\s*#\s*\w+)")
 UNNUMBERED_TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!.*#\d)")
 POOL_NAMES = re.compile(r"\b(swa|full)\b", re.IGNORECASE)
 PATCHED_OR_SLEPT = re.compile(r"(^|\.)(mock\.patch\b.*|time\.sleep)$")
 
 FunctionDef = ast.FunctionDef | ast.AsyncFunctionDef
-Findings = Iterator[tuple[int, str]]  # the line, and what is wrong there
+Findings = Iterator[tuple[int, str]]  # the line and the complaint
 
 
 @dataclass(frozen=True)
 class Module:
-    """One file: where it lies in the repository, and its text."""
+    """One file: its path in the repository, and its text."""
 
     path: str
     source: str
@@ -144,13 +144,13 @@ class Module:
 
     @cached_property
     def functions(self) -> list[tuple[FunctionDef, ast.AST]]:
-        """Each function with what it stands in."""
+        """Each function with its parent node."""
         return [
             (child, parent) for parent in self.nodes for child in ast.iter_child_nodes(parent) if is_function(child)
         ]
 
     def imports(self) -> Findings:
-        """The full dotted name of each thing imported."""
+        """The full dotted name of each import, with its line."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
@@ -159,7 +159,7 @@ class Module:
                 yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Each call with what is called, as written."""
+        """Each call, with the source of the called expression."""
         return ((node, ast.unparse(node.func)) for node in self.nodes if isinstance(node, ast.Call))
 
     def comments(self) -> Findings:
@@ -167,7 +167,7 @@ class Module:
         return ((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
 
 
-# --- what the rules ask of a piece of code
+# --- helpers of the rules
 
 
 def is_function(node: ast.AST) -> TypeGuard[FunctionDef]:
@@ -193,7 +193,7 @@ def is_record(node: ast.ClassDef) -> bool:
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """What is declared in the body, and what any method sets on self; each once."""
+    """The attributes that the body declares or a method sets on self."""
     targets: list[ast.expr] = []
     for part in node.body:
         targets += [part.target] if isinstance(part, ast.AnnAssign) else []
@@ -208,7 +208,7 @@ def attributes(node: ast.ClassDef) -> set[str]:
 
 
 def num_parameters(function: FunctionDef, parent: ast.AST) -> int:
-    """All but self and cls."""
+    """The number of parameters without self and cls."""
     given = function.args
     bound = isinstance(parent, ast.ClassDef) and "staticmethod" not in map(ast.unparse, function.decorator_list)
     starred = (given.vararg is not None) + (given.kwarg is not None)
@@ -216,14 +216,14 @@ def num_parameters(function: FunctionDef, parent: ast.AST) -> int:
 
 
 def is_command(module: Module, function: FunctionDef) -> bool:
-    """A typer command's parameters are the command line's options."""
+    """Whether the function is a typer command, whose parameters are the options of the command line."""
     parameters = [*function.args.args, *function.args.kwonlyargs]
     annotations = [argument.annotation for argument in parameters if argument.annotation]
     return module.path.startswith("harness/commands/") and any("Annotated" in ast.unparse(one) for one in annotations)
 
 
 def function_at(module: Module, line: int) -> str:
-    """The innermost function around a line."""
+    """The name of the innermost function around a line."""
     around = [one for one, _ in module.functions if one.lineno <= line <= (one.end_lineno or one.lineno)]
     return max(around, key=lambda one: one.lineno).name if around else "the module"
 
@@ -244,7 +244,7 @@ def is_broad(types: ast.expr) -> bool:
 
 
 def unexpected_at_the_top(paths: Iterable[str]) -> list[str]:
-    """Dot-files aside."""
+    """The files and folders at the top that are not permitted; dot-files are ignored."""
     top = {path.split("/")[0] for path in paths}
     return sorted(name for name in top - PERMITTED_AT_THE_TOP if not name.startswith("."))
 
@@ -258,16 +258,16 @@ def foreign_imports(module: Module) -> Findings:
 
 def imports_up_the_layers(module: Module) -> Findings:
     part = module.path.removeprefix("engine_under_test/").removesuffix(".py").split("/")[0]
-    if part not in SEES:
+    if part not in VISIBLE:
         yield 1, f"{part} has no layer"
     for line, name in module.imports():
         seen = name.removeprefix("engine_under_test.")
-        if seen != name and not stands_under(seen, SEES.get(part, ())):
-            yield line, f"{part} may not see {seen}"
+        if seen != name and not stands_under(seen, VISIBLE.get(part, ())):
+            yield line, f"{part} may not import {seen}"
 
 
-def folder_circles(modules: Iterable[Module]) -> list[str]:
-    """The folders of which each imports the next, and the last the first."""
+def folder_cycles(modules: Iterable[Module]) -> list[str]:
+    """The folders that are part of an import cycle."""
     imported: dict[str, set[str]] = {}
     for module in modules:
         folder = module.path.rpartition("/")[0]
@@ -281,7 +281,7 @@ def folder_circles(modules: Iterable[Module]) -> list[str]:
 
 
 def _folder_of(place: str, folders: Iterable[str]) -> str:
-    """The innermost of these folders in which "folder/module/name" stands; "" for none."""
+    """The innermost of these folders that contains "folder/module/name"; "" if none does."""
     return max((folder for folder in folders if place.startswith(f"{folder}/")), key=len, default="")
 
 
@@ -328,7 +328,7 @@ def large_classes(module: Module) -> Findings:
 def nondeterminism(module: Module) -> Findings:
     for line, name in module.imports():
         if name.split(".")[0] in NONDETERMINISTIC_MODULES and module.path not in MAY_TELL_THE_TIME:
-            yield line, f"imports {name}: what is random or tells the time comes through a port"
+            yield line, f"imports {name}: randomness and time come through a port"
     for call, called in module.calls():
         if called in NONDETERMINISTIC_CALLS:
             yield call.lineno, f"calls {called}(), which differs from run to run"
@@ -337,7 +337,7 @@ def nondeterminism(module: Module) -> Findings:
 def broad_excepts(module: Module) -> Findings:
     for line, function in catching_everything(module):
         if (module.path, function) not in MAY_CATCH_EVERYTHING:
-            yield line, f"{function} catches everything: name what it expects"
+            yield line, f"{function} catches everything: name the expected exceptions"
 
 
 def patches_and_sleeps(module: Module) -> Findings:
@@ -373,7 +373,7 @@ def global_statements(module: Module) -> Findings:
 
 
 def crowded_inits(module: Module) -> Findings:
-    """ALL, and the imports that it takes."""
+    """An __init__.py has only ALL and the imports for ALL."""
     body = module.tree.body
     lists = [node for node in body if ast.unparse(node).startswith(("ALL = ", "ALL: "))]
     imports = [node for node in body if lists and isinstance(node, ast.Import | ast.ImportFrom)]

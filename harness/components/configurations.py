@@ -30,7 +30,7 @@ def configurations(
     sharing: Sequence[bool] = (True, True, True, False),
     host_ratios: Sequence[float] = (0,),
 ) -> EngineConfig:
-    """Small pools, so that rare states are common. Windows are below, at, above or no multiple of the page size."""
+    """Small pools, so that rare states are common. The window is below, at, above or no multiple of the page size."""
     page_size = draw(st.sampled_from(page_sizes))
     window = draw(st.sampled_from(WINDOWS))
     kind = draw(st.sampled_from(kinds))

@@ -22,7 +22,7 @@ ENGINE_EVENTS = _types_of(engine_under_test.events)
 EMITTED = (*ENGINE_EVENTS.values(), fakes.forward.Read, fakes.forward.Written, *INVARIANT_EVENTS.values())
 TRANSLATION = {kind: INVARIANT_EVENTS[kind.__name__] for kind in EMITTED if kind.__name__ in INVARIANT_EVENTS}
 MISFITS = [kind.__name__ for kind, expected in TRANSLATION.items() if kind._fields != expected._fields]
-assert not MISFITS, f"events with other fields than the invariants want: {', '.join(MISFITS)}"
+assert not MISFITS, f"events whose fields differ from those of the invariants: {', '.join(MISFITS)}"
 
 
 def translated(event: tuple[object, ...]) -> NamedTuple:

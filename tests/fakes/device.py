@@ -1,4 +1,4 @@
-"""A device with one pool, and passes over it with readable tags."""
+"""A device with one pool, and passes with readable tags."""
 
 import torch
 
@@ -11,7 +11,7 @@ from harness.core.faults import FaultPlan
 PAGE = 4
 
 
-class Letters:
+class DecimalTags:
     """A model with readable tags: the namespace, then the tokens so far, as decimal digits."""
 
     def namespace_tag(self, namespace: int) -> int:
@@ -32,7 +32,7 @@ class Device:
         self.window = window
         self.noted: list[Read | Written] = []
         self.plan = FaultPlan(UnsteadyForward.FAULTS)
-        self.forward = UnsteadyForward(FakeForward(Letters(), note=self.noted.append), self.plan)
+        self.forward = UnsteadyForward(FakeForward(DecimalTags(), note=self.noted.append), self.plan)
         self.forward.layout(PoolSpec("pool", 6, window))
 
     def run(self, entries, pages, spans) -> list[int | None] | None:
@@ -46,7 +46,7 @@ class Device:
         return None if computed is None else [one.tokens[-1] if one.tokens else None for one in computed]
 
 
-def passed(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -> None:
+def launch_pass(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -> None:
     """Launch a pass of one entry whose pages begin at position 0."""
     pool = PoolPages("pool", device.window, device.kv, torch.tensor(pages), [PageSpan(0, 0, len(pages))])
     device.forward.launch(ForwardBatch(launch, PAGE, [entry], [pool]))

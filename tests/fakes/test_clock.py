@@ -1,11 +1,11 @@
-"""The fake clock moves only when it is advanced, and never back."""
+"""The fake clock moves only when it is advanced, and only forward."""
 
 import pytest
 
 from fakes.clock import FakeClock
 
 
-def test_clock_moves_by_what_it_is_advanced():
+def test_clock_shows_the_sum_of_all_advances():
     clock = FakeClock()
     first = clock.now_ms()
     clock.advance(5)

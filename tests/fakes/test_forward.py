@@ -1,4 +1,4 @@
-"""The fake forward chains tags from slot to slot, so that a wrong page changes what is read, written and sampled."""
+"""The fake forward chains tags from slot to slot, so that a wrong page changes the tags and the sampled token."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
 from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
-from tests.fakes.device import FIRST, NEXT, PAGE, Device, Letters, passed
+from tests.fakes.device import FIRST, NEXT, PAGE, DecimalTags, Device, launch_pass
 
 
 def test_slot_has_the_tag_of_its_prefix():
@@ -92,7 +92,7 @@ def test_reads_and_writes_are_noted():
 
 def test_forward_without_an_observer_runs():
     device = Device()
-    device.forward = UnsteadyForward(FakeForward(Letters()), device.plan)
+    device.forward = UnsteadyForward(FakeForward(DecimalTags()), device.plan)
 
     device.run([ForwardEntry(1, 0, [1], 0, 1, num_samples=1)], [3], [PageSpan(0, 0, 1)])
 
@@ -101,7 +101,7 @@ def test_forward_without_an_observer_runs():
 
 def test_pass_reads_tags_that_were_written_after_its_launch():
     device = Device()
-    passed(device, 1, ForwardEntry(1, 0, [5], 1, 2, num_samples=1), [3])
+    launch_pass(device, 1, ForwardEntry(1, 0, [5], 1, 2, num_samples=1), [3])
     device.kv[3, 0] = 7
 
     device.collect(1)
@@ -111,8 +111,8 @@ def test_pass_reads_tags_that_were_written_after_its_launch():
 
 def test_following_entry_starts_with_the_token_of_the_pass_before():
     device = Device()
-    passed(device, 1, FIRST, [3])
-    passed(device, 2, NEXT, [3])
+    launch_pass(device, 1, FIRST, [3])
+    launch_pass(device, 2, NEXT, [3])
     tokens = device.collect(1)
 
     device.collect(2)

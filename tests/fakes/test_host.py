@@ -12,7 +12,7 @@ FAILED = "the copy failed"
 TORN = "the copy failed half-way"
 
 
-class Shelf:
+class HostAndDevice:
     """A device with eight pages, each filled with its number, and a host with eight empty pages."""
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class Shelf:
         return self.host.flatten().tolist()
 
 
-def shelf(*armed, **how):
-    """A shelf with armed faults, where pages 3 to 6 of the device are being copied to pages 0 to 3 of the host."""
-    one = Shelf()
+def copying(*armed, **how):
+    """Armed faults, and a copy in flight from pages 3 to 6 of the device to pages 0 to 3 of the host."""
+    one = HostAndDevice()
     for fault in armed:
         one.plan.arm(fault, **how)
     one.back_up(1, [3, 4, 5, 6], onto=[0, 1, 2, 3])
@@ -40,14 +40,14 @@ def shelf(*armed, **how):
 
 
 def test_copy_without_a_fault_is_made_when_it_is_acknowledged():
-    one = shelf()
+    one = copying()
 
     assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
 
 
 def test_copy_is_as_late_as_possible():
-    """So a page that is freed too early is overwritten before the copy."""
-    one = shelf()
+    """So the copy of a page that is freed too early has wrong content."""
+    one = copying()
     one.store.wait()
     before = one.held
 
@@ -58,13 +58,13 @@ def test_copy_is_as_late_as_possible():
 
 
 def test_copy_is_acknowledged_once():
-    one = shelf()
+    one = copying()
 
     assert [len(one.store.acknowledged()) for _ in range(3)] == [1, 0, 0]
 
 
 def test_copies_are_acknowledged_in_order():
-    one = shelf()
+    one = copying()
     one.back_up(2, [7], onto=[0])
 
     assert one.store.acknowledged() == [Acknowledgement(1), Acknowledgement(2)]
@@ -79,7 +79,7 @@ def test_copies_are_acknowledged_in_order():
     ],
 )
 def test_failed_copy_is_acknowledged_as_failed(fault, failure, held):
-    one = shelf(fault)
+    one = copying(fault)
 
     assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1, failure)], held)
 
@@ -88,7 +88,7 @@ def test_failed_copy_is_acknowledged_as_failed(fault, failure, held):
     ("fault", "failure"), [pytest.param("host.fails", FAILED, id="fails"), pytest.param("host.torn", TORN, id="torn")]
 )
 def test_copy_after_a_failed_one_is_made(fault, failure):
-    one = shelf(fault)
+    one = copying(fault)
     one.back_up(2, [7, 2], onto=[6, 7])
 
     assert one.store.acknowledged() == [Acknowledgement(1, failure), Acknowledgement(2)]
@@ -96,7 +96,7 @@ def test_copy_after_a_failed_one_is_made(fault, failure):
 
 
 def test_torn_copy_has_half_of_each_pool():
-    one = Shelf()
+    one = HostAndDevice()
     one.plan.arm("host.torn")
     copies = [
         PageCopy(one.device, [1, 2], one.host, [4, 5], page_dim=0),
@@ -109,7 +109,7 @@ def test_torn_copy_has_half_of_each_pool():
 
 
 def test_slow_copy_is_acknowledged_later_and_complete():
-    one = shelf("host.slow")
+    one = copying("host.slow")
 
     first = one.store.acknowledged()
     one.store.wait()
@@ -120,7 +120,7 @@ def test_slow_copy_is_acknowledged_later_and_complete():
 
 
 def test_later_copy_overtakes_a_slow_one():
-    one = shelf("host.slow")
+    one = copying("host.slow")
     one.back_up(2, [7], onto=[0])
 
     first, held = one.store.acknowledged(), one.held
@@ -130,7 +130,7 @@ def test_later_copy_overtakes_a_slow_one():
 
 
 def test_each_copy_in_flight_crosses_slow():
-    one = shelf("host.slow", skip=1, count=2)
+    one = copying("host.slow", skip=1, count=2)
     one.back_up(2, [7], onto=[4])
     one.back_up(3, [7], onto=[5])
 
@@ -139,13 +139,13 @@ def test_each_copy_in_flight_crosses_slow():
 
 
 def test_slow_copy_crosses_no_other_fault_until_it_ends():
-    one = shelf("host.slow", "host.fails")
+    one = copying("host.slow", "host.fails")
 
     assert [one.store.acknowledged(), one.store.acknowledged()] == [[], [Acknowledgement(1, FAILED)]]
 
 
 def test_silent_store_acknowledges_no_copy():
-    one = shelf("host.silent", count=2)
+    one = copying("host.silent", count=2)
     one.back_up(2, [7], onto=[0])
 
     assert [one.store.acknowledged(), one.held, one.store.acknowledged()] == [[], [0] * 8, []]
@@ -153,7 +153,7 @@ def test_silent_store_acknowledges_no_copy():
 
 
 def test_store_without_copies_does_not_cross_silent():
-    one = Shelf()
+    one = HostAndDevice()
     one.plan.arm("host.silent")
 
     one.store.acknowledged()
@@ -162,8 +162,8 @@ def test_store_without_copies_does_not_cross_silent():
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyHostStore.FAULTS))
-def test_healed_store_copies_what_is_in_flight(fault):
-    one = shelf(fault, count=100)
+def test_healed_store_completes_the_copies_in_flight(fault):
+    one = copying(fault, count=100)
     one.plan.heal()
 
     assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])

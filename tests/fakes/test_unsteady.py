@@ -3,12 +3,12 @@
 import pytest
 
 from engine_under_test.ports import ForwardEntry, ForwardFailed
-from tests.fakes.device import FIRST, NEXT, Device, passed
+from tests.fakes.device import FIRST, NEXT, Device, launch_pass
 
 
 def test_pass_runs_when_it_is_collected():
     device = Device()
-    passed(device, 1, FIRST, [3])
+    launch_pass(device, 1, FIRST, [3])
     before = device.kv[3].tolist()
 
     device.collect(1)
@@ -19,7 +19,7 @@ def test_pass_runs_when_it_is_collected():
 def test_late_pass_has_written_nothing():
     device = Device()
     device.plan.arm("forward.late")
-    passed(device, 1, FIRST, [3])
+    launch_pass(device, 1, FIRST, [3])
 
     first = device.collect(1)
     untouched = device.kv[3].tolist()
@@ -30,7 +30,7 @@ def test_late_pass_has_written_nothing():
 def test_failed_pass_leaves_rubbish():
     device = Device()
     device.plan.arm("forward.fails")
-    passed(device, 1, FIRST, [3])
+    launch_pass(device, 1, FIRST, [3])
 
     with pytest.raises(ForwardFailed, match=r"^launch 1: "):
         device.collect(1)
@@ -42,8 +42,8 @@ def failed_before(entry: ForwardEntry, pages: list[int]) -> tuple[Device, list[i
     """Request 1 fails on page 3 while another pass is in flight; returns the tokens of that pass."""
     device = Device()
     device.plan.arm("forward.fails")
-    passed(device, 1, FIRST, [3])
-    passed(device, 2, entry, pages)
+    launch_pass(device, 1, FIRST, [3])
+    launch_pass(device, 2, entry, pages)
     with pytest.raises(ForwardFailed):
         device.collect(1)
     return device, device.collect(2)
@@ -70,6 +70,6 @@ def test_same_request_on_other_pages_after_a_failed_pass_is_computed():
 
 def test_failed_pass_can_be_launched_again():
     device, _ = failed_before(NEXT, [3])
-    passed(device, 3, FIRST, [3])
+    launch_pass(device, 3, FIRST, [3])
 
     assert device.collect(3) == [13]

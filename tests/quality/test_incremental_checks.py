@@ -1,4 +1,7 @@
-"""Judging only what changed finds what judging everything does: on traffic, with bugs in, and on doctored states."""
+"""The incremental check of changed parts finds the same violations as the full check.
+
+Compared on healthy traffic, with planted bugs, and on corrupted snapshots.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +42,7 @@ CONFIGS = (
 
 
 def traffic(random: Random) -> Iterator[Op]:
-    """Submits that share prefixes, steps, and now and then something that disturbs."""
+    """Steps, submits with shared prefixes, and sometimes an abort, pressure or a flush."""
     for _ in range(OPS):
         coin = random.random()
         if coin < 0.28:
@@ -55,7 +58,7 @@ def traffic(random: Random) -> Iterator[Op]:
 
 
 def transitions(seed: int) -> Iterator[Transition]:
-    """Up to the first in which the engine itself finds its books wrong."""
+    """The transitions of a run, up to the first AccountingError of the engine."""
     random = Random(seed)
     system = EngineSystem(SwardenEngine(CONFIGS[seed % len(CONFIGS)]))
     before = system.capture()
@@ -70,77 +73,78 @@ def transitions(seed: int) -> Iterator[Transition]:
         before = change.after
 
 
-def both_ways(change: Transition):
-    """What is found, and what is counted, by judging everything and by judging what changed."""
-    counted: tuple[Tally, Tally] = ({}, {})
-    everything = ALL.check(change, counted[0])
-    changed = ALL.check(replace(change, before_is_checked=True), counted[1])
-    return (everything, counted[0]), (changed, counted[1])
+def check_both_ways(change: Transition):
+    """The violations and counts of a full check, and those of an incremental check."""
+    tallies: tuple[Tally, Tally] = ({}, {})
+    full = ALL.check(change, tallies[0])
+    incremental = ALL.check(replace(change, before_is_checked=True), tallies[1])
+    return (full, tallies[0]), (incremental, tallies[1])
 
 
-def compared(seed: int) -> bool:
-    """Compare run by run; True where it ended with something wrong."""
+def ends_with_a_violation(seed: int) -> bool:
+    """Compare both checks for each transition of a run; true if the run ends with a violation."""
     changes = transitions(seed)
     if ALL.check(next(changes), {}):
         return True
     for change in changes:
-        everything, changed = both_ways(change)
-        assert changed == everything
-        if everything[0]:
+        full, incremental = check_both_ways(change)
+        assert incremental == full
+        if full[0]:
             return True
     return False
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_healthy_traffic_is_judged_alike(seed):
-    assert not compared(seed)
+def test_incremental_check_finds_no_violation_in_healthy_traffic(seed):
+    assert not ends_with_a_violation(seed)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_planted_bug_is_judged_alike(mutant):
+def test_incremental_check_finds_the_violations_of_a_planted_bug(mutant):
     with BY_ID[mutant].planted():
-        found = [compared(seed) for seed in SEEDS]
+        found = [ends_with_a_violation(seed) for seed in SEEDS]
 
     assert any(found)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_doctored_state_is_judged_alike(seed):
-    """Each state with one number or one thing in it changed, while all else is the very same object."""
+def test_incremental_check_finds_the_violations_of_a_corrupted_snapshot(seed):
+    """One number or one item is changed; all other parts are the same objects as before."""
     random, found = Random(seed), 0
 
     for change in list(transitions(seed))[1:]:
         for _ in range(4):
-            everything, changed = both_ways(replace(change, after=doctored(change.after, random)))
-            assert changed == everything
-            found += bool(everything[0])
+            full, incremental = check_both_ways(replace(change, after=corrupted(change.after, random)))
+            assert incremental == full
+            found += bool(full[0])
 
     assert found > OPS
 
 
-def doctored(healthy, random):
+def corrupted(healthy, random):
+    """The snapshot with one random change."""
     part = random.choice(("nodes", "receipts", "records", "requests", "pools", "peer_maps", "counters"))
     if part == "counters":
         name = random.choice(("free", "evictable", "protected"))
         counted = dict(healthy.counters._asdict()[name])
         counted[random.choice(list(counted))] += random.choice((-1, 1))
         return replace(healthy, counters=healthy.counters._replace(**{name: counted}))
-    things = list(vars(healthy)[part] or ())
-    if things:
-        index = random.randrange(len(things))
+    items = list(vars(healthy)[part] or ())
+    if items:
+        index = random.randrange(len(items))
         if part == "pools":
-            things[index] = replace(things[index], **nudged(vars(things[index]), random, ("free", "holdings")))
+            items[index] = replace(items[index], **nudged(vars(items[index]), random, ("free", "holdings")))
         elif random.random() < 0.15 and part != "peer_maps":
-            del things[index]
+            del items[index]
         else:
-            fields = things[index]._asdict()
+            fields = items[index]._asdict()
             wanted = [name for name in fields if name not in ("owner", "holder", "namespace", "slots")]
-            things[index] = things[index]._replace(**nudged(fields, random, wanted))
-    return replace(healthy, **{part: tuple(things)})
+            items[index] = items[index]._replace(**nudged(fields, random, wanted))
+    return replace(healthy, **{part: tuple(items)})
 
 
 def nudged(fields, random, names):
-    """One field with one number in it changed, or with one thing too many or too few."""
+    """One of these fields, with one number changed or one item removed."""
     name = random.choice(names)
     return {name: nudge(fields[name], random)}
 
@@ -154,9 +158,9 @@ def nudge(value, random):
         return value
     if hasattr(value, "_fields"):
         return value._replace(units=nudge(value.units, random))
-    things, index = list(value), random.randrange(len(value))
-    if len(things) > 2 and isinstance(things[index], int) and random.random() < 0.2:  # two is one per component
-        del things[index]
+    items, index = list(value), random.randrange(len(value))
+    if len(items) > 2 and isinstance(items[index], int) and random.random() < 0.2:  # two is one per component
+        del items[index]
     else:
-        things[index] = nudge(things[index], random)
-    return tuple(things) if isinstance(value, tuple) else things
+        items[index] = nudge(items[index], random)
+    return tuple(items) if isinstance(value, tuple) else items

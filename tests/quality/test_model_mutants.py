@@ -1,4 +1,4 @@
-"""Does a comparison with transformers tell of a bug in the model, also of one that our own reference would share?"""
+"""A comparison with transformers detects planted bugs of the model, also bugs that our own reference would share."""
 
 from operator import attrgetter
 
@@ -24,7 +24,7 @@ PLANTED = (WINDOW_ONE_TOO_WIDE, WINDOW_ONE_TOO_NARROW, SINKS_ARE_DROPPED, THETAS
 
 
 def distance_from_the_oracle(directory, family):
-    """How far the engine's logits of a prompt, computed in chunks over pages, are from those of transformers."""
+    """The largest difference between the logits of our engine and those of transformers, for a prompt in chunks."""
     model = write_checkpoint(directory, family)
     engine = create_engine(CONFIG, checkpoint=directory)
     [generation] = engine.generate([TOKENS.tolist()], SamplingParams(1, return_logits=True))
@@ -33,20 +33,19 @@ def distance_from_the_oracle(directory, family):
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt-oss"])
-def test_the_healthy_model_agrees_with_the_oracle(tmp_path, family):
+def test_healthy_model_agrees_with_transformers(tmp_path, family):
     assert distance_from_the_oracle(tmp_path, family) < 1e-4
 
 
 @pytest.mark.parametrize("mutant", PLANTED, ids=attrgetter("id"))
-def test_the_oracle_tells_of_a_bug_in_the_model(tmp_path, mutant):
-    """With a single one planted nothing but the model is wrong."""
+def test_planted_bug_of_the_model_changes_the_logits(tmp_path, mutant):
     with mutant.planted():
         distance = distance_from_the_oracle(tmp_path, FAMILIES.get(mutant, "gemma3"))
 
     assert distance > 1e-3
 
 
-def test_the_oracle_is_asked_of_each_bug_that_is_left_to_it():
+def test_each_bug_that_only_the_oracle_detects_is_planted_here():
     here = [
         row
         for row in ROWS

@@ -1,4 +1,4 @@
-"""Does swarden find the bugs that really happened?  By its stored op-logs always, and from a cold start."""
+"""swarden finds the bugs of its catalogue: all by their stored op-logs, and some from a cold start."""
 
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from invariants.catalog import ALL
 
 ROOT = Path(__file__).parents[2]
 OPLOGS = Path(__file__).with_name("oplogs")
-# Halves of a law whose other half tells of the known bugs, and laws of parts that our engine lacks.
+# Laws without a mutant: a related law detects the known bugs, or our engine lacks the part.
 WITHOUT_MUTANT = {
     "fences_end_with_their_launch",
     "passes_prefill_within_chunk_len",
@@ -52,14 +52,14 @@ def matrix():
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_the_healthy_engine_passes_the_op_log_of_each_mutant(mutant):
-    """What the log shows is the bug's doing."""
+def test_healthy_engine_passes_the_op_log_of_each_mutant(mutant):
+    """So the planted bug is the cause of the failure."""
     assert run_log(healthy(log_of(mutant))).failure is None
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_each_mutant_is_caught_by_its_own_op_log(mutant):
-    """With the bug planted, an invariant of its list speaks, or falls silent where it is a checker's bug."""
+def test_op_log_of_each_mutant_violates_a_law_of_its_list(mutant):
+    """For a bug of a checker, the law of another mutant is no longer violated."""
     log = log_of(mutant)
 
     assert log.header.mutant == mutant.id
@@ -68,7 +68,7 @@ def test_each_mutant_is_caught_by_its_own_op_log(mutant):
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
 def test_op_log_of_each_mutant_fails_with_its_own_fingerprint(mutant):
-    """CHANGED would say that the kept case shows something else by now."""
+    """The verdict CHANGED would mean that the stored log shows another failure."""
     log = log_of(mutant)
 
     assert log.header.expected is not None
@@ -76,8 +76,7 @@ def test_op_log_of_each_mutant_fails_with_its_own_fingerprint(mutant):
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_the_op_log_of_each_mutant_is_short(mutant):
-    """As short as what a developer gets to see."""
+def test_op_log_of_each_mutant_is_short(mutant):
     log = log_of(mutant)
 
     driver = run_log(log)
@@ -86,27 +85,27 @@ def test_the_op_log_of_each_mutant_is_short(mutant):
     assert driver.counts.engine_steps <= MOST_STEPS
 
 
-def test_every_stored_op_log_is_some_mutants():
+def test_each_mutant_has_one_stored_op_log():
     assert {path.stem for path in OPLOGS.glob("*.oplog")} == set(BY_ID)
 
 
-def test_the_kill_matrix_in_the_docs_is_what_the_op_logs_give(matrix):
-    """`swarden mutants matrix > docs/kill-matrix.md` mends it."""
+def test_kill_matrix_in_the_docs_is_up_to_date(matrix):
+    """If it is not, run `swarden mutants matrix > docs/kill-matrix.md`."""
     assert (ROOT / "docs/kill-matrix.md").read_text() == page(matrix)
 
 
 def test_invariants_without_a_mutant_are_known(matrix):
-    """A new law needs a mutant, unless no engine has had the bug; broken snapshots show these laws."""
+    """A new law needs a mutant, unless no engine has had the bug; cases with broken snapshots cover these laws."""
     assert {invariant.name for invariant in ALL.invariants} - set(matrix.laws) == WITHOUT_MUTANT
 
 
-def test_every_mutant_is_told_of(matrix):
+def test_every_mutant_violates_a_law(matrix):
     assert [name for name, laws in matrix.laws_by_mutant.items() if not laws] == []
 
 
 @pytest.mark.parametrize("mutant", COLD_STARTS)
-def test_a_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
-    """By any of three seeds within a minute of CPU, to at most 12 ops and 40 engine steps."""
+def test_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
+    """One of three seeds finds it within 60 s of CPU."""
     hunts = (hunt(Job(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
     found = next(one for one in hunts if one.is_found)

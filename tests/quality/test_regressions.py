@@ -1,4 +1,4 @@
-"""What random traffic once found in our own engine, or in our own laws, stays found and mended."""
+"""Regressions: op-logs of fixed bugs of our engine and of our laws, which random traffic found."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.oplog"))
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
-def test_what_was_mended_stays_clean(path):
-    """The ops that failed once; the header says with which fingerprint."""
+def test_op_log_of_a_fixed_bug_passes(path):
+    """The header has the fingerprint of the former failure."""
     assert run_log(OpLog.load(path)).failure is None

@@ -1,4 +1,4 @@
-"""A thousand turns of 32 conversations on pools for eight: nothing is lost, nothing grows, everything said is right."""
+"""A thousand turns of 32 sessions on pools for eight: no page leaks, and every output is right."""
 
 from dataclasses import replace
 from random import Random
@@ -12,7 +12,7 @@ from tests.engine_under_test.builders import HYBRID, Received
 from tests.engine_under_test.speculative.serving import SpeculativeServing
 
 SESSIONS, TURNS, AT_ONCE = 32, 1000, 6
-LONGEST = 72  # tokens of a conversation, then a new one begins
+LONGEST = 72  # tokens of a session; then it is closed and a new one is opened
 SOAK = replace(
     HYBRID,
     full_pages=8 * LONGEST // HYBRID.page_size,
@@ -32,53 +32,53 @@ CONFIGS = {
 
 
 class Soak:
-    """Conversations that go on in random order, and sometimes take back what was said."""
+    """Sessions with turns in random order; some turns rewind the session."""
 
     def __init__(self, serving: SpeculativeServing) -> None:
         self.serving = serving
         self.random = Random(7)
-        self.said: dict[int, list[int]] = {self._opened(): [] for _ in range(SESSIONS)}
-        self.held: list[int] = []  # pages that somebody keeps from being evicted, turn by turn
+        self.tokens: dict[int, list[int]] = {self._opened(): [] for _ in range(SESSIONS)}
+        self.held: list[int] = []  # pages that are neither free nor evictable, after each round of turns
         self.num_turns = 0
 
-    def go_on(self) -> None:
-        """Some take their turns, together."""
-        asked = {}
-        for session in self.random.sample(sorted(self.said), AT_ONCE):
-            asked[self._turn(session)] = session
+    def run_turns(self) -> None:
+        """Run a turn of some sessions, at the same time."""
+        sessions = {}
+        for session in self.random.sample(sorted(self.tokens), AT_ONCE):
+            sessions[self._turn(session)] = session
         self.serving.run()
-        for request, session in asked.items():
-            prompt = self.said[session]
+        for request, session in sessions.items():
+            prompt = self.tokens[session]
             tokens = self.serving.tokens(request)
             assert tokens == self.serving.expected(prompt, max_new_tokens=len(tokens)), f"turn {self.num_turns}"
             assert self.serving.received[request].reason == "length"
-            self.said[session] = [*prompt, *tokens]
-        self.num_turns += len(asked)
+            self.tokens[session] = [*prompt, *tokens]
+        self.num_turns += len(sessions)
         memory, cache = self.serving.engine.memory, self.serving.engine.cache
         self.held.append(
             sum(ledger.capacity - ledger.num_free - cache.evictable(ledger.name) for ledger in memory.ledgers.ledgers)
         )
 
     def _turn(self, session: int) -> int:
-        said, rewind = self.said[session], self.random.choice((0, 0, 0, 3, 9))
+        tokens, rewind = self.tokens[session], self.random.choice((0, 0, 0, 3, 9))
         prompt = [
-            *said[: max(0, len(said) - rewind)],
+            *tokens[: max(0, len(tokens) - rewind)],
             *self.random.choices(range(100, 164), k=self.random.choice((2, 7))),
         ]
-        self.said[session] = prompt
+        self.tokens[session] = prompt
         request = self.serving.engine.submit(prompt, SamplingParams(self.random.randrange(2, 9)), session=session)
         self.serving.received[request] = Received()
         return request
 
     def renew(self) -> None:
-        """Long conversations end, and others begin."""
-        for session in [session for session, said in self.said.items() if len(said) > LONGEST - 16]:
+        """Close the long sessions and open new ones."""
+        for session in [session for session, tokens in self.tokens.items() if len(tokens) > LONGEST - 16]:
             self.serving.engine.close_session(session)
-            del self.said[session]
-            self.said[self._opened()] = []
+            del self.tokens[session]
+            self.tokens[self._opened()] = []
 
-    def end(self) -> None:
-        for session in self.said:
+    def close(self) -> None:
+        for session in self.tokens:
             self.serving.engine.close_session(session)
 
     def _opened(self) -> int:
@@ -86,16 +86,16 @@ class Soak:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_thousand_turns_leave_nothing_behind(config, monkeypatch):
+def test_thousand_turns_leak_no_page(config, monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
     serving = SpeculativeServing(config, (3, 0, 1))
     soak = Soak(serving)
 
     while soak.num_turns < TURNS:
-        soak.go_on()
+        soak.run_turns()
         soak.renew()
     third = len(soak.held) // 3
-    soak.end()
+    soak.close()
 
     assert max(soak.held[-third:]) <= max(soak.held[third // 2 : third + third // 2])
     assert len(serving.log.of(Lent)) > TURNS / 10

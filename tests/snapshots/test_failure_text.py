@@ -1,4 +1,4 @@
-"""The whole text of a failure, as a person reads it."""
+"""The whole text of a failure."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ OPLOGS = Path("tests/quality/oplogs")
 
 
 @pytest.mark.parametrize("name", ["B18", "B20"])
-def test_a_failure_is_told_with_heading_claim_evidence_history_equations_and_replay_line(name):
-    """A change of this text is made on purpose, with the file beside this test; lines of the engine are not in it."""
+def test_story_has_heading_law_evidence_history_equations_and_replay_line(name):
+    """The expected text is in a file beside this test, without the lines that name lines of the engine."""
     log = OpLog.load(HERE.parents[1] / OPLOGS / f"{name}.oplog")
     failure = run_log(log).failure
 
     assert failure is not None
-    told = [str(line) for line in story_lines(log.header, failure, OPLOGS / f"{name}.oplog")]
-    assert [line for line in told if ".py:" not in line] == (HERE / f"{name}.txt").read_text().splitlines()
+    lines = [str(line) for line in story_lines(log.header, failure, OPLOGS / f"{name}.oplog")]
+    assert [line for line in lines if ".py:" not in line] == (HERE / f"{name}.txt").read_text().splitlines()

@@ -46,7 +46,7 @@ class EngineTraffic(Machine):
     machine = "engine"
     faults: tuple[str, ...] = ()
     load = LOADS[0]
-    guesses = False
+    has_drafts = False
 
     @initialize(
         config=CONFIGURATIONS,
@@ -56,7 +56,7 @@ class EngineTraffic(Machine):
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
         config = load.on(config)
-        self.faults, self.load, self.guesses = faults, load, bool(config.draft_tokens)
+        self.faults, self.load, self.has_drafts = faults, load, bool(config.draft_tokens)
         self.begin([config])
         self.apply_all(data.draw(first_acceptances(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
@@ -64,12 +64,12 @@ class EngineTraffic(Machine):
     @rule(data=st.data(), count=st.integers(0, 2))
     def submit(self, data: st.DataObject, count: int) -> None:
         self.apply(data.draw(submissions(self.load)))
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(data=st.data(), request=ordinals(), count=st.integers(0, 2))
     def submit_and_abort(self, data: st.DataObject, request: int, count: int) -> None:
         self.apply(data.draw(submissions(self.load)))
-        self.go_on(count)
+        self.step_some(count)
         self.apply(Abort(request=request))
 
     @rule(data=st.data())
@@ -96,44 +96,44 @@ class EngineTraffic(Machine):
     def take_back(self, data: st.DataObject) -> None:
         self.apply_all(data.draw(rewinds(self.load, self.configs[0])))
 
-    @precondition(lambda self: self.guesses)
+    @precondition(lambda self: self.has_drafts)
     @rule(op=acceptances(), count=st.integers(0, 2))
     def accept(self, op: Accept, count: int) -> None:
         self.apply(op)
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(count=step_counts())
     def step(self, count: int) -> None:
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(ms=st.sampled_from(CLOCK_JUMPS_MS), count=st.integers(0, 2))
     def advance_clock(self, ms: int, count: int) -> None:
         self.apply(AdvanceClock(ms=ms))
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(pool=st.integers(0, 1), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
     def pressure(self, pool: int, pages: int, count: int) -> None:
         self.apply(Pressure(pool=pool, pages=pages))
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(ops=pauses(), count=st.integers(0, 2))
     def pause(self, ops: tuple[Op, ...], count: int) -> None:
         self.apply_all(ops)
-        self.go_on(count)
+        self.step_some(count)
 
     @precondition(lambda self: self.faults)
     @rule(data=st.data(), count=st.integers(0, 2))
     def trouble(self, data: st.DataObject, count: int) -> None:
         self.apply_all(data.draw(troubles(self.faults)))
-        self.go_on(count)
+        self.step_some(count)
 
     @rule(coin=st.integers(0, 3), count=st.integers(0, 2))
     def flush_or_drain(self, coin: int, count: int) -> None:
         self.apply(Drain() if coin == 3 else Flush())
-        self.go_on(count)
+        self.step_some(count)
 
-    def go_on(self, count: int) -> None:
-        """A few steps, because the rule for steps may be disabled in this run."""
+    def step_some(self, count: int) -> None:
+        """Make `count` steps; the rule for steps may be disabled in this run."""
         if count:
             self.apply(Step(count=count))
 
@@ -194,8 +194,8 @@ class WeightedEngineTraffic(Machine):
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
         config = load.on(config)
-        guesses: Traffic = ("accept",) * 2 if config.draft_tokens else ()
-        self.ops = ops_of(guesses + traffic, load, config, faults)
+        accepts: Traffic = ("accept",) * 2 if config.draft_tokens else ()
+        self.ops = ops_of(accepts + traffic, load, config, faults)
         self.begin([config])
 
     @rule(data=st.data())

@@ -25,14 +25,14 @@ from harness.core.system import System
 from invariants.events import Modelled
 from invariants.view import Snapshot
 
-# (page_size, sliding_window): below, at, above and beside each other
+# (page_size, sliding_window): the window is below, at, above or no multiple of the page size
 WINDOWS = ((1, 2), (1, 5), (2, 2), (2, 3), (2, 8), (4, 3), (4, 5), (4, 17), (16, 5), (16, 17), (16, 40))
 FULL_TOKENS, SPARE_SWA_PAGES = (96, 256, 48), (4, 0, 12)
 PARTS = ("all", "windowed", "rest")
 
 
 def configurations() -> Iterator[EngineConfig]:
-    """30 of them: full only, SWA only, both, and both without sharing."""
+    """30 configurations: full only, SWA only, both, and both without sharing."""
     reuses, tokens, spares = cycle(PAGE_REUSES), cycle(FULL_TOKENS), cycle(SPARE_SWA_PAGES)
     for page_size in (1, 2, 4, 16):
         yield EngineConfig(page_size=page_size, full_pages=256 // page_size, page_reuse=next(reuses))
@@ -94,9 +94,9 @@ def tree_op(rng: Random) -> Op:
 
 def disagreements(system: System) -> list[Modelled]:
     """The new comparisons in which system and model differ."""
-    told = [event for event in system.take_events() if isinstance(event, Modelled)]
-    assert told, "the model said nothing"
-    return [event for event in told if event.expected != event.found]
+    comparisons = [event for event in system.take_events() if isinstance(event, Modelled)]
+    assert comparisons, "the system compared nothing with the model"
+    return [event for event in comparisons if event.expected != event.found]
 
 
 def num_free(snapshot: Snapshot) -> dict[str, int]:
@@ -104,6 +104,6 @@ def num_free(snapshot: Snapshot) -> dict[str, int]:
 
 
 def held(snapshot: Snapshot, pool: str) -> dict[str, list[int]]:
-    """The owner of each unit of a pool."""
+    """The units of each owner in a pool."""
     holdings = snapshot.pool(pool).holdings
     return {str(holding.owner): list(holding.units) for holding in holdings if holding.units}

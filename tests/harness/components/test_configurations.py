@@ -54,7 +54,7 @@ def test_sharing_configuration_can_have_a_host(config, ratio):
 
 @steady
 @given(config=configurations(), load=st.sampled_from([load for load in LOADS if load.needs_host]))
-def test_a_load_that_needs_a_host_has_one(config, load):
+def test_load_that_needs_a_host_has_host_pools(config, load):
     assert load.on(config).host_pools
 
 
@@ -71,7 +71,6 @@ def test_injected_faults_are_faults_of_the_run(faults, data):
 @steady
 @given(ops=troubles(tuple(FAULTS)))
 def test_healed_fault_was_armed_before(ops):
-    """Each heal follows an armed fault."""
     kinds = [type(op) for op in ops]
 
     assert kinds in ([Inject], [Inject, Step, Heal])
@@ -87,7 +86,7 @@ def test_pause_is_resumed_or_lasts(ops):
 
 @steady
 @given(ops=st.sampled_from(LOADS).flatmap(crowds))
-def test_a_crowd_arrives_at_once(ops):
+def test_crowd_is_submitted_before_the_next_step(ops):
     *crowd, step = ops
 
     assert {type(op) for op in crowd} == {Submit}
@@ -104,7 +103,7 @@ def test_latest_request_of_a_contest_has_the_highest_priority(ops):
     assert last == Step()
 
 
-# --- what ops that belong together are for
+# --- sequences of ops reach the states for which they are made
 
 
 @pytest.mark.parametrize("policy", HOST_POLICIES)
@@ -114,7 +113,7 @@ def test_most_evicted_prompts_are_on_the_host_only(policy):
 
     @steady
     @given(data=st.data())
-    def drive_out(data):
+    def evict(data):
         port = SwardenEngine(config)
         system = EngineSystem(port)
         gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), config))
@@ -124,13 +123,13 @@ def test_most_evicted_prompts_are_on_the_host_only(policy):
         matches = [port._engine.cache.match([*expand(one.recipe), 0], one.namespace) for one in gone]
         found.extend(match.reach is not None and match.reach.length > match.length for match in matches)
 
-    drive_out()
+    evict()
 
     assert sum(found) > len(found) / 2
 
 
 def share_that_fails(mutant, load, scene, *, times=1):
-    """Short runs of a load with a number of scenes each, in an engine with a bug."""
+    """The share of runs that fail in an engine with a bug; a run has the scene `times` times."""
     failed = []
 
     @steady
@@ -150,10 +149,10 @@ def share_that_fails(mutant, load, scene, *, times=1):
 
 
 def test_most_rewinds_go_below_the_frontier():
-    """Most runs fail in an engine whose sessions skip the check."""
+    """Most runs fail with a bug by which sessions ignore the frontier."""
     assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
 
 
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
-    """One of four runs fails in an engine that drops copies in flight."""
+    """One of four runs fails with a bug by which the engine drops copies in flight."""
     assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4

@@ -23,7 +23,7 @@ def by_layer(_pool, dtype=torch.float32):
     return SlotLayout(dtype, outer=(2,), inner=(3,))
 
 
-class Inspected:
+class InspectedMemory:
     """Device and host pools with equal pages, and the events of an inspector of their copies."""
 
     def __init__(self, **how) -> None:
@@ -42,14 +42,14 @@ class Inspected:
 
 
 def test_equal_copies_are_reported_per_pool():
-    one = Inspected()
+    one = InspectedMemory()
     one.kv("full")[3], one.kv("host full")[1] = 7, 7
 
     assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
 
 
 def test_differing_pages_are_reported_as_pairs():
-    one = Inspected()
+    one = InspectedMemory()
     one.kv("full")[5, 1] = 7
     one.kv("host swa")[6, 0] = 9
 
@@ -57,7 +57,7 @@ def test_differing_pages_are_reported_as_pairs():
 
 
 def test_pages_outside_of_the_transfer_are_ignored():
-    one = Inspected()
+    one = InspectedMemory()
     one.kv("full")[4] = 7
     one.kv("host swa")[1] = 9
 
@@ -65,7 +65,7 @@ def test_pages_outside_of_the_transfer_are_ignored():
 
 
 def test_load_is_compared_like_a_backup():
-    one = Inspected()
+    one = InspectedMemory()
     one.kv("host full")[2] = 7
 
     assert one.notice(BOTH._replace(to_host=False), TransferEnded(1, None)) == [
@@ -78,20 +78,20 @@ def test_load_is_compared_like_a_backup():
     "events",
     [
         pytest.param([BOTH, TransferEnded(1, "the copy failed")], id="failed"),
-        pytest.param([BOTH], id="under way"),
-        pytest.param([TransferEnded(1, None)], id="never begun"),
-        pytest.param([BOTH, TransferEnded(1, "the copy failed"), TransferEnded(1, None)], id="ended before"),
+        pytest.param([BOTH], id="in flight"),
+        pytest.param([TransferEnded(1, None)], id="no begin"),
+        pytest.param([BOTH, TransferEnded(1, "the copy failed"), TransferEnded(1, None)], id="second end"),
     ],
 )
 def test_unsuccessful_transfer_is_not_compared(events):
-    one = Inspected()
+    one = InspectedMemory()
     one.kv("full")[3] = 7
 
     assert one.notice(*events) == []
 
 
 def test_pages_are_compared_at_the_end_of_the_transfer():
-    one = Inspected()
+    one = InspectedMemory()
     one.notice(BOTH)
     one.kv("full")[3] = 7
 
@@ -99,7 +99,7 @@ def test_pages_are_compared_at_the_end_of_the_transfer():
 
 
 def test_each_of_several_transfers_is_compared_at_its_end():
-    one = Inspected()
+    one = InspectedMemory()
     other = TransferBegan(2, True, (("full", (6,), (4,)),))
     one.kv("full")[6] = 7
 
@@ -108,7 +108,7 @@ def test_each_of_several_transfers_is_compared_at_its_end():
 
 def test_difference_in_one_layer_of_one_page_is_reported():
     """The layer dimension is before the page dimension."""
-    one = Inspected(layout=by_layer)
+    one = InspectedMemory(layout=by_layer)
     one.kv("full")[1, 5, 0, 2] = 0.5
 
     assert one.notice(BOTH, TransferEnded(1, None))[0] == Copied(1, "full", [(5, 2)])
@@ -117,7 +117,7 @@ def test_difference_in_one_layer_of_one_page_is_reported():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_nan_equals_its_copy_and_negative_zero_differs_from_zero(dtype):
     """Freed pages are poisoned with NaN, which is not equal to itself."""
-    one = Inspected(layout=partial(by_layer, dtype=dtype))
+    one = InspectedMemory(layout=partial(by_layer, dtype=dtype))
     one.kv("full")[:, 3] = one.kv("host full")[:, 1] = float("nan")
     one.kv("full")[:, 5], one.kv("host full")[:, 2] = 0.0, -0.0
 

@@ -40,7 +40,7 @@ def events(system, kind):
     return [event for event in system.take_events() if isinstance(event, kind)]
 
 
-def read_wrong(system):
+def wrong_reads(system):
     return [event for event in events(system, Modelled) if event.expected != event.found]
 
 
@@ -57,7 +57,7 @@ def test_evicted_prefix_with_a_copy_stays_on_the_host():
     assert all(any(node.copies) and not any(node.live) for node in system.capture().nodes)
 
 
-@pytest.mark.parametrize("waits", [0, 1], ids=["under way", "ended"])
+@pytest.mark.parametrize("waits", [0, 1], ids=["in flight", "finished"])
 def test_reader_matches_only_loaded_pages(waits):
     system = after(*EVICTED, Fetch(recipe=LONGER), *(Ack(),) * waits, Lock(recipe=LONGER))
 
@@ -69,7 +69,7 @@ def test_reader_matches_only_loaded_pages(waits):
 def test_torn_load_is_not_matched():
     system = after(*EVICTED, Inject(fault="host.torn"), Fetch(recipe=PROMPT), Ack(), Lock(recipe=PROMPT))
 
-    assert read_wrong(system) == []
+    assert wrong_reads(system) == []
     assert system.capture().transfers == ()
 
 

@@ -31,7 +31,7 @@ def after(*ops, config=CONFIG):
     ("reuse", "full", "swa"),
     [pytest.param("lifo", [5, 6], [3, 4], id="lifo"), pytest.param("fifo", [3, 4], [3, 4], id="fifo")],
 )
-def test_take_gets_the_pages_in_the_order_of_reuse(reuse, full, swa):
+def test_take_follows_the_order_of_reuse(reuse, full, swa):
     """Lifo takes the pages freed last, in reverse order; fifo takes those freed first."""
     config = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5, page_reuse=reuse)
 
@@ -40,7 +40,7 @@ def test_take_gets_the_pages_in_the_order_of_reuse(reuse, full, swa):
     assert (held(snapshot, "full"), held(snapshot, "swa")) == ({"request r2": full}, {"request r2": swa})
 
 
-def test_a_refused_take_changes_nothing():
+def test_refused_take_changes_nothing():
     """Full has 6 pages, swa 4: the second pool refuses."""
     system = LedgerSystem(CONFIG)
     before = system.capture()
@@ -53,7 +53,7 @@ def test_a_refused_take_changes_nothing():
     assert system.capture().pools == before.pools
 
 
-def test_pages_whose_windowed_part_is_free_keep_the_rest():
+def test_windowed_free_keeps_the_pages_of_the_other_pool():
     snapshot = after(Take(count=3), Free(count=2, part="windowed")).capture()
 
     assert held(snapshot, "full") == {"request r1": [6, 5, 4]}
@@ -61,7 +61,7 @@ def test_pages_whose_windowed_part_is_free_keep_the_rest():
     assert list(snapshot.peer_maps[0].peers) == [0, 0, 0, 0, 2, 0, 0]
 
 
-def test_dead_pages_take_over_the_peers_of_another_owner():
+def test_dead_handles_take_over_the_peers_of_another_owner():
     system = after(Take(count=2), Free(count=2, part="windowed"), Take(owner=1, count=2), TakeOver(giver=1, count=1))
 
     snapshot = system.capture()
@@ -76,7 +76,7 @@ def test_given_pages_are_freed_by_their_new_owner():
     assert held(snapshot, "full") == {"request r1": [4], "request r3": [5]}
 
 
-def test_a_fenced_page_is_free_when_its_launch_has_completed():
+def test_fenced_page_is_free_when_its_launch_has_completed():
     system = after(Take(count=2), Free(count=2, fenced=True))
     fenced = system.capture()
 
@@ -87,7 +87,7 @@ def test_a_fenced_page_is_free_when_its_launch_has_completed():
     assert num_free(system.capture()) == {"full": 6, "swa": 4}
 
 
-def test_the_oldest_launch_completes_first():
+def test_oldest_launch_completes_first():
     """Owner 2 frees behind launch 2, then owner 1 behind launch 1."""
     ops = Take(owner=1, count=1), Free(fenced=True), Take(count=1), Free(fenced=True), Complete()
 
@@ -105,13 +105,13 @@ def test_pressure_holds_pages_of_one_pool_alone():
 @pytest.mark.parametrize(
     ("config", "ops"),
     [
-        pytest.param(CONFIG, [Step()], id="not-one-of-its-ops"),
+        pytest.param(CONFIG, [Step()], id="unknown-op"),
         pytest.param(CONFIG, [Give(to=1)], id="nothing-to-give"),
-        pytest.param(CONFIG, [Take(), Give()], id="to-oneself"),
+        pytest.param(CONFIG, [Take(), Give()], id="same-owner"),
         pytest.param(CONFIG, [Free()], id="nothing-to-free"),
-        pytest.param(CONFIG, [Take(), Free(part="rest")], id="no-dead-page"),
-        pytest.param(CONFIG, [Take(), Free(part="half")], id="no-such-part"),
-        pytest.param(CONFIG, [Take(), TakeOver()], id="nobody-to-take-over"),
+        pytest.param(CONFIG, [Take(), Free(part="rest")], id="no-dead-handle"),
+        pytest.param(CONFIG, [Take(), Free(part="half")], id="unknown-part"),
+        pytest.param(CONFIG, [Take(), TakeOver()], id="no-giver"),
         pytest.param(CONFIG, [Complete()], id="nothing-fenced"),
         pytest.param(CONFIG, [Pressure()], id="no-pressure"),
         pytest.param(FULL_ONLY, [Take(), Free(part="windowed")], id="no-window"),
@@ -129,7 +129,7 @@ def test_op_without_an_effect_is_a_no_op(config, ops):
 
 
 def test_ledger_that_differs_from_the_model_is_reported(monkeypatch):
-    """A fence that is never released."""
+    """The patched ledger never releases a fence."""
     system = after(Take(count=1), Free(fenced=True), config=FULL_ONLY)
     monkeypatch.setattr(Ledger, "complete", lambda *_: None)
 

@@ -1,4 +1,4 @@
-"""A repeated walk shows the same as a first walk."""
+"""A repeated walk, which reuses unchanged views, gives the same views as a first walk."""
 
 from dataclasses import replace
 from random import Random
@@ -43,8 +43,7 @@ def test_repeated_walk_shows_the_current_state(seed):
         assert seen(engine, walk) == fresh(engine)
 
 
-def slowly(random):
-    """Traffic with slow copies."""
+def traffic_with_slow_copies(random):
     for op in traffic(random):
         yield op
         if random.random() < 0.2:
@@ -56,7 +55,7 @@ def test_repeated_walk_shows_host_pages_and_transfers(seed):
     system, engine = engine_after([], HOSTED)
     walk, directions = MemoryWalk(engine.memory, engine.cache.tree), set()
 
-    for op in slowly(Random(seed)):
+    for op in traffic_with_slow_copies(Random(seed)):
         system.do(op)
         assert seen(engine, walk) == fresh(engine)
         directions.update([view.to_host for view in walk.transfers or ()])
@@ -76,7 +75,7 @@ def corrupt_lock(_engine, record):
     record.receipt.node.locks[0] += 1
 
 
-def corrupt_way_up(engine, record):
+def corrupt_parent(engine, record):
     record.receipt.node.parent = engine.cache.tree.nowhere
 
 
@@ -94,7 +93,7 @@ def corrupt_record(_engine, record):
 
 @pytest.mark.parametrize(
     "corrupt",
-    [corrupt_key, corrupt_handle, corrupt_lock, corrupt_way_up, corrupt_peer, corrupt_row, corrupt_record],
+    [corrupt_key, corrupt_handle, corrupt_lock, corrupt_parent, corrupt_peer, corrupt_row, corrupt_record],
 )
 def test_in_place_corruption_of_the_device_is_visible(corrupt):
     _, engine = engine_after(list(traffic(Random(2)))[:60])
@@ -125,12 +124,12 @@ def corrupt_transfer(_node, transfer):
 def loading():
     """An engine with a load in flight."""
     system, engine = engine_after([], HOSTED)
-    for op in slowly(Random(3)):
+    for op in traffic_with_slow_copies(Random(3)):
         system.do(op)
         loads = [transfer for transfer in engine.scheduler.loading.under_way if not transfer.to_host]
         if loads:
             return engine, loads[0]
-    raise AssertionError("nothing was loaded")
+    raise AssertionError("the traffic had no load")
 
 
 @pytest.mark.parametrize("corrupt", [corrupt_copy, corrupt_pin, corrupt_transfer])

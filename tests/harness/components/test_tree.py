@@ -19,7 +19,7 @@ UNSHARED = EngineConfig(page_size=4, full_pages=16, prefix_sharing=False)
 
 
 def prompt(pages, *, branch=0):
-    """A recipe of whole pages of 4 tokens; branches part at the last page."""
+    """A recipe of whole pages of 4 tokens; branches differ in the last page."""
     return Recipe((*[0] * (pages - 1), branch))
 
 
@@ -44,7 +44,7 @@ def events(system, kind):
     return [event for event in system.take_events() if isinstance(event, kind)]
 
 
-def test_the_tail_of_an_insertion_is_a_node_of_its_own():
+def test_tail_of_an_insertion_is_a_separate_node():
     """5 pages: 3 outside of the window at the end, and 2 inside."""
     system = after(Insert(recipe=prompt(5)))
 
@@ -55,7 +55,7 @@ def test_the_tail_of_an_insertion_is_a_node_of_its_own():
 
 
 def test_insertion_of_a_cached_prefix_frees_its_duplicate_pages():
-    """All but the last page match, which is fresh and a duplicate."""
+    """All pages but the last match. The last page is computed again, so it is a duplicate."""
     system = after(Insert(recipe=prompt(5)))
     before = nodes(system)
 
@@ -87,15 +87,15 @@ def test_insertion_is_cut_to_the_available_pages():
     assert [(start, end) for start, end, _, _ in nodes(system)] == [(0, 32), (32, 40)]
 
 
-def test_an_insertion_evicts_what_it_needs():
+def test_insertion_evicts_the_pages_that_it_needs():
     """A prefix of another namespace takes all of the swa pool."""
     system = after(Insert(recipe=prompt(10)), Insert(recipe=prompt(10), namespace=1))
 
     assert num_free(system.capture()) == {"full": 6, "swa": 0, "rows": 2}
 
 
-def test_a_tombstone_recovers_on_the_incoming_pages():
-    """3 tombstones hide the branch, so nothing matches and all pages are fresh; the 2 live ones are duplicates."""
+def test_tombstone_becomes_live_with_the_incoming_pages():
+    """The 3 tombstones end the match, so all 5 pages are new. The pages of the 2 live ones are duplicates."""
     system = after(Insert(recipe=prompt(5), dead=3))
 
     system.do(Insert(recipe=prompt(5)))
@@ -107,7 +107,7 @@ def test_a_tombstone_recovers_on_the_incoming_pages():
     ]
 
 
-def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
+def test_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
     """Freeing the pages of a locked node is a use after free for its reader (sglang pull 29352)."""
     system = after(Insert(recipe=prompt(5), dead=3), Lock(recipe=prompt(6)))
 
@@ -120,7 +120,7 @@ def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers():
     ]
 
 
-def test_a_lock_covers_the_whole_prefix_and_in_a_window_its_tail():
+def test_lock_covers_the_whole_prefix_in_full_and_its_tail_in_swa():
     """16 tokens match; the start of the window is the start of a node."""
     system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)))
 
@@ -141,7 +141,7 @@ def test_slid_lock_releases_the_pages_below():
     assert [locks for _, _, _, locks in nodes(system)] == [[1, 0], [1, 0], [1, 1], [0, 0]]
 
 
-def test_an_unlocked_prefix_can_be_evicted():
+def test_unlocked_prefix_can_be_evicted():
     system = after(Insert(recipe=prompt(5)), Lock(recipe=prompt(5)), Flush(), Unlock())
     protected = [(start, end) for start, end, _, _ in nodes(system)]
 
@@ -152,7 +152,7 @@ def test_an_unlocked_prefix_can_be_evicted():
 
 
 def test_windowed_pool_evicts_its_interior_first():
-    """The first prefix was used before the second, but its tail is what a match needs."""
+    """The first prefix is less recently used, but a match needs its tail."""
     system = after(Insert(recipe=prompt(2)), Insert(recipe=prompt(5), namespace=1), Evict(need=(0, 1)))
 
     assert [(start, end, units[1]) for start, end, units, _ in nodes(system)] == [
@@ -163,21 +163,21 @@ def test_windowed_pool_evicts_its_interior_first():
 
 
 @pytest.mark.parametrize(
-    ("config", "op", "lost"),
+    ("config", "op", "freed"),
     [
         pytest.param(CONFIG, Evict(need=(1, 0)), {"full": 2, "swa": 2, "rows": 0}, id="the-oldest-branch"),
         pytest.param(CONFIG, Evict(need=(0, 3)), {"full": 2, "swa": 4, "rows": 0}, id="oldest-branch-for-its-window"),
         pytest.param(FULL_ONLY, Evict(need=(1,)), {"full": 2, "rows": 0}, id="full-only"),
     ],
 )
-def test_an_eviction_takes_whole_nodes_least_recently_used_first(config, op, lost):
+def test_eviction_removes_whole_nodes_least_recently_used_first(config, op, freed):
     """A prefix of 2 pages, then one of 4: 2 before its tail."""
     system = after(Insert(recipe=prompt(2)), Insert(recipe=prompt(4), namespace=1), config=config)
     before = num_free(system.capture())
 
     system.do(op)
 
-    assert {pool: count - before[pool] for pool, count in num_free(system.capture()).items()} == lost
+    assert {pool: count - before[pool] for pool, count in num_free(system.capture()).items()} == freed
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_an_eviction_takes_whole_nodes_least_recently_used_first(config, op, los
         pytest.param(64, 33, 160, 3, 64, id="page-above-window"),
     ],
 )
-def test_an_insertion_leaves_the_window_at_its_end(page_size, window, length, dead, frontier):
-    """The worked numbers: the last publishable page is alive even where it is larger than the window."""
+def test_insertion_keeps_the_window_at_its_end(page_size, window, length, dead, frontier):
+    """The last published page is live, also if it is larger than the window."""
     config = EngineConfig(page_size=page_size, full_pages=20, swa_pages=20, sliding_window=window)
     system = after(Insert(recipe=Recipe(stretch=length), dead=dead), config=config)
 
@@ -209,13 +209,13 @@ def test_cache_without_sharing_keeps_no_page():
 @pytest.mark.parametrize(
     ("config", "ops"),
     [
-        pytest.param(CONFIG, [Step()], id="not-one-of-its-ops"),
+        pytest.param(CONFIG, [Step()], id="unknown-op"),
         pytest.param(CONFIG, [Insert(recipe=Recipe(stretch=3))], id="less-than-a-page"),
-        pytest.param(CONFIG, [Pressure(pages=16), Insert()], id="no-room"),
+        pytest.param(CONFIG, [Pressure(pages=16), Insert()], id="no-free-page"),
         pytest.param(CONFIG, [Lock(), Lock(), Lock()], id="no-row"),
         pytest.param(CONFIG, [Unlock()], id="nothing-to-unlock"),
         pytest.param(CONFIG, [Slide(page=1)], id="nothing-to-slide"),
-        pytest.param(CONFIG, [Lock(), Slide(page=1)], id="a-lock-on-nothing"),
+        pytest.param(CONFIG, [Lock(), Slide(page=1)], id="lock-without-pages"),
         pytest.param(FULL_ONLY, [Insert(recipe=prompt(3)), Lock(recipe=prompt(3)), Slide(page=2)], id="no-window"),
         pytest.param(CONFIG, [Evict(need=(1, 1))], id="nothing-to-evict"),
         pytest.param(CONFIG, [Insert(), Evict(need=(0,))], id="no-need"),
@@ -234,7 +234,7 @@ def test_op_without_an_effect_is_a_no_op(config, ops):
 
 
 def test_cache_that_differs_from_the_model_is_reported(monkeypatch):
-    """A tree that counts nothing as live."""
+    """The patched tree marks no node as live."""
     system = TreeSystem(FULL_ONLY)
     monkeypatch.setattr(RadixTree, "set_live", lambda *_, **__: None)
 

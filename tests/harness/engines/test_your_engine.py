@@ -1,4 +1,4 @@
-"""An engine of a package of its own is fuzzed through its entry point, in an environment without torch."""
+"""The example engine of docs/your-engine.md is found by its entry point and fuzzed, without torch."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[3]
 YOUR_ENGINE = ROOT / "tests/your_engine"
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
-BUG = "request.blocks[:num_full]  # the bug: blocks that are not filled are lost"
-MENDED = "request.blocks"
+BUG = "request.blocks[:num_full]  # the bug: a block that is not full leaks"
+FIX = "request.blocks"
 
 
 def distributions_for(*names: str) -> set[str]:
-    """These distributions and all that they need, without torch and what else the engine of swarden needs."""
+    """These distributions and their dependencies, without the extras."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -33,7 +33,7 @@ def distributions_for(*names: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """A virtual environment with swarden's core, blockserve and pytest, each as its own installation leaves it."""
+    """A virtual environment with swarden's core, blockserve and pytest, each copied or installed as pip does it."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, with_pip=False)
     site = next(place.glob("lib/python*/site-packages"))
@@ -61,10 +61,10 @@ def run(environment: Path, *command: str, cwd: Path) -> subprocess.CompletedProc
     return subprocess.run(program, cwd=cwd, env=clean, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_engine_of_its_own_package_is_fuzzed_and_its_finding_replayed(environment, tmp_path):
+def test_example_engine_is_fuzzed_and_its_finding_replayed(environment, tmp_path):
     swarden = ("harness.cli",)
-    told = run(environment, *swarden, "engines", cwd=tmp_path)
-    assert "blockserve 1.2.0" in told.stdout
+    listed = run(environment, *swarden, "engines", cwd=tmp_path)
+    assert "blockserve 1.2.0" in listed.stdout
 
     fuzzed = run(
         environment, *swarden, "fuzz", "--engine", "blockserve", "--profile", "smoke", "--runs", "60", "--workers", "1",
@@ -82,16 +82,16 @@ def test_engine_of_its_own_package_is_fuzzed_and_its_finding_replayed(environmen
     assert "no owner" in tested.stdout
     assert run(environment, "torch", cwd=tmp_path).stderr.endswith("No module named torch\n")
 
-    mend(environment)
+    fix_the_bug(environment)
     replayed = run(environment, *swarden, "replay", str(log), cwd=tmp_path)
     assert (replayed.returncode, "FIXED" in replayed.stdout) == (0, True), replayed.stdout
     tested = run(environment, "pytest", "-q", "found", cwd=tmp_path)
     assert tested.returncode == 0, tested.stdout
 
 
-def mend(environment: Path) -> None:
-    """The maintainer of the engine corrects the bug."""
+def fix_the_bug(environment: Path) -> None:
+    """Fix the planted bug in the installed package."""
     [source] = environment.glob("lib/python*/site-packages/blockserve/engine.py")
     text = source.read_text()
     assert BUG in text
-    source.write_text(text.replace(BUG, MENDED))
+    source.write_text(text.replace(BUG, FIX))

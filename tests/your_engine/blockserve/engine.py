@@ -1,4 +1,4 @@
-"""A paged engine without a prefix cache: requests run in the order of their arrival, a token a step each."""
+"""A paged engine without a prefix cache: requests run in arrival order, one token per request and step."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Request:
 
 
 class Output(NamedTuple):
-    """A new token of a request, if any, and why the request has ended, if it has."""
+    """A new token of a request, or None; and the finish reason of the request, or None while it runs."""
 
     request: Request
     token: int | None
@@ -52,7 +52,7 @@ class Engine:
             self.waiting = [one for one in self.waiting if one is not request]
             self.running = [one for one in self.running if one is not request]
             num_full = request.computed_len // self.block_size
-            self.free_blocks += request.blocks[:num_full]  # the bug: blocks that are not filled are lost
+            self.free_blocks += request.blocks[:num_full]  # the bug: a block that is not full leaks
             self.outputs.append(Output(request, None, "abort"))
 
     @property
@@ -60,7 +60,7 @@ class Engine:
         return bool(self.waiting or self.running or self.outputs)
 
     def step(self) -> list[Output]:
-        """Admit requests, and compute a chunk or a token of each that runs."""
+        """Admit requests; then compute a chunk or a token of each running request."""
         self._admit()
         for request in list(self.running):
             length = len(request.prompt) + len(request.outputs)
@@ -78,7 +78,7 @@ class Engine:
         return outputs
 
     def _admit(self) -> None:
-        """In the order of arrival, each with all the blocks that it can ever need."""
+        """Admit in arrival order, each request with all the blocks that it can need."""
         while self.waiting and len(self.running) < self.max_running:
             need = self._num_blocks_of(self.waiting[0])
             if need > len(self.free_blocks):

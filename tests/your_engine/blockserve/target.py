@@ -1,4 +1,4 @@
-"""How swarden drives blockserve: its configuration, a port to it, and what a snapshot of it holds."""
+"""The target of blockserve: its configurations, the port to the engine, and the snapshot."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bugs of admission: what is promised, to whom, and what is refused."""
+"""Bugs of admission: reservations, their requests, and rejections."""
 
 from harness.core.mutant import Hunk, Mutant
 

@@ -1,6 +1,6 @@
-"""Every bug that this project knows of, by its number: planted, waiting, excluded by design, or for the oracle alone.
+"""The catalogue of known bugs by number: planted, waiting, excluded by design, or detected only by the oracle.
 
-A row belongs to the catalogue by standing at the top of a module of this package.
+The rows are the module-level values of all modules of this package.
 """
 
 import re
@@ -14,19 +14,19 @@ from harness.mutants.unplanted import Excluded, ForTheOracle, Row, Waiting
 
 
 def collected() -> tuple[Row, ...]:
-    """The rows of all modules of this package: those of the field (B), then our own (S), by number."""
+    """The rows of all modules of this package: published bugs (B), then our own (S), by number."""
     rows: dict[str, Row] = {}
     for found in iter_modules([str(Path(__file__).parent)], f"{__package__}."):
         if found.name != __name__:
             for value in vars(import_module(found.name)).values():
                 if isinstance(value, Row):
-                    assert rows.setdefault(value.id, value) is value, f"{value.id} is there twice"
+                    assert rows.setdefault(value.id, value) is value, f"{value.id} has two rows"
     return tuple(sorted(rows.values(), key=_place))
 
 
 def _place(row: Row) -> tuple[str, int]:
     number = re.fullmatch(r"([BS])(\d+)", row.id)
-    assert number, f"{row.id!r} is no number of this catalogue"
+    assert number, f"{row.id!r} is not B or S and a number"
     return number[1], int(number[2])
 
 
@@ -36,7 +36,7 @@ BY_ID = {mutant.id: mutant for mutant in CATALOG}
 
 
 def mutant_of_catalog(name: str) -> Mutant:
-    """The mutant of that id; raises UsageError where there is none, or it is not planted, with the reason."""
+    """The mutant of that id; raises UsageError with the reason if there is none, or it cannot be planted."""
     row = next((row for row in ROWS if row.id == name), None)
     if isinstance(row, Mutant):
         return row

@@ -1,4 +1,4 @@
-"""Bugs of checkers, in ours: they crash, cry wolf on a healthy engine, or see nothing on a sick one."""
+"""Bugs of checkers, planted in ours: a crash, a false alarm on a healthy engine, or a missed violation."""
 
 from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER

@@ -1,4 +1,4 @@
-"""Bugs by which a client gets more, or less, than it asked for."""
+"""Bugs by which a client gets a longer or a shorter output than requested."""
 
 from harness.core.mutant import Hunk, Mutant
 

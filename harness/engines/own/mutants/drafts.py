@@ -1,4 +1,4 @@
-"""Bugs of speculation: what is guessed, where it is written, and how much of it stays."""
+"""Bugs of speculation: the drafts, the slots of their KV, and the accepted tokens."""
 
 from harness.core.mutant import Hunk, Mutant
 

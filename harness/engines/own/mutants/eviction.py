@@ -1,4 +1,4 @@
-"""Bugs of eviction: what goes, in which order, and when it is enough."""
+"""Bugs of eviction: the victims, their order, and the number of evicted pages."""
 
 from harness.core.mutant import Hunk, Mutant
 

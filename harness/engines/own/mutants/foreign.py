@@ -1,4 +1,4 @@
-"""Bugs that only an engine of another build can have: each with the doctored case that shows it caught."""
+"""Bugs that only an engine of another design can have, each with a corrupted snapshot in which a law detects it."""
 
 from harness.mutants.unplanted import Excluded
 
@@ -13,7 +13,7 @@ SLOTS_OF_A_PAGE_LEAD_APART = Excluded(
 READERS_ARE_MISCOUNTED = Excluded(
     "S91",
     "an engine that counts a block's readers without knowing them: one who left is counted still, or two as one",
-    "a receipt names its holder here, so readers are known and not just counted",
+    "a receipt names its holder here, so each reader is known and no count can be wrong",
     "cached_units_count_their_readers",
     "one-too-many-and-one-too-few",
 )
@@ -21,7 +21,7 @@ READERS_ARE_MISCOUNTED = Excluded(
 FOLLOWER_PAGE_IS_LOST = Excluded(
     "S92",
     "an engine whose windowed pages have owners of their own: one stays behind when the page that led to it is freed",
-    "a windowed page has no owner here but that of the handle whose peer it is, so without one it is nobody's",
+    "the owner of a windowed page is the owner of its handle here, so a windowed page without a handle has no owner",
     "held_follower_units_are_peers",
     "no-peer",
 )

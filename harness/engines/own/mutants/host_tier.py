@@ -1,4 +1,4 @@
-"""Bugs of the host tier: of what is copied there, and of what comes back."""
+"""Bugs of the host tier: backups, loads and host evictions."""
 
 from harness.core.mutant import Hunk, Mutant
 

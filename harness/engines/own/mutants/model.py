@@ -1,4 +1,4 @@
-"""Bugs of a model over pages: whom a token sees, and where its keys and values go."""
+"""Bugs of a model over pages: the attention mask, and the slots of keys and values."""
 
 from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.window import FRONTIER, WINDOW

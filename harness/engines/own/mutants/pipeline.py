@@ -1,4 +1,4 @@
-"""Bugs of passes in flight: what is freed, counted or launched before they have completed."""
+"""Bugs of passes in flight: pages freed, tokens counted or passes launched before a pass has completed."""
 
 from harness.core.mutant import Hunk, Mutant
 

@@ -1,4 +1,4 @@
-"""Bugs of the scheduler: who computes what in a step, and what is left of who has ended."""
+"""Bugs of the scheduler: the entries of a pass, and the state left by finished requests."""
 
 from harness.core.mutant import Hunk, Mutant
 

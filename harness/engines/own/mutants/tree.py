@@ -1,4 +1,4 @@
-"""Bugs of the prefix tree: what is inserted, split, recovered and matched."""
+"""Bugs of the prefix tree: insert, split, recovery and match."""
 
 from harness.core.mutant import Hunk, Mutant
 

@@ -1,4 +1,4 @@
-"""Bugs of the one formula that says which windowed pages are needed no more."""
+"""Bugs of the formula for the frontier, below which windowed pages are freed."""
 
 from harness.core.mutant import Hunk, Mutant
 

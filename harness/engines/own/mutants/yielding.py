@@ -1,4 +1,4 @@
-"""Bugs of giving way: who is retracted, preempted or paused, for what, and what comes of it."""
+"""Bugs of retraction, preemption and pauses: the chosen request, the reason, and its state afterwards."""
 
 from harness.core.mutant import Hunk, Mutant
 

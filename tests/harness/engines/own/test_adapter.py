@@ -17,8 +17,8 @@ def events_of(config):
     engine.submit(Submission(range(8), 1, stop=(), priority=0, namespace=0))
     for _ in range(3):
         engine.step()
-    told = engine.take_events()
-    return [type(event) for event in told if isinstance(event, (seen.TransferBegan, seen.TransferEnded, seen.Copied))]
+    events = engine.take_events()
+    return [type(event) for event in events if isinstance(event, (seen.TransferBegan, seen.TransferEnded, seen.Copied))]
 
 
 def test_copy_comparison_of_each_pool_follows_the_end_of_its_transfer():

@@ -19,20 +19,20 @@ LIKELIEST = int(LOGITS[-1].argmax())
 NAN = math.nan
 
 
-class Told:
+class FixedForward:
     """A forward with given results."""
 
     vocab_size = None
 
     def __init__(self) -> None:
-        self.asked: list[ForwardEntry] = []
+        self.entries: list[ForwardEntry] = []
         self.computed: list[Computed] | None = []
 
     def layout(self, pool):
         return SlotLayout(torch.float64, (pool.num_pages,))
 
     def launch(self, batch):
-        self.asked = batch.entries
+        self.entries = batch.entries
 
     def collect(self, launch):
         return self.computed
@@ -43,7 +43,7 @@ class Comparison:
 
     def __init__(self) -> None:
         self.noted: list[tuple[object, ...]] = []
-        self.steady = Told()
+        self.steady = FixedForward()
         self.forward = ComparedForward(self.steady, WITHOUT_CACHE, self.noted.append)
         self.forward.submitted(1, PROMPT)
 
@@ -67,7 +67,7 @@ WHOLE = ForwardEntry(1, 0, PROMPT, 0, 5, num_samples=1)
 REST = ForwardEntry(1, 0, PROMPT[2:], 2, 5, num_samples=1)
 
 
-def spoiled(position: int, by: float) -> torch.Tensor:
+def changed_logits(position: int, by: float) -> torch.Tensor:
     logits = LOGITS.clone()
     logits[position, 7] += by
     return logits
@@ -76,11 +76,11 @@ def spoiled(position: int, by: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("entry", "logits", "token", "expected"),
     [
-        pytest.param(WHOLE, LOGITS, LIKELIEST, (0, 0.0, LIKELIEST), id="all-of-it"),
-        pytest.param(REST, LOGITS[2:], LIKELIEST, (2, 0.0, LIKELIEST), id="behind-what-was-cached"),
-        pytest.param(WHOLE._replace(num_samples=0), LOGITS, None, (0, 0.0, None), id="a-chunk"),
-        pytest.param(WHOLE, spoiled(3, 0.5), LIKELIEST, (3, 0.5, LIKELIEST), id="one-position-off"),
-        pytest.param(WHOLE, LOGITS, 9, (0, 0.0, LIKELIEST), id="another-token"),
+        pytest.param(WHOLE, LOGITS, LIKELIEST, (0, 0.0, LIKELIEST), id="whole-prompt"),
+        pytest.param(REST, LOGITS[2:], LIKELIEST, (2, 0.0, LIKELIEST), id="after-a-cached-prefix"),
+        pytest.param(WHOLE._replace(num_samples=0), LOGITS, None, (0, 0.0, None), id="chunk"),
+        pytest.param(WHOLE, changed_logits(3, 0.5), LIKELIEST, (3, 0.5, LIKELIEST), id="one-position-off"),
+        pytest.param(WHOLE, LOGITS, 9, (0, 0.0, LIKELIEST), id="wrong-token"),
     ],
 )
 def test_comparison_has_the_farthest_position_and_the_likeliest_token(entry, logits, token, expected):
@@ -97,7 +97,7 @@ def test_comparison_has_the_farthest_position_and_the_likeliest_token(entry, log
 def test_comparison_has_the_first_wrong_position():
     comparison = Comparison()
 
-    comparison.run(WHOLE, spoiled(1, 0.1) + spoiled(4, 9.0) - LOGITS, LIKELIEST)
+    comparison.run(WHOLE, changed_logits(1, 0.1) + changed_logits(4, 9.0) - LOGITS, LIKELIEST)
 
     assert comparison.compared[0].position == 1
     assert comparison.compared[0].difference == pytest.approx(0.1)
@@ -106,7 +106,7 @@ def test_comparison_has_the_first_wrong_position():
 def test_nan_is_farther_than_any_number():
     comparison = Comparison()
 
-    comparison.run(WHOLE, spoiled(2, NAN), LIKELIEST)
+    comparison.run(WHOLE, changed_logits(2, NAN), LIKELIEST)
 
     [one] = comparison.compared
     assert (one.position, str(one.difference)) == (2, "nan")
@@ -149,13 +149,13 @@ def test_written_events_equal_those_of_the_fake_forward():
 
 def test_one_of_three_entries_returns_no_logits():
     """So passes with few logits run too."""
-    asked = []
+    requested = []
     for launch in range(1, 7):
         comparison = Comparison()
         comparison.run(WHOLE, None, LIKELIEST, launch=launch)
-        asked.append(comparison.steady.asked[0].sampling.return_logits)
+        requested.append(comparison.steady.entries[0].sampling.return_logits)
 
-    assert asked == [True, False, True, True, False, True]
+    assert requested == [True, False, True, True, False, True]
     assert comparison.compared == [Compared(6, 1, 0, 5, 0, None, TOLERANCE, LIKELIEST, LIKELIEST)]
 
 
@@ -165,24 +165,24 @@ def test_requested_logits_are_returned(returns_logits):
 
     computed = comparison.run(WHOLE._replace(sampling=SamplingParams(return_logits=returns_logits)), LOGITS, LIKELIEST)
 
-    assert comparison.steady.asked[0].sampling.return_logits
+    assert comparison.steady.entries[0].sampling.return_logits
     assert [one.logits is not None for one in computed or ()] == [returns_logits]
 
 
-def test_the_model_reads_tokens_modulo_its_vocabulary():
+def test_model_reads_tokens_modulo_its_vocabulary():
     comparison = Comparison()
 
     comparison.run(WHOLE._replace(tokens=[token + 2 * VOCABULARY for token in PROMPT]), LOGITS, LIKELIEST)
 
-    assert comparison.steady.asked[0].tokens == PROMPT
+    assert comparison.steady.entries[0].tokens == PROMPT
 
 
-def test_a_pass_that_is_late_is_late():
+def test_late_pass_has_no_result():
     comparison = Comparison()
     comparison.steady.computed = None
 
     assert comparison.forward.collect(1) is None
 
 
-def test_slots_are_laid_out_as_the_model_wants_them():
+def test_layout_is_that_of_the_model():
     assert Comparison().forward.layout(PoolSpec("full", 4, None)) == SlotLayout(torch.float64, (4,))

@@ -31,7 +31,7 @@ def done(system, *ops):
 
 
 def demoted():
-    """A system whose cached pages are on the host only."""
+    """A system with cached pages on the host only."""
     system = after(SUBMIT, *[Step()] * 4)
     cache = system.port._engine.cache
     cache.evict({pool: cache.evictable(pool) for pool in ("full", "swa")})
@@ -49,7 +49,7 @@ def test_snapshot_without_a_host_has_no_host_pools():
     assert {node.copies for node in snapshot.nodes} == {()}
 
 
-def test_an_empty_host_has_pools_behind_those_of_the_device_and_before_the_rows():
+def test_pools_of_the_host_are_between_those_of_the_device_and_the_rows():
     snapshot = after().capture()
 
     assert (snapshot.transfers, list(snapshot.host_pools)) == ((), ["host full", "host swa"])
@@ -74,7 +74,7 @@ def test_backup_in_flight_owns_its_target_and_locks_its_source():
         assert held_by(snapshot, f"host {pool}", receipt.holder) == view.there[component]
 
 
-def test_backed_up_pages_are_the_copy_of_their_node():
+def test_finished_backup_belongs_to_its_nodes():
     system = after(SUBMIT, SLOW, *[Step()] * 3)
     [view] = system.capture().transfers
 

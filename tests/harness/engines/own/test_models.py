@@ -34,33 +34,33 @@ OPS = (
 
 def driven(model, config, *ops):
     """A driver after these ops, and the emitted events."""
-    told: list[NamedTuple] = []
-    driver = own_driver("engine", [config], model=model, observe=lambda change: told.extend(change.events))
+    events: list[NamedTuple] = []
+    driver = own_driver("engine", [config], model=model, observe=lambda change: events.extend(change.events))
     for op in ops:
         driver.apply(op)
-    return driver, told
+    return driver, events
 
 
 @pytest.mark.parametrize(
     "config", [pytest.param(BOTH, id="both"), pytest.param(FULL, id="full"), pytest.param(SWA, id="swa")]
 )
 @pytest.mark.parametrize("model", MODELS)
-def test_a_healthy_engine_computes_what_the_model_computes_without_a_cache(model, config):
-    """Over chunks, a failed pass, shared prefixes and an abort."""
-    driver, told = driven(model, config, *OPS)
+def test_logits_of_a_healthy_engine_equal_those_without_a_cache(model, config):
+    """The run has chunks, a failed pass, shared prefixes and an abort."""
+    driver, events = driven(model, config, *OPS)
 
-    compared = [event for event in told if isinstance(event, Compared)]
+    compared = [event for event in events if isinstance(event, Compared)]
     assert driver.failure is None
     assert len(compared) > 20
     assert max(event.difference for event in compared if event.difference is not None) < 1e-12
 
 
 def test_model_pass_emits_written_events_and_no_read_events():
-    _, told = driven("tiny-gemma3", BOTH, LONG, Step(count=2))
+    _, events = driven("tiny-gemma3", BOTH, LONG, Step(count=2))
 
-    written = [event[:5] for event in told if isinstance(event, Written)]
+    written = [event[:5] for event in events if isinstance(event, Written)]
     assert written == [(1, 1, "full", 0, 6), (1, 1, "swa", 0, 6)]
-    assert not any(isinstance(event, Read) for event in told)
+    assert not any(isinstance(event, Read) for event in events)
 
 
 def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
@@ -82,7 +82,7 @@ def test_strict_check_of_a_model_run_finds_no_violation(monkeypatch: pytest.Monk
     assert driver.failure is None
 
 
-def test_two_runs_of_one_log_are_equal():
+def test_two_runs_of_the_same_ops_have_equal_digests():
     first, second = (driven("tiny-gpt-oss", BOTH, *OPS)[0].digests for _ in range(2))
 
     assert len(first) == len(OPS)
@@ -114,7 +114,7 @@ def test_layers_of_a_model_match_the_pools(config, slides):
 def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
     """The two implementations of attention share no code."""
     decoder, without_cache = tiny_model(model, BOTH)
-    sequences = [[(5 * place + 7 * which) % VOCABULARY for place in range(9 + 8 * which)] for which in range(3)]
+    sequences = [[(5 * place + 7 * index) % VOCABULARY for place in range(9 + 8 * index)] for index in range(3)]
 
     without_cache.remember(sequences)
 
@@ -124,7 +124,7 @@ def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
             assert (without_cache.logits(tokens, 2) - alone[2:]).abs().max() < 1e-12
 
 
-def test_a_prompt_of_any_token_can_be_computed():
+def test_prompt_of_any_token_can_be_computed():
     """The model reads tokens modulo its vocabulary."""
     driver, _ = driven("tiny-qwen3", FULL, Submit(tokens=(2**63 - 1, 0, 10**12), max_new_tokens=3), Drain())
 

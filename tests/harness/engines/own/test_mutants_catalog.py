@@ -1,4 +1,4 @@
-"""The catalogue of bugs: its entries, and their consistency with the code."""
+"""The catalogue of bugs: it is complete, and its entries match the code."""
 
 from operator import attrgetter
 
@@ -10,8 +10,8 @@ from harness.engines.own.mutants.catalog import CATALOG, ROWS
 from harness.mutants.unplanted import Excluded, Waiting
 from tests.invariants.test_invariants import CASES
 
-# The bugs of the field, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.
-FIELD = """
+# The published bugs of serving engines, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.
+PUBLISHED = """
     B1 B3 B4 B7 B8 B10 B11 B13
     B14 B16 B18 B20 B21 B23 B24 B26 B27 B29
     B30 B31 B32 B34 B35 B36 B37 B38 B39 B42 B43 B45 B46 B48 B49
@@ -25,15 +25,15 @@ WAITING = [row for row in ROWS if isinstance(row, Waiting)]
 EXCLUDED = [row for row in ROWS if isinstance(row, Excluded)]
 
 
-def test_every_bug_of_the_field_is_in_the_catalogue():
-    """The entries are in the order of their numbers, before our own bugs."""
-    of_the_field = [row.id for row in ROWS if row.id.startswith("B")]
+def test_catalogue_has_every_published_bug():
+    """They are in the order of their numbers, before our own bugs."""
+    published = [row.id for row in ROWS if row.id.startswith("B")]
 
-    assert of_the_field == sorted(FIELD.split(), key=lambda name: int(name[1:]))
+    assert published == sorted(PUBLISHED.split(), key=lambda name: int(name[1:]))
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
-def test_a_mutant_fits_the_code_and_names_laws_that_exist(mutant):
+def test_mutant_matches_the_code_and_names_existing_laws(mutant):
     check_mutant(target_of(OWN), mutant)
 
 
@@ -43,8 +43,8 @@ def test_waiting_entry_names_a_capability(row):
 
 
 @pytest.mark.parametrize("row", EXCLUDED, ids=attrgetter("id"))
-def test_excluded_entry_has_a_case_that_is_caught(row):
-    """The case has evidence, because another engine can have the bug."""
+def test_excluded_entry_has_a_case_with_a_violation(row):
+    """Another engine can have the bug, so a case must show that a law detects it."""
     shown = [case for case in CASES if (case.invariant.name, case.name) == (row.invariant, row.case)]
 
     assert [bool(case.evidence) for case in shown] == [True]

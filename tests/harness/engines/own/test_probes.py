@@ -1,4 +1,4 @@
-"""Probes: each is reached exactly by its rare state."""
+"""Probes: each is reached by its rare state and by no similar state."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Probes of sessions and of speculation: each is reached exactly by its rare state."""
+"""Probes of sessions and of speculation: each is reached by its rare state and by no similar state."""
 
 from dataclasses import replace
 

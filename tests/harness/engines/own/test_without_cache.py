@@ -1,4 +1,4 @@
-"""The model without a cache: its results are kept by prefix, and equal after they were dropped."""
+"""The model without a KV cache: its results are cached by prefix, and are equal when they are computed again."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_unknown_sequences_are_computed_in_one_pass():
     assert decoder.passes == [3, 16]
 
 
-def test_a_token_changes_its_own_logits_and_the_later_ones():
+def test_token_changes_its_own_logits_and_the_later_ones():
     model = WithoutCache(Counting())
 
     difference = (model.logits(TOKENS, 0) - model.logits([*TOKENS[:4], 8, *TOKENS[5:]], 0)).abs().amax(-1)
