@@ -1,0 +1,72 @@
+"""Laws hold for engines with other policies: only contracts depend on the choices that an engine is free to make."""
+
+import pytest
+
+from harness.core.mutant import Hunk, Mutant
+from harness.core.registry import OWN, target_of
+from harness.search.testing import Fuzz, fuzzed
+from invariants.catalog import CONTRACTS
+
+SCHEDULER = "engine_under_test.scheduler"
+POLICIES = {
+    "other eviction order": (
+        Hunk(
+            "engine_under_test.cache.lru:LruQueue.pop",
+            healthy="heapq.heappop(self._heap)",
+            broken="self._heap.pop(self._num_pushes * 7 % len(self._heap))",
+        ),
+    ),
+    "other admission order": (
+        Hunk(
+            f"{SCHEDULER}.queues:WaitingQueue.in_order",
+            healthy="return sorted(requests, key=lambda request: -request.priority)",
+            broken="return sorted(requests, key=lambda request: request.id * 7 % 5)",
+        ),
+    ),
+    "other retracted request": (
+        Hunk(
+            f"{SCHEDULER}.retract:retraction_order",
+            healthy="(request.priority, request.num_outputs, -request.prompt_len, -request.id)",
+            broken="request.id * 7 % 5",
+        ),
+    ),
+    "rejection at the step": (
+        Hunk("engine_under_test.engine:Engine.submit", healthy="self._refuse(request)", broken="None"),
+        Hunk(
+            "engine_under_test.engine:Engine._step",
+            healthy="self._notice(StepBegan(now_ms))",
+            broken=(
+                "self._notice(StepBegan(now_ms))\n"
+                "    for request in self.scheduler.waiting:\n"
+                "        if (reason := self._refuse(request)) is not None:\n"
+                "            self.scheduler.end(request, Ending(FinishReason.REJECTED, reason))"
+            ),
+        ),
+    ),
+}
+SEED, RUNS = 1, 20
+
+
+@pytest.fixture
+def contracts(monkeypatch):
+    """Sets the contracts of our target."""
+    return lambda names: monkeypatch.setattr(type(target_of(OWN)), "contracts", names)
+
+
+def stories(name, tmp_path):
+    with Mutant(name, "a free choice", POLICIES[name], ()).planted():
+        return fuzzed(Fuzz(OWN, machine="engine", seed=SEED, runs=RUNS), tmp_path)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_law_is_violated_by_another_policy(name, contracts, tmp_path):
+    contracts(frozenset())
+
+    assert stories(name, tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_contract_is_violated_by_another_policy(name, contracts, tmp_path):
+    contracts(CONTRACTS)
+
+    assert "replay: swarden replay" in stories(name, tmp_path)
