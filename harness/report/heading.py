@@ -78,7 +78,7 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
         text += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
     text += f", namespace {own.namespace}" if own.namespace else ""
     outputs = _counted(len(own.tokens) - own.prompt_len, "output token")
-    return f"{text}, {outputs}{', aborted' if own.is_aborted else ''}"
+    return f"{text}, {outputs} so far{', aborted' if own.is_aborted else ''}"
 
 
 def _counted(count: int, noun: str) -> str:

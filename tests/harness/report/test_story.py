@@ -156,9 +156,9 @@ def test_request_lines_name_common_prefixes():
     driver = run_log(OpLog(Header(engine=OWN, machine="engine", configs=[{}]), ops))
 
     assert list(request_lines(driver.systems[0].reference)) == [
-        "request r1: prompt of 12 tokens, 4 output tokens",
-        "request r2: prompt of 8 tokens, namespace 1, 1 output token",
-        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token",
+        "request r1: prompt of 12 tokens, 4 output tokens so far",
+        "request r2: prompt of 8 tokens, namespace 1, 1 output token so far",
+        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token so far",
     ]
 
 
