@@ -101,6 +101,6 @@ class DraftModel:
         return tokens[len(wanted.tokens) :]
 
 
-def draft_model(directory: Path, *, device: str = "cpu", dtype: str = "float32") -> DraftModel:
+def draft_model(directory: str | Path, *, device: str = "cpu", dtype: str = "float32") -> DraftModel:
     """The model of a checkpoint as a proposer; raises CheckpointError or ConfigError for one that cannot be run."""
-    return DraftModel(load_decoder(directory, dtype=usable_dtype(dtype), device=usable_device(device)))
+    return DraftModel(load_decoder(Path(directory), dtype=usable_dtype(dtype), device=usable_device(device)))

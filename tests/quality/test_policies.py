@@ -20,7 +20,7 @@ POLICIES = {
         Hunk(
             f"{SCHEDULER}.queues:WaitingQueue.in_order",
             healthy="return sorted(requests, key=lambda request: -request.priority)",
-            broken="return sorted(requests, key=lambda request: request.id * 7 % 5)",
+            broken="return sorted(requests, key=lambda request: (-request.priority, request.id * 7 % 5))",
         ),
     ),
     "other retracted request": (
