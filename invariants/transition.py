@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 from invariants import events as seen
 from invariants.changes import Changes
 from invariants.derived import Derived
+from invariants.ownership import Misplaced, misplaced_units
 from invariants.passes import PASS_EVENTS, Landing, landings
 from invariants.reference import Reference
-from invariants.replay import Misplaced, replay
 from invariants.view import Snapshot
 
 NOT_OF_THE_TREE = frozenset(
@@ -136,7 +136,7 @@ class Transition:
     @Derived
     def misplaced(self) -> list[Misplaced]:
         """Units that were moved or written by another than their owner at that moment."""
-        return replay(self.before, self.events, self.after)
+        return misplaced_units(self.before, self.events, self.after)
 
     def events_of(self, kind: type[EventT]) -> list[EventT]:
         """The events of one type, in order."""

@@ -17,7 +17,7 @@ class Misplaced(NamedTuple):
     owner: Owner | None
 
 
-def replay(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> list[Misplaced]:
+def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> list[Misplaced]:
     """Every unit whose owner was not the one that the event names, in order; costs O(units moved).
 
     All nodes of the tree count as one owner here.
