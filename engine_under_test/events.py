@@ -319,31 +319,31 @@ class CopyDropped(NamedTuple):
     pools: tuple[str, ...]
 
 
-class TransferBegan(NamedTuple):
+class CopyBegan(NamedTuple):
     """A copy to or from the host began; `pages` has pool, device pages and host pages, index by index."""
 
-    transfer: int
+    job: int
     to_host: bool
     pages: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
 
 
-class TransferEnded(NamedTuple):
+class CopyEnded(NamedTuple):
     """A copy to or from the host has ended, or has failed for the reason `failure`."""
 
-    transfer: int
+    job: int
     failure: str | None
 
 
 class LoadPlanned(NamedTuple):
-    """A request was admitted and waits for `transfer`, which loads its missing pages of [0, length).
+    """A request was admitted and waits for `job`, which loads its missing pages of [0, length).
 
     `firm` are the pages of the load, 0 if another request has begun it; `demand` adds all pages that may follow.  If a
-    pool refused the pages, `transfer` is 0, and the request uses only its match on the device.
+    pool refused the pages, `job` is 0, and the request uses only its match on the device.
     """
 
     request_id: int
     length: int
-    transfer: int
+    job: int
     firm: PoolCounts
     demand: PoolCounts
 

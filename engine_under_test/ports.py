@@ -136,23 +136,23 @@ class PageCopy(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """A transfer has ended; if it has a `failure`, the content of the pages that it wrote is undefined."""
+    """A copy job has ended; if it has a `failure`, the content of the pages that it wrote is undefined."""
 
-    transfer: int
+    job: int
     failure: str | None = None
 
 
 class HostStore(Protocol):
-    """Copies pages between the device and the host, several transfers at a time, in any order."""
+    """Copies pages between the device and the host, several jobs at a time, in any order."""
 
-    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        """Start to copy; the pages stay in use until the transfer is acknowledged."""
+    def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
+        """Start to copy; the pages stay in use until the job is acknowledged."""
 
     def acknowledged(self) -> list[Acknowledgement]:
-        """The transfers that have ended since the last call."""
+        """The jobs that have ended since the last call."""
 
     def wait(self) -> None:
-        """Return when all begun transfers have ended, or after a time limit."""
+        """Return when all begun jobs have ended, or after a time limit."""
 
 
 class ForwardFailed(EngineError):

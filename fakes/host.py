@@ -25,33 +25,33 @@ class UnsteadyHostStore:
         self._plan = plan
         self._waiting: dict[int, Sequence[PageCopy]] = {}
 
-    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        self._waiting[transfer] = copies
+    def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
+        self._waiting[job] = copies
 
     def acknowledged(self) -> list[Acknowledgement]:
         if not self._waiting or self._plan.fires("host.silent"):
             return []
-        ended = [transfer for transfer in self._waiting if not self._plan.fires("host.slow")]
-        return [self._end(transfer, self._waiting.pop(transfer)) for transfer in ended]
+        ended = [job for job in self._waiting if not self._plan.fires("host.slow")]
+        return [self._end(job, self._waiting.pop(job)) for job in ended]
 
     def wait(self) -> None:
         """Does nothing: copies are made by `acknowledged`."""
 
-    def _end(self, transfer: int, copies: Sequence[PageCopy]) -> Acknowledgement:
+    def _end(self, job: int, copies: Sequence[PageCopy]) -> Acknowledgement:
         if self._plan.fires("host.fails"):
-            return Acknowledgement(transfer, "the copy failed")
+            return Acknowledgement(job, "the copy failed")
         if self._plan.fires("host.torn"):
             copies = [_first_half(one) for one in copies]
-            self._run(transfer, copies)
-            return Acknowledgement(transfer, "the copy failed half-way")
-        self._run(transfer, copies)
-        return Acknowledgement(transfer)
+            self._run(job, copies)
+            return Acknowledgement(job, "the copy failed half-way")
+        self._run(job, copies)
+        return Acknowledgement(job)
 
-    def _run(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        self._steady.begin(transfer, copies)
+    def _run(self, job: int, copies: Sequence[PageCopy]) -> None:
+        self._steady.begin(job, copies)
         self._steady.wait()
         [acknowledgement] = self._steady.acknowledged()
-        assert acknowledgement == Acknowledgement(transfer), f"{acknowledgement} for transfer {transfer}"
+        assert acknowledgement == Acknowledgement(job), f"{acknowledgement} for job {job}"
 
 
 def _first_half(copy: PageCopy) -> PageCopy:

@@ -344,38 +344,38 @@ class CopyDropped(NamedTuple):
     pools: Sequence[str]
 
 
-class TransferBegan(NamedTuple):
+class CopyBegan(NamedTuple):
     """A copy to or from the host began: per component its pool, the units on the device, and those on the host."""
 
-    transfer: int
+    job: int
     to_host: bool
     pages: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
-class TransferEnded(NamedTuple):
+class CopyEnded(NamedTuple):
     """A copy was acknowledged; with a `failure` the content that it wrote is undefined."""
 
-    transfer: int
+    job: int
     failure: str | None
 
 
 class Copied(NamedTuple):
     """An acknowledged copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
 
-    transfer: int
+    job: int
     pool: str
     different: Sequence[tuple[int, int]]
 
 
 class LoadPlanned(NamedTuple):
-    """A request was admitted and waits for the load `transfer`, to continue behind [0, length).
+    """A request was admitted and waits for the load `job`, to continue behind [0, length).
 
     `firm` units were taken for the load (none if it was in progress already); `demand` adds those that may follow.
     """
 
     request_id: int
     length: int
-    transfer: int
+    job: int
     firm: PoolCounts
     demand: PoolCounts
 

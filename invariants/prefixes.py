@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.events import Demoted, Evicted, Inserted, Recovered, Removed, Tombstoned, TransferEnded
+from invariants.events import CopyEnded, Demoted, Evicted, Inserted, Recovered, Removed, Tombstoned
 from invariants.view import NodeView, Snapshot
 from invariants.windows import first_needed_page
 
-CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, TransferEnded)  # of the prefix cache
+CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, CopyEnded)  # of the prefix cache
 
 Columns = list[list[int]]  # per component the unit of each cached page of some tokens, 0 for none
 

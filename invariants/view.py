@@ -34,7 +34,7 @@ HANDOVER_KIND = "transfer"  # between engines: the KV to send, until it has arri
 TREE_KIND = "tree"
 BACKUP_KIND = "backup"  # a copy from the device to the host
 LOAD_KIND = "load"  # a copy from the host to the device
-TRANSFER_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
+COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
 FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
 NODE_LETTER = "n"
 OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
@@ -246,7 +246,7 @@ class LaunchView(NamedTuple):
     delivered: Sequence[int] = ()
 
 
-class TransferView(NamedTuple):
+class CopyJobView(NamedTuple):
     """A copy in progress between the device and the host.
 
     Per component, `here` are the units on the device and `there` those on the host, pair by pair.  The units that
@@ -290,7 +290,7 @@ OPTIONAL_PARTS = (
     "launches",
     "windowed",
     "slot_maps",
-    "transfers",
+    "copy_jobs",
     "sessions",
 )
 
@@ -311,10 +311,10 @@ class Snapshot:
     counters: Counters | None = None
     launches: tuple[LaunchView, ...] | None = None
     is_paused: bool = False
-    transfers: tuple[TransferView, ...] | None = None
+    copy_jobs: tuple[CopyJobView, ...] | None = None
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
-    is_loading: bool = False  # a load that is not in `transfers` is in progress, and requests may wait for it
+    is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()  # the names of the types of events that this engine never reports
 
     def pool(self, name: str) -> PoolView:
@@ -361,7 +361,7 @@ class Snapshot:
             self.launches,
             self.windowed,
             self.slot_maps,
-            self.transfers,
+            self.copy_jobs,
             self.sessions,
         )
         missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]

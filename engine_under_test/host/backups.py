@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.events import CopyDropped
-from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
+from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
 from engine_under_test.pools.memory import HostMemory, KVMemory
 from engine_under_test.reasons import FreeCause
 from engine_under_test.units import TREE
@@ -18,11 +18,11 @@ class Backups:
     host pages of the tree by component.
     """
 
-    def __init__(self, memory: KVMemory, host: HostMemory, cache: PrefixCache, transfers: Transfers) -> None:
+    def __init__(self, memory: KVMemory, host: HostMemory, cache: PrefixCache, jobs: CopyJobs) -> None:
         self._memory = memory
         self._host = host
         self._cache = cache
-        self._transfers = transfers
+        self._jobs = jobs
         self.num_copied = [0] * len(memory.pools)
 
     def begin(self, node: Node) -> bool:
@@ -38,7 +38,7 @@ class Backups:
         above = [chain[0].parent] if chain[0].parent and self._cache.tree.windowed != 0 else []
         if not self._make_room(need, beside=[*chain, *above]):
             return False
-        owner = transfer_owner(self._transfers.next_id, to_host=True)
+        owner = copy_job_owner(self._jobs.next_id, to_host=True)
         receipt = self._cache.lock_from(chain[0].start, node)
         moves: list[dict[int, Move]] = []
         for component, (pool, ledger) in enumerate(zip(self._memory.pools, self._host.ledgers, strict=True)):
@@ -50,27 +50,27 @@ class Backups:
                     for place, page in zip(page_indices(one, self._memory.page_size), on_device, strict=True):
                         of_component[place] = Move(page, next(pages))
             moves.append(of_component)
-        self._transfers.begin(receipt, moves, to_host=True)
+        self._jobs.begin(receipt, moves, to_host=True)
         return True
 
     def waits(self, node: Node) -> bool:
         """Is a backup of an ancestor, which must be on the host first, in flight?"""
         return any(one.host.is_filling for one in self._chain(node)[:-1])
 
-    def end(self, transfer: Transfer, *, succeeded: bool) -> None:
+    def end(self, job: CopyJob, *, succeeded: bool) -> None:
         """Give the copies to the tree; a copy whose parent has no copy any more is freed."""
-        for part in transfer.parts(self._memory.page_size):
+        for part in job.parts(self._memory.page_size):
             node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
             node.host.is_filling = False
             if succeeded and (node.host.pages[0] if component else self._prefix_is_copied(node)):
                 self._cache.tree.set_copy(node, component, part.on_host)
                 self.num_copied[component] += len(part.on_host)
-                ledger.give(part.on_host, from_owner=transfer.owner, to_owner=TREE)
+                ledger.give(part.on_host, from_owner=job.owner, to_owner=TREE)
             else:
                 cause = FreeCause.BACKUP_UNUSED if succeeded else FreeCause.BACKUP_FAILED
-                ledger.free(part.on_host, owner=transfer.owner, cause=cause)
+                ledger.free(part.on_host, owner=job.owner, cause=cause)
             self._cache.tree.candidates.offer(node)
-        self._cache.unlock(transfer.receipt)
+        self._cache.unlock(job.receipt)
 
     def drop_all(self) -> None:
         """Drop every copy that no load reads and no lock needs."""

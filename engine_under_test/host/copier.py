@@ -10,9 +10,9 @@ from engine_under_test.ports import Acknowledgement, PageCopy
 
 @dataclass(slots=True)
 class UnderWay:
-    """A transfer on the stream: its completion event, and the tensors that must live until then."""
+    """A job on the stream: its completion event, and the tensors that must live until then."""
 
-    transfer: int
+    job: int
     done: torch.cuda.Event
     kept: list[torch.Tensor] = field(default_factory=list)
 
@@ -29,7 +29,7 @@ class HostCopier:
         self._under_way: list[UnderWay] = []
         self._stream: torch.cuda.Stream | None = None
 
-    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
+    def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
         gpu = next((side.device for one in copies for side in (one.source, one.target) if side.is_cuda), None)
         if gpu is None:
             for one in copies:
@@ -37,25 +37,25 @@ class HostCopier:
                     torch.tensor(pages, dtype=torch.int64) for pages in (one.source_pages, one.target_pages)
                 )
                 one.target.index_copy_(one.page_dim, target, one.source.index_select(one.page_dim, source))
-            self._done.append(Acknowledgement(transfer))
+            self._done.append(Acknowledgement(job))
         else:
-            self._under_way.append(self._begin_on(gpu, transfer, copies))
+            self._under_way.append(self._begin_on(gpu, job, copies))
 
     def acknowledged(self) -> list[Acknowledgement]:
         ended = [one for one in self._under_way if one.is_done]
         self._under_way = [one for one in self._under_way if one not in ended]
         done, self._done = self._done, []
-        return done + [Acknowledgement(one.transfer) for one in ended]
+        return done + [Acknowledgement(one.job) for one in ended]
 
     def wait(self) -> None:
         for one in self._under_way:
             one.done.synchronize()
 
-    def _begin_on(self, gpu: torch.device, transfer: int, copies: Sequence[PageCopy]) -> UnderWay:
+    def _begin_on(self, gpu: torch.device, job: int, copies: Sequence[PageCopy]) -> UnderWay:
         """Copy on the separate stream, after all work launched before; the host pages are pinned, one line a page."""
         self._stream = self._stream or torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]  # nor here
         self._stream.wait_stream(torch.cuda.current_stream(gpu))
-        under_way = UnderWay(transfer, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
+        under_way = UnderWay(job, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
         with torch.cuda.stream(self._stream):
             for one in copies:
                 for source_page, target_page in zip(one.source_pages, one.target_pages, strict=True):

@@ -8,7 +8,7 @@ from engine_under_test.cache.match import Boundary, Match
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.transfers import Move, Transfer, Transfers, page_indices, transfer_owner
+from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
 from engine_under_test.reasons import FreeCause
@@ -18,7 +18,7 @@ from engine_under_test.units import TREE
 class UnderWay(NamedTuple):
     """A load begun for another request; `brings_all` is true if it loads every page that is needed now."""
 
-    transfer: int
+    job: int
     brings_all: bool
 
 
@@ -28,25 +28,25 @@ class Loads:
     A load owns its device pages, and pins its host pages, until it is acknowledged; then the tree owns the former.
     """
 
-    def __init__(self, memory: KVMemory, cache: PrefixCache, transfers: Transfers) -> None:
+    def __init__(self, memory: KVMemory, cache: PrefixCache, jobs: CopyJobs) -> None:
         self._memory = memory
         self._cache = cache
-        self._transfers = transfers
+        self._jobs = jobs
 
     def under_way_to(self, boundary: Boundary, need: Need) -> UnderWay | None:
         """A load in flight of some or all of the `need` pages up to `boundary`; None if there is none."""
         path, names = set(boundary.node.upward()), [pool.name for pool in self._memory.pools]
-        for transfer in self._transfers.under_way.values():
-            parts = () if transfer.to_host else transfer.parts(self._memory.page_size)
+        for job in self._jobs.under_way.values():
+            parts = () if job.to_host else job.parts(self._memory.page_size)
             if on_path := [part for part in parts if part.node in path]:
                 coming = Counter[str]()
                 for part in on_path:
                     coming[names[part.component]] += len(part.on_device)
-                return UnderWay(transfer.id, all(coming[pool] >= count for pool, count in need.items()))
+                return UnderWay(job.id, all(coming[pool] >= count for pool, count in need.items()))
         return None
 
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
-        """Begin to load the `need` pages that a match lacks up to its reach; returns the transfer's id.
+        """Begin to load the `need` pages that a match lacks up to its reach; returns the job's id.
 
         The pages to read are locked and pinned before `make_room` evicts others.  Raises PoolExhausted if a pool is
         short after that; the lock and the pins are undone.
@@ -58,7 +58,7 @@ class Loads:
         ]
         _pin(absent, 1)
         make_room(need)
-        owner = transfer_owner(self._transfers.next_id, to_host=False)
+        owner = copy_job_owner(self._jobs.next_id, to_host=False)
         try:
             taken = self._memory.ledgers.take_apart(need, owner=owner)
         except PoolExhausted:
@@ -73,12 +73,12 @@ class Loads:
                 for place, on_host in zip(places, node.host.pages[component], strict=True):
                     of_component[place] = Move(next(pages), on_host)
             moves.append(of_component)
-        return self._transfers.begin(receipt, moves, to_host=False).id
+        return self._jobs.begin(receipt, moves, to_host=False).id
 
-    def end(self, transfer: Transfer, *, succeeded: bool) -> None:
+    def end(self, job: CopyJob, *, succeeded: bool) -> None:
         """Give the pages to the tree, or free those of nodes that became live in the meantime."""
-        ledgers, tree, owner = self._memory.ledgers, self._cache.tree, transfer.owner
-        for part in transfer.parts(self._memory.page_size):
+        ledgers, tree, owner = self._memory.ledgers, self._cache.tree, job.owner
+        for part in job.parts(self._memory.page_size):
             node, component, pool = part.node, part.component, self._memory.pools[part.component].name
             node.host.pins[component] -= 1
             if succeeded and not node.live[component]:
@@ -90,7 +90,7 @@ class Loads:
                 cause = FreeCause.LOAD_UNUSED if succeeded else FreeCause.LOAD_FAILED
                 ledgers.ledgers[component].free(part.on_device, owner=owner, cause=cause)
             tree.candidates.offer(node)
-        self._cache.unlock(transfer.receipt)
+        self._cache.unlock(job.receipt)
 
 
 def _pin(nodes: Sequence[Sequence[Node]], count: int) -> None:

@@ -8,16 +8,16 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.host.backups import Backups, lacking
 from engine_under_test.host.copier import HostCopier
+from engine_under_test.host.copy_jobs import CopyJob, CopyJobs
 from engine_under_test.host.loads import Loads, UnderWay
 from engine_under_test.host.policy import Policy
-from engine_under_test.host.transfers import Transfer, Transfers
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import HostStore, Observer, Ports
 
 
 class HostTier:
-    """Keeps copies of cached pages on the host; both ends of a transfer stay until it is acknowledged."""
+    """Keeps copies of cached pages on the host; both ends of a copy job stay until it is acknowledged."""
 
     @classmethod
     def for_config(cls, config: EngineConfig, memory: KVMemory, cache: PrefixCache, ports: Ports) -> "HostTier":
@@ -32,25 +32,25 @@ class HostTier:
         self._policy = policy
         self._memory = memory
         self._cache = cache
-        self._transfers = Transfers(memory, host, store, observer)
-        self.backups = Backups(memory, host, cache, self._transfers)
-        self._loads = Loads(memory, cache, self._transfers)
+        self._jobs = CopyJobs(memory, host, store, observer)
+        self.backups = Backups(memory, host, cache, self._jobs)
+        self._loads = Loads(memory, cache, self._jobs)
         self._wanted: dict[int, Node] = {}
 
     @property
-    def under_way(self) -> Sequence[Transfer]:
+    def under_way(self) -> Sequence[CopyJob]:
         """Transfers that have not been acknowledged."""
-        return list(self._transfers.under_way.values())
+        return list(self._jobs.under_way.values())
 
     def poll(self) -> None:
-        """Process all acknowledged transfers; any request can match the loaded pages from now on."""
+        """Process all acknowledged copy jobs; any request can match the loaded pages from now on."""
         self._end_backups()
-        for transfer, succeeded in self._transfers.loads_ended():
-            self._loads.end(transfer, succeeded=succeeded)
+        for job, succeeded in self._jobs.loads_ended():
+            self._loads.end(job, succeeded=succeeded)
 
     def wait(self) -> None:
-        """Wait for the transfers in flight, up to the limit of the store; a later poll processes them."""
-        self._transfers.wait()
+        """Wait for the copy jobs in flight, up to the limit of the store; a later poll processes them."""
+        self._jobs.wait()
 
     def found(self, node: Node) -> None:
         """Count a match of the prefix that ends with `node`."""
@@ -84,9 +84,9 @@ class HostTier:
             for node in spared:
                 if not self.backups.begin(node) and not self.backups.waits(node):
                     hopeless.add(node.id)
-            self._transfers.wait()
+            self._jobs.wait()
             succeeded = self._end_backups()
-            waits = bool(spared) and succeeded and not any(transfer.to_host for transfer in self.under_way)
+            waits = bool(spared) and succeeded and not any(job.to_host for job in self.under_way)
         self._cache.evict(shortage(ledgers, need))
 
     def pages_to_load(self, match: Match) -> Need:
@@ -104,7 +104,7 @@ class HostTier:
         return None if match.reach is None else self._loads.under_way_to(match.reach, self.pages_to_load(match))
 
     def load(self, match: Match, need: Need) -> int:
-        """Begin to load a match up to its reach; returns the transfer's id.  Raises PoolExhausted, without a load."""
+        """Begin to load a match up to its reach; returns the job's id.  Raises PoolExhausted, without a load."""
         return self._loads.begin(match, need, self.make_room)
 
     def flush(self) -> None:
@@ -114,7 +114,7 @@ class HostTier:
     def _end_backups(self) -> bool:
         """Process all acknowledged backups; False if one failed."""
         all_succeeded = True
-        for transfer, succeeded in self._transfers.backups_ended():
-            self.backups.end(transfer, succeeded=succeeded)
+        for job, succeeded in self._jobs.backups_ended():
+            self.backups.end(job, succeeded=succeeded)
             all_succeeded = all_succeeded and succeeded
         return all_succeeded

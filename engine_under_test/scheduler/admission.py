@@ -235,14 +235,14 @@ class Admission:
         record = self._open_record(request, wish.match)
         length, load = wish.match.farthest.length, wish.load
         try:
-            transfer = self._host.load(wish.match, load) if wish.shared is None else wish.shared.transfer
+            job = self._host.load(wish.match, load) if wish.shared is None else wish.shared.job
         except PoolExhausted:
-            length, load, transfer = wish.match.length, dict.fromkeys(load, 0), 0
+            length, load, job = wish.match.length, dict.fromkeys(load, 0), 0
         if self._observer:
             firm, total = tuple(load.items()), tuple(wish.total.items())
-            self._observer.notice(LoadPlanned(request.id, length, transfer, firm, total))
+            self._observer.notice(LoadPlanned(request.id, length, job, firm, total))
         budget.reserve(wish.demand)
-        return Loading(request, record, transfer)
+        return Loading(request, record, job)
 
     def _open_record(self, request: Request, match: Match) -> KVRecord:
         if self._observer:

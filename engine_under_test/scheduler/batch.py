@@ -23,11 +23,11 @@ class Running(NamedTuple):
 
 
 class Loading(NamedTuple):
-    """A request that waits until `transfer` has ended; 0: the request does not wait."""
+    """A request that waits until the copy job `job` has ended; 0: the request does not wait."""
 
     request: Request
     record: KVRecord
-    transfer: int
+    job: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.host.tier import HostTier
-from engine_under_test.host.transfers import Transfer
 from engine_under_test.request import Request
 
 
@@ -15,45 +15,45 @@ class LoadingQueue:
 
     def __init__(self, host: HostTier | None) -> None:
         self._host = host
-        self._transfers: dict[Request, int] = {}
+        self._jobs: dict[Request, int] = {}
 
     def __len__(self) -> int:
-        return len(self._transfers)
+        return len(self._jobs)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(list(self._transfers))
+        return iter(list(self._jobs))
 
     def __contains__(self, request: Request) -> bool:
-        return request in self._transfers
+        return request in self._jobs
 
     @property
-    def under_way(self) -> Sequence[Transfer]:
+    def under_way(self) -> Sequence[CopyJob]:
         """All copies in flight."""
         return () if self._host is None else self._host.under_way
 
     @property
     def ready(self) -> list[Request]:
         """The requests whose load has ended."""
-        return [request for request, transfer in self._transfers.items() if not transfer]
+        return [request for request, job in self._jobs.items() if not job]
 
     def awaited(self, request: Request) -> int:
-        """The transfer that a request waits for; 0 if the request does not wait."""
-        return self._transfers.get(request, 0)
+        """The copy job that a request waits for; 0 if the request does not wait."""
+        return self._jobs.get(request, 0)
 
-    def add(self, request: Request, transfer: int) -> None:
-        """Add a request that waits for a transfer; 0: the request does not wait."""
-        self._transfers[request] = transfer
+    def add(self, request: Request, job: int) -> None:
+        """Add a request that waits for a copy job; 0: the request does not wait."""
+        self._jobs[request] = job
 
     def remove(self, request: Request) -> None:
-        del self._transfers[request]
+        del self._jobs[request]
 
     def wake(self) -> list[Request]:
-        """Complete the finished copies; the requests whose transfer has ended now."""
+        """Complete the finished copies; the requests whose copy job has ended now."""
         if self._host is not None:
             self._host.poll()
-        under_way = [transfer.id for transfer in self.under_way]
-        woken = [request for request, transfer in self._transfers.items() if transfer and transfer not in under_way]
-        self._transfers |= dict.fromkeys(woken, 0)
+        under_way = [job.id for job in self.under_way]
+        woken = [request for request, job in self._jobs.items() if job and job not in under_way]
+        self._jobs |= dict.fromkeys(woken, 0)
         return woken
 
     def wait(self) -> None:

@@ -213,7 +213,7 @@ class Scheduler:
             self.waiting.remove(request)
             self.custody.open(request, plan.record)
             if isinstance(plan, Loading):
-                self.loading.add(request, plan.transfer)
+                self.loading.add(request, plan.job)
                 continue
             request.begin(plan.start)
             admitted.append(plan)

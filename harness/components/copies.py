@@ -1,34 +1,34 @@
-"""Checks that finished host transfers copied the page contents."""
+"""Checks that finished copy jobs copied the page contents."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
-from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.events import CopyBegan, CopyEnded
 from engine_under_test.pools.memory import KVMemory
 from invariants import events as seen
 
 
 class CopyInspector:
-    """Compares device and host pages when a transfer succeeds. Both pages are still unchanged at that event."""
+    """Compares device and host pages when a copy job succeeds. Both pages are still unchanged at that event."""
 
     def __init__(self, memory: KVMemory, emit: Callable[[NamedTuple], None]) -> None:
         self._memory = memory
         self._emit = emit
-        self._began: dict[int, TransferBegan] = {}
+        self._began: dict[int, CopyBegan] = {}
 
     def notice(self, event: object) -> None:
-        if isinstance(event, TransferBegan):
-            self._began[event.transfer] = event
-        elif isinstance(event, TransferEnded):
-            began = self._began.pop(event.transfer, None)
+        if isinstance(event, CopyBegan):
+            self._began[event.job] = event
+        elif isinstance(event, CopyEnded):
+            began = self._began.pop(event.job, None)
             for pool, here, there in began.pages if began is not None and event.failure is None else ():
-                self._emit(seen.Copied(event.transfer, pool, self._different(pool, here, there)))
+                self._emit(seen.Copied(event.job, pool, self._different(pool, here, there)))
 
     def _different(self, pool: str, here: Sequence[int], there: Sequence[int]) -> list[tuple[int, int]]:
         host = self._memory.host
-        assert host is not None, "a transfer without a host"
+        assert host is not None, "a copy job without a host"
         names = [spec.name for spec in self._memory.pools]
         page_dim = self._memory.store.page_dim(pool)
         on_device = _pages(self._memory.store.kv(pool), here, page_dim)

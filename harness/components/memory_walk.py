@@ -14,7 +14,7 @@ from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import RadixTree
-from engine_under_test.host.transfers import Transfer
+from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
 from invariants.view import (
@@ -23,6 +23,7 @@ from invariants.view import (
     LOAD_KIND,
     TREE_KIND,
     ComponentView,
+    CopyJobView,
     Fence,
     Holding,
     NodeView,
@@ -31,7 +32,6 @@ from invariants.view import (
     PoolView,
     ReceiptView,
     RecordView,
-    TransferView,
 )
 
 COMPARED_AT_ONCE = 64  # peers
@@ -75,7 +75,7 @@ class MemoryWalk:
         self.nodes: tuple[NodeView, ...] = ()
         self.records: tuple[RecordView, ...] = ()
         self.receipts: tuple[ReceiptView, ...] = ()
-        self.transfers: tuple[TransferView, ...] | None = None
+        self.copy_jobs: tuple[CopyJobView, ...] | None = None
         self._memory = memory
         self._tree = tree
         self._known_nodes: dict[int, KnownNode] = {}
@@ -91,7 +91,7 @@ class MemoryWalk:
         records: Sequence[KVRecord],
         outside: Outside,
         departing: Sequence[Departing] = (),
-        transfers: Sequence[Transfer] = (),
+        copy_jobs: Sequence[CopyJob] = (),
         readers: Sequence[tuple[LockReceipt, tuple[str, int]]] = (),
     ) -> None:
         """Walk pools, tree and records. `departing` locks lost their record and await a pass; `readers` have none."""
@@ -100,10 +100,10 @@ class MemoryWalk:
         known_records = self._visit_records(records, repaired)
         held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
-        held += [*readers, *[(one.receipt, one.owner) for one in transfers]]
+        held += [*readers, *[(one.receipt, one.owner) for one in copy_jobs]]
         self._visit_receipts(held, is_same_tree=is_same_tree)
         if self._memory.host is not None:
-            self.transfers = same_or_new(self.transfers, tuple([_transfer_view(one) for one in transfers]))
+            self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))
         self._visit_pools(nodes, known_records, outside)
 
     def _visit_peers(self) -> set[int]:
@@ -227,7 +227,7 @@ class MemoryWalk:
             holdings += [private[index] for _, _, private in records]
             holdings += [
                 Holding(Owner(LOAD_KIND, one.id), one.here[index], cached=False)
-                for one in self.transfers or ()
+                for one in self.copy_jobs or ()
                 if not one.to_host
             ]
             pools.append((ledger, "page", holdings))
@@ -235,7 +235,7 @@ class MemoryWalk:
             holdings = [held for node in nodes if (held := node.copies[index]) is not None]
             holdings += [
                 Holding(Owner(BACKUP_KIND, one.id), one.there[index], cached=False)
-                for one in self.transfers or ()
+                for one in self.copy_jobs or ()
                 if one.to_host
             ]
             pools.append((ledger, "page", holdings))
@@ -277,10 +277,10 @@ def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: Pool
     return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)
 
 
-def _transfer_view(transfer: Transfer) -> TransferView:
-    here = [[move.on_device for move in moves.values()] for moves in transfer.moves]
-    there = [[move.on_host for move in moves.values()] for moves in transfer.moves]
-    return TransferView(transfer.id, transfer.to_host, transfer.receipt.id, tuple(here), tuple(there))
+def _copy_job_view(job: CopyJob) -> CopyJobView:
+    here = [[move.on_device for move in moves.values()] for moves in job.moves]
+    there = [[move.on_host for move in moves.values()] for moves in job.moves]
+    return CopyJobView(job.id, job.to_host, job.receipt.id, tuple(here), tuple(there))
 
 
 def _receipt_view(receipt: LockReceipt, holder: Owner) -> ReceiptView:

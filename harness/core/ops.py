@@ -205,7 +205,7 @@ class Fetch(Op, frozen=True, tag="fetch"):
 
 
 class Ack(Op, frozen=True, tag="ack"):
-    """Process the completed transfers."""
+    """Process the completed copies between device and host."""
 
 
 class Evict(Op, frozen=True, tag="evict"):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from harness.core.driver import Moment
-from invariants.events import Freed, Given, Locked, Paired, Read, Split, Taken, TransferBegan, Unlocked, Written
+from invariants.events import CopyBegan, Freed, Given, Locked, Paired, Read, Split, Taken, Unlocked, Written
 from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
 from invariants.violation import NODE, Ref, node_ref, request_ref
 
@@ -97,12 +97,12 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
         case Paired() if event.from_pool == pool and unit in event.units:
             peer = event.peers[event.units.index(unit)]
             return f"paired with {event.to_pool} {peer}" if peer else f"lost its {event.to_pool} peer"
-        case TransferBegan():
+        case CopyBegan():
             return _copied(event, pool, unit)
     return None
 
 
-def _copied(event: TransferBegan, pool: str, unit: int) -> str | None:
+def _copied(event: CopyBegan, pool: str, unit: int) -> str | None:
     """A copy between a device pool and its host pool; the host pool of "swa" is "host swa"."""
     for device_pool, here, there in event.pages:
         if pool == device_pool and unit in here:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from engine_under_test.events import Freed, Given, Taken
 from engine_under_test.units import Owner
 from invariants import view
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, TRANSFER_KINDS, TREE_KIND
+from invariants.view import COPY_JOB_KINDS, HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, TREE_KIND
 
-OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *TRANSFER_KINDS})
+OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *COPY_JOB_KINDS})
 
 
 class Outside:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepEnded
-from engine_under_test.host.transfers import Transfer
+from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.pools.ledger import Ledger
 from harness.strict.check import Evidence, Handler
 from harness.strict.outside import Outside
@@ -98,29 +98,29 @@ class Sums:
         for record in self._records():
             count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
             holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
-        for load in self._transfers(to_host=False):
+        for load in self._jobs(to_host=False):
             holdings.append(Holding(Owner(*load.owner), range(len(load.moves[pool.component])), cached=False))
         return _pool_view(pool.ledger, "page", [*holdings, *self._outside.holdings(pool.ledger.name)])
 
     def _host_view(self, component: int, ledger: Ledger) -> PoolView:
         holdings = [Holding(Owner(TREE_KIND), range(self._num_copied(component)), cached=True)]
-        for backup in self._transfers(to_host=True):
+        for backup in self._jobs(to_host=True):
             holdings.append(Holding(Owner(*backup.owner), range(len(backup.moves[component])), cached=False))
         return _pool_view(ledger, "page", holdings)
 
-    def _transfers(self, *, to_host: bool) -> list[Transfer]:
-        return [transfer for transfer in self._loading.under_way if transfer.to_host == to_host]
+    def _jobs(self, *, to_host: bool) -> list[CopyJob]:
+        return [job for job in self._loading.under_way if job.to_host == to_host]
 
     def _num_loaded(self, pool: KVPool) -> int:
         """Device pages of loads in flight, which no request or node owns yet."""
-        return sum([len(load.moves[pool.component]) for load in self._transfers(to_host=False)])
+        return sum([len(load.moves[pool.component]) for load in self._jobs(to_host=False)])
 
     def _num_copied(self, component: int) -> int:
         return self._host.backups.num_copied[component] if self._host is not None else 0
 
     def _num_backed_up(self, component: int) -> int:
         """Host pages of backups in flight, which are no copy of a node yet."""
-        return sum([len(backup.moves[component]) for backup in self._transfers(to_host=True)])
+        return sum([len(backup.moves[component]) for backup in self._jobs(to_host=True)])
 
     def _records(self) -> list[KVRecord]:
         """The records of all holders of KV: requests, and sessions between their turns."""

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Set
 
 from invariants.events import (
+    CopyBegan,
     CopyDropped,
+    CopyEnded,
     Freed,
     Removed,
     Taken,
     Tombstoned,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
@@ -28,7 +28,7 @@ class HostTierCode(Code):
     TOMBSTONED_UNCOPIED = "tombstoned_uncopied"
 
 
-@state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
+@state_invariant(needs=("nodes", "copy_jobs"), reads=("nodes",))
 def host_copies_follow_their_prefix(change: Transition) -> Evidence:
     """The host has a copy of a node only if it has one of its parent, and of a window only with the unwindowed pages.
 
@@ -53,14 +53,14 @@ def host_copies_follow_their_prefix(change: Transition) -> Evidence:
 def host_is_idle_and_healthy(change: Transition) -> bool:
     """Are all copies of this step successful backups that begin and end in it?"""
     return (
-        not change.before.transfers
-        and not change.after.transfers
-        and all(event.to_host for event in change.events_of(TransferBegan))
-        and all(event.failure is None for event in change.events_of(TransferEnded))
+        not change.before.copy_jobs
+        and not change.after.copy_jobs
+        and all(event.to_host for event in change.events_of(CopyBegan))
+        and all(event.failure is None for event in change.events_of(CopyEnded))
     )
 
 
-@invariant(When.STEP, needs=("transfers",), on=(CopyDropped,))
+@invariant(When.STEP, needs=("copy_jobs",), on=(CopyDropped,))
 def dropped_copies_are_replaced(change: Transition) -> Evidence:
     """A host copy is dropped only for a backup that needs its units."""
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
@@ -74,7 +74,7 @@ def dropped_copies_are_replaced(change: Transition) -> Evidence:
         elif isinstance(event, CopyDropped):
             dropped.append(event.node)
             gives, gave = Counter(), gives
-        elif isinstance(event, TransferBegan) and event.to_host:
+        elif isinstance(event, CopyBegan) and event.to_host:
             if dropped and all(free[pool] >= count for pool, count in gave.items()):
                 yield found(node_ref(dropped[-1]), HostTierCode.DROPPED_NEEDLESSLY)
             dropped.clear()
@@ -85,7 +85,7 @@ def writes_back_and_is_healthy(change: Transition) -> bool:
     return change.after.limits.writes_back and host_is_idle_and_healthy(change)
 
 
-@invariant(When.STEP, needs=("nodes", "transfers"), given=writes_back_and_is_healthy)
+@invariant(When.STEP, needs=("nodes", "copy_jobs"), given=writes_back_and_is_healthy)
 def evicted_nodes_are_written_back(change: Transition) -> Evidence:
     """With write-back a node is evicted without a copy only if the host has no place for it, even without older copies.
 
@@ -95,15 +95,15 @@ def evicted_nodes_are_written_back(change: Transition) -> Evidence:
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
     dropped = {event.node for event in change.events_of(CopyDropped)}
-    for began in [event for event in change.events_of(TransferBegan) if event.to_host]:
+    for began in [event for event in change.events_of(CopyBegan) if event.to_host]:
         newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
     in_progress = set[int]()  # with a slow host, other nodes are evicted meanwhile
     for event in change.tree_events:
-        if isinstance(event, TransferBegan):
-            in_progress.add(event.transfer)
-        elif isinstance(event, TransferEnded):
-            in_progress.discard(event.transfer)
+        if isinstance(event, CopyBegan):
+            in_progress.add(event.job)
+        elif isinstance(event, CopyEnded):
+            in_progress.discard(event.job)
         if in_progress:
             continue
         node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None

@@ -8,12 +8,12 @@ from invariants.events import (
     RECORD_RELEASES,
     Admitted,
     Completed,
+    CopyBegan,
+    CopyEnded,
     Failed,
     LetGo,
     Loaded,
     LoadPlanned,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.invariant import invariant
 from invariants.kinds import Place
@@ -34,42 +34,42 @@ class LoadCode(Code):
     COMPUTED_AGAIN = "computed_again"
 
 
-@invariant(When.OP, needs=("transfers", "windowed"), on=(TransferBegan,))
+@invariant(When.OP, needs=("copy_jobs", "windowed"), on=(CopyBegan,))
 def loads_bring_only_the_window(change: Transition) -> Evidence:
     """Of a windowed component a load restores at most the last window, however many pages the host has."""
     page_size = change.after.limits.page_size
     windows = {component.pool: component.window for component in change.after.components}
-    for event in change.events_of(TransferBegan):
+    for event in change.events_of(CopyBegan):
         for pool, here, _ in event.pages if not event.to_host else ():
             window = windows[pool]
             if window is not None and len(here) * page_size > tail_len(window, page_size):
                 counts = {"pages": len(here), "most": tail_len(window, page_size) // page_size}
-                yield found(_load_ref(event.transfer), LoadCode.BRINGS_TOO_MUCH, pool=pool, **counts)
+                yield found(_load_ref(event.job), LoadCode.BRINGS_TOO_MUCH, pool=pool, **counts)
 
 
-@invariant(When.OP, needs=("transfers",), on=(LoadPlanned,))
+@invariant(When.OP, needs=("copy_jobs",), on=(LoadPlanned,))
 def loads_are_reserved_once(change: Transition) -> Evidence:
     """The request for which a load begins reserves exactly its pages; requests that join the load reserve none."""
-    began = {event.transfer: event for event in change.events_of(TransferBegan)}
-    known = {view.id for view in change.before.transfers or ()}
+    began = {event.job: event for event in change.events_of(CopyBegan)}
+    known = {view.id for view in change.before.copy_jobs or ()}
     for event in change.events_of(LoadPlanned):
-        load = began.pop(event.transfer, None)
+        load = began.pop(event.job, None)
         brought = {pool: len(here) for pool, here, _ in load.pages} if load is not None else {}
         subject, reserved, demand = request_ref(event.request_id), dict(event.firm), dict(event.demand)
         for pool in dict.fromkeys([*reserved, *brought]):
             brings = brought.get(pool, 0)
-            values = {"load": _load_ref(event.transfer), "pool": pool, "brings": brings}
+            values = {"load": _load_ref(event.job), "pool": pool, "brings": brings}
             if reserved.get(pool, 0) != brings:
                 yield found(subject, LoadCode.RESERVED_OTHER_COUNT, **values, reserved=reserved.get(pool, 0))
             if brings and demand.get(pool, 0) <= brings:
                 yield found(subject, LoadCode.DEMAND_TOO_SMALL, **values, demand=demand.get(pool, 0))
-        known.add(event.transfer)
-    for transfer in sorted(began):
-        if not began[transfer].to_host and transfer not in known:
-            yield found(_load_ref(transfer), LoadCode.LOADED_FOR_NO_REQUEST)
+        known.add(event.job)
+    for job in sorted(began):
+        if not began[job].to_host and job not in known:
+            yield found(_load_ref(job), LoadCode.LOADED_FOR_NO_REQUEST)
 
 
-@invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(LoadPlanned,))
+@invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(LoadPlanned,))
 def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     """A load that another request joins restores all pages that this request lacks up to its start.
 
@@ -77,27 +77,27 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     the first event that changes the tree's content.
     """
     before = change.before
-    loads = {view.id: [len(units) for units in view.here] for view in before.transfers or () if not view.to_host}
+    loads = {view.id: [len(units) for units in view.here] for view in before.copy_jobs or () if not view.to_host}
     for event in change.events:
         if isinstance(event, CHANGES_CONTENT):
             break
         request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
-        if isinstance(event, LoadPlanned) and request is not None and event.transfer in loads:
+        if isinstance(event, LoadPlanned) and request is not None and event.job in loads:
             lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])
-            for component, lacks, brings in zip(before.components, lacking, loads[event.transfer], strict=True):
+            for component, lacks, brings in zip(before.components, lacking, loads[event.job], strict=True):
                 if lacks > brings:
-                    values = {"load": _load_ref(event.transfer), "pool": component.pool, "brings": brings}
+                    values = {"load": _load_ref(event.job), "pool": component.pool, "brings": brings}
                     yield found(request_ref(request.id), LoadCode.JOINED_TOO_SHORT, **values, lacks=lacks)
 
 
-@invariant(When.OP, needs=("nodes", "requests", "transfers"), on=(Loaded,))
+@invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(Loaded,))
 def loaded_prefixes_are_used(change: Transition) -> Evidence:
     """A request that waited for a load continues at the end of the loaded prefix, unless the load has failed.
 
     The loaded prefix is not evicted before.
     """
-    ended = {event.transfer for event in change.events_of(TransferEnded) if event.failure is None}
-    loads = {view.id: view for view in change.before.transfers or () if view.id in ended}
+    ended = {event.job for event in change.events_of(CopyEnded) if event.failure is None}
+    loads = {view.id: view for view in change.before.copy_jobs or () if view.id in ended}
     for event in change.events_of(Loaded):
         request = change.before.request_by_id.get(event.request_id)
         view = loads.get(request.awaits) if request is not None else None
@@ -115,7 +115,7 @@ def least_load_is_known(change: Transition) -> bool:
     return change.after.limits.least_load_len is not None
 
 
-@invariant(When.STEP, needs=("nodes", "requests", "transfers"), on=(Admitted,), given=least_load_is_known)
+@invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(Admitted,), given=least_load_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
     """A request is admitted only after a load of its prefix on the host, even if only a window is missing.
 
@@ -140,8 +140,8 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
                 yield found(request_ref(request.id), LoadCode.COMPUTED_AGAIN, **lengths)
 
 
-def _load_ref(transfer: int) -> Ref:
-    return Ref(LOAD_KIND, transfer)
+def _load_ref(job: int) -> Ref:
+    return Ref(LOAD_KIND, job)
 
 
 def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[int]:

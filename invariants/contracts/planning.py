@@ -128,7 +128,7 @@ class Planner:
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
         assert before.counters is not None, "counters are needed"
-        if before.counters.exact_ratio is None or before.transfers or _is_loading(before) or _keeps_session_kv(before):
+        if before.counters.exact_ratio is None or before.copy_jobs or _is_loading(before) or _keeps_session_kv(before):
             raise Unpredictable
         self.before = before
         self.pager = Pager(limits.page_size, before.components)
@@ -224,7 +224,7 @@ class Planner:
         page_size = self.before.limits.page_size
         usable = tokens[: (len(tokens) - 1) // page_size * page_size]
         length = longest_prefix(self.before, request.namespace, usable).length
-        if self.before.transfers is not None and reachable_len(self.before, request.namespace, usable) != length:
+        if self.before.copy_jobs is not None and reachable_len(self.before, request.namespace, usable) != length:
             raise Unpredictable  # a load from the host would extend the prefix
         return length
 

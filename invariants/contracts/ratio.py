@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from invariants.events import Evicted, Finished, Launched, RanOut, Retracted, TransferEnded
+from invariants.events import CopyEnded, Evicted, Finished, Launched, RanOut, Retracted
 from invariants.invariant import invariant
 from invariants.kinds import FinishReason, Place
 from invariants.limits import Estimates
@@ -80,7 +80,7 @@ def _waited_for_copies(change: Transition) -> bool:
     """Did a copy end after an eviction?  Then the eviction may have freed enough in the end."""
     events = change.events
     first = next((place for place, event in enumerate(events) if isinstance(event, Evicted)), len(events))
-    return any(isinstance(event, TransferEnded) for event in events[first:])
+    return any(isinstance(event, CopyEnded) for event in events[first:])
 
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:

@@ -2,14 +2,14 @@
 
 from invariants.events import (
     Admitted,
+    CopyBegan,
+    CopyEnded,
     Freed,
     Launched,
     LoadPlanned,
     RanOut,
     Refused,
     Taken,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.invariant import invariant
 from invariants.kinds import FreeCause
@@ -54,10 +54,10 @@ def reserved_units_never_run_out(change: Transition) -> Evidence:
     """
     backups = set[int]()  # in progress, of those that began in this step
     for event in change.events:
-        if isinstance(event, TransferBegan) and event.to_host:
-            backups.add(event.transfer)
-        elif isinstance(event, TransferEnded):
-            backups.discard(event.transfer)
+        if isinstance(event, CopyBegan) and event.to_host:
+            backups.add(event.job)
+        elif isinstance(event, CopyEnded):
+            backups.discard(event.job)
         elif isinstance(event, (RanOut, Refused)) and event.want > event.free and not backups:
             values = {"pool": event.pool, "want": event.want, "free": event.free}
             if isinstance(event, RanOut):

@@ -2,10 +2,10 @@
 
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND, TRANSFER_KINDS
+from invariants.view import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
 from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
-KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *TRANSFER_KINDS})
+KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *COPY_JOB_KINDS})
 
 
 class RetractingPauseCode(Code):

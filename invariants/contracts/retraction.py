@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence, Set
 
 from invariants.events import (
     RECORD_RELEASES,
+    CopyBegan,
+    CopyEnded,
     Evicted,
     Failed,
     Launched,
     Locked,
     Retracted,
     TakenOver,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.invariant import invariant
 from invariants.kinds import Place
@@ -75,16 +75,16 @@ def retraction_lets_others_run(change: Transition) -> Evidence:
     Not checked if the step waits for backups of nodes to be evicted.
     """
     computed, waits = set[int](), False
-    backups = {view.id for view in change.before.transfers or () if view.to_host}
+    backups = {view.id for view in change.before.copy_jobs or () if view.to_host}
     for event in change.events:
         if isinstance(event, Retracted):
             computed.clear()
         elif isinstance(event, Launched):
             computed.update(entry[0] for entry in event.entries)
-        elif isinstance(event, TransferBegan) and event.to_host:
-            backups.add(event.transfer)
-        elif isinstance(event, TransferEnded):
-            backups.discard(event.transfer)
+        elif isinstance(event, CopyBegan) and event.to_host:
+            backups.add(event.job)
+        elif isinstance(event, CopyEnded):
+            backups.discard(event.job)
         elif isinstance(event, Evicted):
             freed = dict(event.freed)
             waits = bool(backups) and any(freed.get(pool, 0) < count for pool, count in event.need)

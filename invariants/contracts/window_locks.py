@@ -2,7 +2,7 @@
 
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
-from invariants.view import TRANSFER_KINDS, NodeView, ReceiptView, Snapshot
+from invariants.view import COPY_JOB_KINDS, NodeView, ReceiptView, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref
 from invariants.windows import tail_len
 
@@ -19,7 +19,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
     The lock of a backup or load may cover tombstones.
     """
     has_same_receipts = change.after.receipts is change.before.receipts
-    nodes = change.changes.nodes if has_same_receipts or not change.after.transfers else change.after.nodes or ()
+    nodes = change.changes.nodes if has_same_receipts or not change.after.copy_jobs else change.after.nodes or ()
     for index, component in enumerate(change.after.components):
         if component.window is not None:
             for node in nodes:
@@ -62,5 +62,5 @@ def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
 
 def _has_readers(snapshot: Snapshot, node: NodeView, component: int) -> bool:
     """Is a node locked by anything but a backup or load?"""
-    receipts = [receipt for receipt in snapshot.receipts or () if receipt.holder.kind in TRANSFER_KINDS]
+    receipts = [receipt for receipt in snapshot.receipts or () if receipt.holder.kind in COPY_JOB_KINDS]
     return node.locks[component] > sum(node.id in receipt.covers[component] for receipt in receipts)

@@ -21,8 +21,8 @@ class HostAndDevice:
         self.host = torch.zeros((8, 1), dtype=torch.int64)
         self.store = UnsteadyHostStore(HostCopier(), self.plan)
 
-    def back_up(self, transfer, pages, onto):
-        self.store.begin(transfer, [PageCopy(self.device, pages, self.host, onto, page_dim=0)])
+    def back_up(self, job, pages, onto):
+        self.store.begin(job, [PageCopy(self.device, pages, self.host, onto, page_dim=0)])
 
     @property
     def held(self) -> list[int]:
@@ -134,8 +134,8 @@ def test_each_copy_in_flight_crosses_slow():
     one.back_up(2, [7], onto=[4])
     one.back_up(3, [7], onto=[5])
 
-    assert [ack.transfer for ack in one.store.acknowledged()] == [1]
-    assert [ack.transfer for ack in one.store.acknowledged()] == [2, 3]
+    assert [ack.job for ack in one.store.acknowledged()] == [1]
+    assert [ack.job for ack in one.store.acknowledged()] == [2, 3]
 
 
 def test_slow_copy_crosses_no_other_fault_until_it_ends():

@@ -13,6 +13,8 @@ from typing import Any
 
 from invariants.events import (
     Copied,
+    CopyBegan,
+    CopyEnded,
     Given,
     Loaded,
     LoadPlanned,
@@ -21,13 +23,12 @@ from invariants.events import (
     Paired,
     Stored,
     Taken,
-    TransferBegan,
-    TransferEnded,
     Unlocked,
 )
 from invariants.reference import Reference
 from invariants.transition import Transition, When
 from invariants.view import (
+    CopyJobView,
     Holding,
     NodeView,
     Owner,
@@ -36,7 +37,6 @@ from invariants.view import (
     RecordView,
     RequestView,
     Snapshot,
-    TransferView,
 )
 from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, with_pool
 
@@ -50,10 +50,10 @@ WRITTEN_UNITS = {
     "host swa": (5, 6),
 }  # written by the backup and the load
 HOST_LIMITS = LIMITS._replace(least_load_len=8)
-BACKUP_VIEW = TransferView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
-LOAD_VIEW = TransferView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
-BACKUP_BEGAN = TransferBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
-LOAD_BEGAN = TransferBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
+BACKUP_VIEW = CopyJobView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
+LOAD_VIEW = CopyJobView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
+BACKUP_BEGAN = CopyBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
+LOAD_BEGAN = CopyBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
 PLANNED = LoadPlanned(2, 16, 2, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
 
@@ -80,7 +80,7 @@ def before_copying(*, committed: int = 21) -> Snapshot:
         pools=(full, swa, *on_host, rows),
         nodes=kept,
         requests=(running, RequestView(2, "waiting", 0, len(R2_PROMPT), 0, 1)),
-        transfers=(),
+        copy_jobs=(),
         host_pools=("host full", "host swa"),
     )
 
@@ -122,7 +122,7 @@ def copying(*, committed: int = 21) -> Snapshot:
             evictable={"full": 0, "swa": 0},
             protected={"full": 6, "swa": 4},
         ),
-        transfers=(BACKUP_VIEW, LOAD_VIEW),
+        copy_jobs=(BACKUP_VIEW, LOAD_VIEW),
     )
 
 
@@ -150,7 +150,7 @@ def after_copying() -> Snapshot:
         records=(record, RecordView(R2, 2, 16, 16, 16, 16, 0, whole, whole[0], receipt=5, node=4)),
         requests=(running, loading._replace(awaits=0)),
         counters=COPYING.counters._replace(evictable={"full": 0, "swa": 2}, protected={"full": 8, "swa": 4}),
-        transfers=(),
+        copy_jobs=(),
     )
 
 
@@ -211,7 +211,7 @@ BEGIN_EVENTS = (
     PLANNED,
 )
 END_EVENTS = (
-    TransferEnded(1, None),
+    CopyEnded(1, None),
     Copied(1, "full", ()),
     Copied(1, "swa", ()),
     Given("host full", (7, 8), BACKUP, TREE),
@@ -219,7 +219,7 @@ END_EVENTS = (
     Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True),
     Stored(2, 1, 0, 8, PROMPT[8:16], "swa", on_host=True),
     Unlocked(2, 2),
-    TransferEnded(2, None),
+    CopyEnded(2, None),
     Copied(2, "full", ()),
     Copied(2, "swa", ()),
     Given("full", (11, 12), LOAD, TREE),

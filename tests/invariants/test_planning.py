@@ -116,4 +116,4 @@ def test_loading_request_makes_admission_unpredictable():
 
 
 def test_copy_in_progress_makes_admission_unpredictable():
-    assert predicted(cached=False, transfers=(BACKUP_VIEW,)) == []
+    assert predicted(cached=False, copy_jobs=(BACKUP_VIEW,)) == []

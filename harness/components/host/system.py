@@ -112,7 +112,7 @@ class HostSystem:
         walk = self._walk
         held = {pool.name: self._neighbour.holdings(pool.name) for pool in self._tiered.memory.pools}
         readers = [(receipt, Owner(READER, number)) for number, receipt in self._readers.items()]
-        walk.visit([], held, transfers=self._tiered.tier.under_way, readers=readers)
+        walk.visit([], held, copy_jobs=self._tiered.tier.under_way, readers=readers)
         return view.Snapshot(
             self._num_ops,
             limits_of(self._config),
@@ -124,7 +124,7 @@ class HostSystem:
             records=None,
             requests=None,
             counters=counters_of(self._tiered.memory, self._tiered.cache.tree, ratio=1.0),
-            transfers=walk.transfers,
+            copy_jobs=walk.copy_jobs,
             host_pools=walk.host_pools,
         )
 

@@ -42,7 +42,7 @@ class EngineCapture:
             counters_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
             self._launches,
             engine.scheduler.is_paused,
-            walk.transfers,
+            walk.copy_jobs,
             walk.host_pools,
             _session_views(custody.sessions),
         )

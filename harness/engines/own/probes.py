@@ -85,7 +85,7 @@ class ProbeWatch:
         node = change.before.node_by_id.get(event.node)
         if node is not None and any(node.locks):
             self.seen.add("node_split_under_lock")
-        copied = {view.receipt for view in change.before.transfers or ()}
+        copied = {view.receipt for view in change.before.copy_jobs or ()}
         if any(event.node in one.covers[0] for one in change.before.receipts or () if one.id in copied):
             self.seen.add("node_split_while_it_is_copied")
 
@@ -95,25 +95,25 @@ class ProbeWatch:
                 wider = component.window > change.after.limits.page_size
                 self.seen.add("slid_with_window_above_page" if wider else "slid_with_page_at_least_window")
 
-    def _on_transfer_began(self, change: Transition, event: seen.TransferBegan) -> None:
+    def _on_copy_began(self, change: Transition, event: seen.CopyBegan) -> None:
         loaded = {pool for pool, _, _ in event.pages}
         whole = {component.pool for component in change.after.components if component.window is None}
         if not event.to_host and whole and whole.isdisjoint(loaded):
             self.seen.add("window_alone_loaded")
-        if sum(not view.to_host for view in change.after.transfers or ()) > 1:
+        if sum(not view.to_host for view in change.after.copy_jobs or ()) > 1:
             self.seen.add("several_loads_under_way")
 
-    def _on_transfer_ended(self, change: Transition, event: seen.TransferEnded) -> None:
-        view = next((view for view in change.before.transfers or () if view.id == event.transfer), None)
+    def _on_copy_ended(self, change: Transition, event: seen.CopyEnded) -> None:
+        view = next((view for view in change.before.copy_jobs or () if view.id == event.job), None)
         if event.failure is not None and view is not None:
             self.seen.add("backup_failed" if view.to_host else "load_failed")
 
     def _on_copy_dropped(self, change: Transition, event: seen.CopyDropped) -> None:
-        if any(not view.to_host for view in change.before.transfers or ()):
+        if any(not view.to_host for view in change.before.copy_jobs or ()):
             self.seen.add("copy_dropped_while_something_loads")
 
     def _on_load_planned(self, change: Transition, event: seen.LoadPlanned) -> None:
-        if event.transfer and not any(count for _, count in event.firm):
+        if event.job and not any(count for _, count in event.firm):
             self.seen.add("load_under_way_joined")
         if event.request_id in self._requeued:
             self.seen.add("put_back_and_loaded_again")
@@ -214,8 +214,8 @@ HANDLERS: dict[type, Callable[..., None]] = {
     seen.RanOut: ProbeWatch._on_ran_out,
     seen.Recovered: ProbeWatch._on_recovered,
     seen.Matched: ProbeWatch._on_matched,
-    seen.TransferBegan: ProbeWatch._on_transfer_began,
-    seen.TransferEnded: ProbeWatch._on_transfer_ended,
+    seen.CopyBegan: ProbeWatch._on_copy_began,
+    seen.CopyEnded: ProbeWatch._on_copy_ended,
     seen.CopyDropped: ProbeWatch._on_copy_dropped,
     seen.LoadPlanned: ProbeWatch._on_load_planned,
     seen.Evicted: ProbeWatch._on_evicted,

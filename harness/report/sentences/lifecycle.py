@@ -69,7 +69,7 @@ SENTENCES: Mapping[Code, str] = {
     ProgressCode.NODE_LEFT: "still in the tree after a drain, with locks {locks}",
     ProgressCode.LAUNCH_LEFT: "still in flight after a drain",
     ProgressCode.SESSION_LEFT: "still open after a drain",
-    ProgressCode.TRANSFER_LEFT: "still under way after a drain",
+    ProgressCode.COPY_JOB_LEFT: "still under way after a drain",
     SessionCode.TURN_OF_CLOSED_SESSION: "turn of {session}, which is closed",
     SessionCode.TURN_OF_IDLE_SESSION: "turn of {session}, which has no turn",
     SessionCode.SECOND_TURN: "a turn of {session} beside {turn}",

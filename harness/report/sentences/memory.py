@@ -100,8 +100,8 @@ SENTENCES: Mapping[Code, str] = {
     HostCode.PREFIX_GONE: "cached in {component}, but its parent {parent} is neither on the device nor on the host",
     HostCode.WINDOW_ALONE: "cached, but its {component} pages are neither on the device nor on the host",
     HostCode.NO_RECEIPT: "its receipt {receipt} is not outstanding",
-    HostCode.READ_AFTER_FREE: "read by {transfer}, but its owner is {owner}",
-    HostCode.WRITTEN_AFTER_FREE: "written by {transfer}, but its owner is {owner}",
+    HostCode.READ_AFTER_FREE: "read by {job}, but its owner is {owner}",
+    HostCode.WRITTEN_AFTER_FREE: "written by {job}, but its owner is {owner}",
     HostCode.TOO_FEW_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     HostCode.TOO_MANY_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     #

@@ -10,7 +10,7 @@ class CopyCode(Code):
     DIFFERS = "differs"
 
 
-@invariant(When.OP, needs=("transfers",), on=(Copied,))
+@invariant(When.OP, needs=("copy_jobs",), on=(Copied,))
 def copies_equal_their_source(change: Transition) -> Evidence:
     """After a successful copy, each page holds the same bits on the device and on the host."""
     for event in change.events_of(Copied):

@@ -20,7 +20,7 @@ class ProgressCode(Code):
     NODE_LEFT = "node_left"
     LAUNCH_LEFT = "launch_left"
     SESSION_LEFT = "session_left"
-    TRANSFER_LEFT = "transfer_left"
+    COPY_JOB_LEFT = "copy_job_left"
 
 
 def is_expected_to_compute(change: Transition) -> bool:
@@ -28,7 +28,7 @@ def is_expected_to_compute(change: Transition) -> bool:
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or change.after.is_loading
-        or change.after.transfers
+        or change.after.copy_jobs
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
 
@@ -60,8 +60,8 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
         yield found(launch_ref(view.launch), ProgressCode.LAUNCH_LEFT)
     for session in after.sessions or ():
         yield found(session_ref(session.id), ProgressCode.SESSION_LEFT)
-    for transfer in after.transfers or ():
-        yield found(Ref("transfer", transfer.id), ProgressCode.TRANSFER_LEFT)
+    for job in after.copy_jobs or ():
+        yield found(Ref("copy job", job.id), ProgressCode.COPY_JOB_LEFT)
 
 
 def _left_in(pool: PoolView) -> Evidence:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
-from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, NodeView, Owner, Snapshot, TransferView
+from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, CopyJobView, NodeView, Owner, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 
 
@@ -28,7 +28,7 @@ class End(NamedTuple):
     is_read: bool
 
 
-@state_invariant(needs=("nodes", "transfers"), reads=("nodes",))
+@state_invariant(needs=("nodes", "copy_jobs"), reads=("nodes",))
 def cached_nodes_are_reachable(change: Transition) -> Evidence:
     """In a component without a window, a cached node and its parent have their pages on the device or on the host.
 
@@ -46,14 +46,14 @@ def cached_nodes_are_reachable(change: Transition) -> Evidence:
                 yield found(node_ref(node.id), HostCode.PREFIX_GONE, component=component, parent=node_ref(parent.id))
 
 
-@invariant(When.OP, needs=("nodes", "receipts", "transfers"))
+@invariant(When.OP, needs=("nodes", "receipts", "copy_jobs"))
 def transfers_keep_both_ends(change: Transition) -> Evidence:
     """Until a copy ends, the tree owns the units that it reads, locked or pinned, and the copy those that it writes.
 
     A page that is freed before it is copied may get another owner and content (sglang pulls 26728 and 28468).
     """
     after = change.after
-    for view in after.transfers or ():
+    for view in after.copy_jobs or ():
         owner = Owner(BACKUP_KIND if view.to_host else LOAD_KIND, view.id)
         receipt = after.receipt_by_id.get(view.receipt)
         if receipt is None or receipt.holder != owner:
@@ -64,14 +64,14 @@ def transfers_keep_both_ends(change: Transition) -> Evidence:
                 holder = pool.owner_of.get(unit)
                 if (holder is None or holder.kind != TREE_KIND) if end.is_read else holder != owner:
                     code = HostCode.READ_AFTER_FREE if end.is_read else HostCode.WRITTEN_AFTER_FREE
-                    yield found(unit_ref(pool, unit), code, transfer=owner_ref(owner), owner=holder)
+                    yield found(unit_ref(pool, unit), code, job=owner_ref(owner), owner=holder)
     yield from _wrong_pins(after)
 
 
 def _wrong_pins(snapshot: Snapshot) -> Evidence:
     """Nodes whose number of pins is not the number of loads that read their host units."""
     reads = Counter[tuple[int, int]]()
-    for view in snapshot.transfers or ():
+    for view in snapshot.copy_jobs or ():
         if not view.to_host:
             reads.update((index, unit) for index, units in enumerate(view.there) for unit in units)
     for node in snapshot.nodes or ():
@@ -87,7 +87,7 @@ def _is_somewhere(node: NodeView, component: int) -> bool:
     return bool(node.live[component] or (node.copies and node.copies[component]))
 
 
-def _ends(snapshot: Snapshot, view: TransferView) -> Iterator[End]:
+def _ends(snapshot: Snapshot, view: CopyJobView) -> Iterator[End]:
     """Both ends of a copy, by component."""
     for index, component in enumerate(snapshot.components):
         yield End(component.pool, view.here[index], is_read=view.to_host)

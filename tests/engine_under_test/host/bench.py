@@ -1,4 +1,4 @@
-"""A cache with a host tier, and a host store whose transfers end when the test ends them.
+"""A cache with a host tier, and a host store whose jobs end when the test ends them.
 
 Each slot holds its token instead of KV, so a test can check the content of a copy.
 """
@@ -29,9 +29,9 @@ HOSTED_SWA_ONLY = replace(HOSTED, full_pages=0, host_full_pages=0)
 
 
 class ManualStore:
-    """A host store that copies a transfer when `end` is called for it, in any order.
+    """A host store that copies a job when `end` is called for it, in any order.
 
-    With `ends_on_wait` a wait ends all transfers; with `ends_on_poll` a poll does.
+    With `ends_on_wait` a wait ends all jobs; with `ends_on_poll` a poll does.
     """
 
     def __init__(self) -> None:
@@ -42,22 +42,22 @@ class ManualStore:
         self._copier = HostCopier()
         self._ended: list[Acknowledgement] = []
 
-    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        self.begun[transfer] = copies
+    def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
+        self.begun[job] = copies
 
-    def end(self, *transfers: int) -> None:
-        for transfer in transfers:
-            self._copier.begin(transfer, self.begun.pop(transfer))
+    def end(self, *jobs: int) -> None:
+        for job in jobs:
+            self._copier.begin(job, self.begun.pop(job))
         self._ended += self._copier.acknowledged()
 
-    def fail(self, *transfers: int) -> None:
-        for transfer in transfers:
-            del self.begun[transfer]
-            self._ended.append(Acknowledgement(transfer, "the copy failed"))
+    def fail(self, *jobs: int) -> None:
+        for job in jobs:
+            del self.begun[job]
+            self._ended.append(Acknowledgement(job, "the copy failed"))
 
-    def acknowledge(self, transfer: int) -> None:
-        """Acknowledge a transfer, even one that was never begun."""
-        self._ended.append(Acknowledgement(transfer))
+    def acknowledge(self, job: int) -> None:
+        """Acknowledge a job, even one that was never begun."""
+        self._ended.append(Acknowledgement(job))
 
     def acknowledged(self) -> list[Acknowledgement]:
         if self.ends_on_poll:
@@ -72,23 +72,23 @@ class ManualStore:
 
 
 class FailingStore:
-    """A host store whose transfers all fail; the test fails after `most` transfers."""
+    """A host store whose jobs all fail; the test fails after `most` jobs."""
 
     def __init__(self, most: int) -> None:
         self._left = most
         self._begun: list[int] = []
 
-    def begin(self, transfer: int, copies: Sequence[PageCopy]) -> None:
-        assert self._left, f"transfer {transfer} is above the limit"
+    def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
+        assert self._left, f"job {job} is above the limit"
         self._left -= 1
-        self._begun.append(transfer)
+        self._begun.append(job)
 
     def acknowledged(self) -> list[Acknowledgement]:
         begun, self._begun = self._begun, []
-        return [Acknowledgement(transfer, "the copy failed") for transfer in begun]
+        return [Acknowledgement(job, "the copy failed") for job in begun]
 
     def wait(self) -> None:
-        """All transfers have failed already."""
+        """All jobs have failed already."""
 
 
 class HostBench:
@@ -130,7 +130,7 @@ class HostBench:
         self.cache.flush()
 
     def settle(self) -> None:
-        """End all transfers in flight, in order, and process them."""
+        """End all jobs in flight, in order, and process them."""
         self.store.end(*self.store.begun)
         self.tier.poll()
 
@@ -138,7 +138,7 @@ class HostBench:
         return self.cache.match(list(tokens), 0)
 
     def load(self, tokens: Sequence[int]) -> int:
-        """Begin the load for a request with these tokens; returns the id of the transfer."""
+        """Begin the load for a request with these tokens; returns the id of the job."""
         match = self.match(tokens)
         return self.tier.load(match, self.tier.pages_to_load(match))
 

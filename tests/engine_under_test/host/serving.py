@@ -39,7 +39,7 @@ def with_copies(*prompts: list[int], config=HOSTED, store: ManualStore | None = 
 
 
 def with_manual_store(*prompts: list[int], config=HOSTED) -> tuple[Serving, ManualStore]:
-    """The same with a manual store, which has no transfer in flight."""
+    """The same with a manual store, which has no job in flight."""
     store = ManualStore()
     store.ends_on_poll = True
     serving = with_copies(*prompts, config=config, store=store)
@@ -48,7 +48,7 @@ def with_manual_store(*prompts: list[int], config=HOSTED) -> tuple[Serving, Manu
 
 
 def finish(serving: Serving, store: ManualStore) -> None:
-    """End every transfer at the next poll, and step until the engine has no work."""
+    """End every job at the next poll, and step until the engine has no work."""
     store.ends_on_poll = True
     serving.run()
 

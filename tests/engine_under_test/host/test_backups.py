@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.events import Freed, TransferBegan, TransferEnded
-from engine_under_test.host.transfers import transfer_owner
+from engine_under_test.events import CopyBegan, CopyEnded, Freed
+from engine_under_test.host.copy_jobs import copy_job_owner
 from tests.engine_under_test.builders import NodeSpan, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
@@ -16,7 +16,7 @@ from tests.engine_under_test.host.bench import (
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 NO_COPIES = [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")]
 ALL = [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")]
-FIRST_BACKUP = transfer_owner(1, to_host=True)
+FIRST_BACKUP = copy_job_owner(1, to_host=True)
 
 
 def backup_in_flight(tokens=LONG, config=HOSTED) -> HostBench:
@@ -68,7 +68,7 @@ def test_tree_gets_the_copy_when_it_is_acknowledged():
 def test_node_is_copied_with_its_ancestors_that_have_no_copy():
     bench = backup_in_flight()
 
-    [began] = bench.log.of(TransferBegan)
+    [began] = bench.log.of(CopyBegan)
     assert (began.to_host, [(pool, len(here), len(there)) for pool, here, there in began.pages]) == (
         True,
         [("full", 5, 5), ("swa", 5, 5)],
@@ -78,7 +78,7 @@ def test_node_is_copied_with_its_ancestors_that_have_no_copy():
 def test_with_swa_pages_only_each_node_is_copied_alone():
     bench = backup_in_flight(config=HOSTED_SWA_ONLY)
 
-    began = bench.log.of(TransferBegan)
+    began = bench.log.of(CopyBegan)
     assert [(pool, len(here)) for one in began for pool, here, _ in one.pages] == [("swa", 2), ("swa", 3)]
 
 
@@ -107,10 +107,10 @@ def test_failed_backup_leaves_no_copy():
 
     bench.tier.poll()
 
-    assert (copies(bench.tree), bench.host_free(), bench.log.of(TransferEnded)) == (
+    assert (copies(bench.tree), bench.host_free(), bench.log.of(CopyEnded)) == (
         NO_COPIES,
         {"host full": 32, "host swa": 24},
-        [TransferEnded(1, "the copy failed")],
+        [CopyEnded(1, "the copy failed")],
     )
 
 
@@ -165,7 +165,7 @@ def test_node_with_a_copy_is_not_copied_again():
 
     bench.insert_with_copy(LONG)
 
-    assert len(bench.log.of(TransferBegan)) == 1
+    assert len(bench.log.of(CopyBegan)) == 1
 
 
 def test_evicted_node_is_not_copied():
@@ -192,7 +192,7 @@ def test_only_the_window_of_a_recovered_tombstone_is_copied():
 
     bench.insert_with_copy(LONG[:8])
 
-    began = bench.log.of(TransferBegan)[-1]
+    began = bench.log.of(CopyBegan)[-1]
     assert ([pool for pool, _, _ in began.pages], copies(bench.tree)[0]) == (["swa"], NodeSpan(0, 8, "full swa"))
 
 

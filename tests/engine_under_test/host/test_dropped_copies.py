@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import CopyDropped, Freed, TransferEnded
-from engine_under_test.host.transfers import transfer_owner
+from engine_under_test.events import CopyDropped, CopyEnded, Freed
+from engine_under_test.host.copy_jobs import copy_job_owner
 from tests.engine_under_test.builders import NodeSpan, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
@@ -190,10 +190,10 @@ def test_backup_whose_parent_lost_its_copy_is_freed():
 
     bench.settle()
 
-    assert ([copy.live for copy in copies(bench.tree)], bench.host_free(), bench.log.of(TransferEnded)[-1]) == (
+    assert ([copy.live for copy in copies(bench.tree)], bench.host_free(), bench.log.of(CopyEnded)[-1]) == (
         ["", ""],
         {"host full": 4, "host swa": 24},
-        TransferEnded(2, None),
+        CopyEnded(2, None),
     )
 
 
@@ -206,7 +206,7 @@ def test_unused_backup_is_freed_with_that_cause():
 
     bench.settle()
 
-    owner = transfer_owner(2, to_host=True)
+    owner = copy_job_owner(2, to_host=True)
     assert [freed.cause for freed in bench.log.of(Freed) if freed.owner == owner] == ["backup unused"] * 2
 
 

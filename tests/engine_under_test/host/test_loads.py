@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Freed, TransferBegan, TransferEnded
+from engine_under_test.events import CopyBegan, CopyEnded, Freed
+from engine_under_test.host.copy_jobs import copy_job_owner
 from engine_under_test.host.loads import UnderWay
-from engine_under_test.host.transfers import transfer_owner
 from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
@@ -39,15 +39,15 @@ def without_window() -> HostBench:
     return bench
 
 
-def causes(bench: HostBench, transfer: int) -> list[tuple[str, str]]:
+def causes(bench: HostBench, job: int) -> list[tuple[str, str]]:
     """The pool and the cause of each free by a load."""
-    owner = transfer_owner(transfer, to_host=False)
+    owner = copy_job_owner(job, to_host=False)
     return [(freed.pool, freed.cause) for freed in bench.log.of(Freed) if freed.owner == owner]
 
 
 def pages(bench: HostBench) -> dict[str, int]:
-    """The number of pages that the last transfer moves, by pool."""
-    return {pool: len(here) for pool, here, _ in bench.log.of(TransferBegan)[-1].pages}
+    """The number of pages that the last job moves, by pool."""
+    return {pool: len(here) for pool, here, _ in bench.log.of(CopyBegan)[-1].pages}
 
 
 @ALL_CONFIGS
@@ -169,8 +169,8 @@ def test_copied_window_that_a_load_reads_is_not_dropped():
 
 def test_failed_load_frees_its_pages():
     bench = on_host_only()
-    transfer = bench.load([*LONG[:8], 1])
-    bench.store.fail(transfer)
+    job = bench.load([*LONG[:8], 1])
+    bench.store.fail(job)
 
     bench.tier.poll()
 
@@ -183,14 +183,14 @@ def test_failed_load_frees_its_pages():
 
 def test_failed_load_is_reported():
     bench = on_host_only()
-    transfer = bench.load([*LONG[:8], 1])
-    bench.store.fail(transfer)
+    job = bench.load([*LONG[:8], 1])
+    bench.store.fail(job)
 
     bench.tier.poll()
 
-    assert (causes(bench, transfer), bench.log.of(TransferEnded)[-1]) == (
+    assert (causes(bench, job), bench.log.of(CopyEnded)[-1]) == (
         [("full", "load failed"), ("swa", "load failed")],
-        TransferEnded(transfer, "the copy failed"),
+        CopyEnded(job, "the copy failed"),
     )
 
 
@@ -255,12 +255,12 @@ def test_prefix_of_a_load_is_not_evicted_for_it():
 
 def test_node_recomputed_during_a_load_keeps_its_pages():
     bench = on_host_only()
-    transfer = bench.load([*LONG[:8], 1])
+    job = bench.load([*LONG[:8], 1])
     bench.insert(LONG[:8])
 
     bench.settle()
 
-    assert (causes(bench, transfer), bench.device.free, bench.content([*LONG[:8], 1])) == (
+    assert (causes(bench, job), bench.device.free, bench.content([*LONG[:8], 1])) == (
         [("full", "load unused"), ("swa", "load unused")],
         {"full": 14, "swa": 10},
         {"full": LONG[:8], "swa": LONG[:8]},
@@ -270,12 +270,12 @@ def test_node_recomputed_during_a_load_keeps_its_pages():
 def test_node_recomputed_without_its_window_gets_the_loaded_window():
     """The request that published [0, 20) had freed its windowed pages below 12."""
     bench = on_host_only()
-    transfer = bench.load([*LONG[:8], 1])
+    job = bench.load([*LONG[:8], 1])
     bench.insert(LONG, slid=True)
 
     bench.settle()
 
-    assert (causes(bench, transfer), bench.content([*LONG[:8], 1])) == (
+    assert (causes(bench, job), bench.content([*LONG[:8], 1])) == (
         [("full", "load unused")],
         {"full": LONG[:8], "swa": LONG[:8]},
     )
@@ -319,11 +319,11 @@ def test_loads_end_in_any_order(order):
 def test_load_in_flight_is_found_by_a_match_that_needs_its_pages(tokens, brings_all):
     bench = on_host_only(tokens=LONG)
     bench.insert_on_host(OTHER[:8])
-    transfer = bench.load([*LONG[:8], 1])
+    job = bench.load([*LONG[:8], 1])
 
     found = bench.tier.load_under_way(bench.match(tokens))
 
-    assert found == (None if brings_all is None else UnderWay(transfer, brings_all))
+    assert found == (None if brings_all is None else UnderWay(job, brings_all))
 
 
 def test_backup_in_flight_is_not_found_as_a_load():

@@ -202,7 +202,7 @@ def test_make_room_does_not_process_loads():
     load = bench.load([*LONG[:8], 1])
     bench.store.end(load)
     bench.tier.make_room({"full": 14, "swa": 0})
-    before = [transfer.id for transfer in bench.tier.under_way]
+    before = [job.id for job in bench.tier.under_way]
 
     bench.tier.poll()
 
@@ -286,7 +286,7 @@ def test_under_way_lists_transfers_in_flight():
     bench = HostBench()
     bench.insert(LONG[:8])
     bench.tier.back_up()
-    before = [transfer.to_host for transfer in bench.tier.under_way]
+    before = [job.to_host for job in bench.tier.under_way]
 
     bench.settle()
 

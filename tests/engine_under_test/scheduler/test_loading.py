@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Loaded, LoadPlanned, TransferBegan
+from engine_under_test.events import CopyBegan, Loaded, LoadPlanned
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
 from tests.engine_under_test.host.serving import finish, ids, start_loading, with_copies, with_manual_store
 
@@ -68,7 +68,7 @@ def test_request_loads_the_rest_after_a_shared_load():
 
     assert (queued["loading"], queued["waiting"]) == ([short], [whole])
     assert [serving.received[request].cached_tokens for request in (short, whole)] == [8, 16]
-    loads = [began.pages for began in serving.log.of(TransferBegan) if not began.to_host]
+    loads = [began.pages for began in serving.log.of(CopyBegan) if not began.to_host]
     assert [{pool: len(pages) for pool, pages, _ in load}["full"] for load in loads] == [2, 2]
     assert serving.tokens(whole) == serving.expected(LONG, max_new_tokens=4)
 
@@ -156,7 +156,7 @@ def test_two_requests_for_the_same_prefix_wait_for_one_load():
     store.end(*under_way)
     serving.run()
 
-    assert (len(under_way), [planned.transfer for planned in serving.log.of(LoadPlanned)]) == (1, under_way * 2)
+    assert (len(under_way), [planned.job for planned in serving.log.of(LoadPlanned)]) == (1, under_way * 2)
     assert [serving.tokens(request) for request in (2, 3)] == [serving.expected(LONG, max_new_tokens=4)] * 2
 
 

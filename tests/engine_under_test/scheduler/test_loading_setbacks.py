@@ -65,7 +65,7 @@ def test_request_does_not_wait_for_a_refused_load(skip, pool):
     received = serving.serve(LONG)
 
     [planned] = serving.log.of(LoadPlanned)
-    assert ([refused.pool for refused in serving.log.of(Refused)], planned.transfer, planned.length) == ([pool], 0, 0)
+    assert ([refused.pool for refused in serving.log.of(Refused)], planned.job, planned.length) == ([pool], 0, 0)
     assert (serving.passes[before][0], received.tokens) == ((2, 0, 16), serving.expected(LONG, max_new_tokens=4))
 
 
@@ -134,7 +134,7 @@ def test_later_request_reuses_the_load_of_an_ended_request():
     serving.run()
 
     assert (len(serving.log.of(LoadPlanned)), serving.tokens(3)) == (2, serving.expected(LONG, max_new_tokens=4))
-    assert serving.log.of(LoadPlanned)[0].transfer == serving.log.of(LoadPlanned)[1].transfer
+    assert serving.log.of(LoadPlanned)[0].job == serving.log.of(LoadPlanned)[1].job
 
 
 def test_request_paused_while_loading_waits_again():

@@ -1,4 +1,4 @@
-"""The copy inspector reports each differing page of successful transfers, bit by bit."""
+"""The copy inspector reports each differing page of successful jobs, bit by bit."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.events import CopyBegan, CopyEnded
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import SlotLayout
 from harness.components.copies import CopyInspector
@@ -15,7 +15,7 @@ from invariants.events import Copied
 CONFIG = EngineConfig(
     page_size=2, full_pages=8, swa_pages=6, sliding_window=2, host_full_pages=8, host_swa_pages=6, chunk_len=4
 )
-BOTH = TransferBegan(1, True, (("full", (3, 5), (1, 2)), ("swa", (4,), (6,))))
+BOTH = CopyBegan(1, True, (("full", (3, 5), (1, 2)), ("swa", (4,), (6,))))
 
 
 def by_layer(_pool, dtype=torch.float32):
@@ -45,7 +45,7 @@ def test_equal_copies_are_reported_per_pool():
     one = InspectedMemory()
     one.kv("full")[3], one.kv("host full")[1] = 7, 7
 
-    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
+    assert one.notice(BOTH, CopyEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
 
 
 def test_differing_pages_are_reported_as_pairs():
@@ -53,7 +53,7 @@ def test_differing_pages_are_reported_as_pairs():
     one.kv("full")[5, 1] = 7
     one.kv("host swa")[6, 0] = 9
 
-    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", [(5, 2)]), Copied(1, "swa", [(4, 6)])]
+    assert one.notice(BOTH, CopyEnded(1, None)) == [Copied(1, "full", [(5, 2)]), Copied(1, "swa", [(4, 6)])]
 
 
 def test_pages_outside_of_the_transfer_are_ignored():
@@ -61,14 +61,14 @@ def test_pages_outside_of_the_transfer_are_ignored():
     one.kv("full")[4] = 7
     one.kv("host swa")[1] = 9
 
-    assert one.notice(BOTH, TransferEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
+    assert one.notice(BOTH, CopyEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
 
 
 def test_load_is_compared_like_a_backup():
     one = InspectedMemory()
     one.kv("host full")[2] = 7
 
-    assert one.notice(BOTH._replace(to_host=False), TransferEnded(1, None)) == [
+    assert one.notice(BOTH._replace(to_host=False), CopyEnded(1, None)) == [
         Copied(1, "full", [(5, 2)]),
         Copied(1, "swa", []),
     ]
@@ -77,10 +77,10 @@ def test_load_is_compared_like_a_backup():
 @pytest.mark.parametrize(
     "events",
     [
-        pytest.param([BOTH, TransferEnded(1, "the copy failed")], id="failed"),
+        pytest.param([BOTH, CopyEnded(1, "the copy failed")], id="failed"),
         pytest.param([BOTH], id="in flight"),
-        pytest.param([TransferEnded(1, None)], id="no begin"),
-        pytest.param([BOTH, TransferEnded(1, "the copy failed"), TransferEnded(1, None)], id="second end"),
+        pytest.param([CopyEnded(1, None)], id="no begin"),
+        pytest.param([BOTH, CopyEnded(1, "the copy failed"), CopyEnded(1, None)], id="second end"),
     ],
 )
 def test_unsuccessful_transfer_is_not_compared(events):
@@ -95,15 +95,15 @@ def test_pages_are_compared_at_the_end_of_the_transfer():
     one.notice(BOTH)
     one.kv("full")[3] = 7
 
-    assert one.notice(TransferEnded(1, None))[0] == Copied(1, "full", [(3, 1)])
+    assert one.notice(CopyEnded(1, None))[0] == Copied(1, "full", [(3, 1)])
 
 
 def test_each_of_several_transfers_is_compared_at_its_end():
     one = InspectedMemory()
-    other = TransferBegan(2, True, (("full", (6,), (4,)),))
+    other = CopyBegan(2, True, (("full", (6,), (4,)),))
     one.kv("full")[6] = 7
 
-    assert one.notice(BOTH, other, TransferEnded(2, None)) == [Copied(2, "full", [(6, 4)])]
+    assert one.notice(BOTH, other, CopyEnded(2, None)) == [Copied(2, "full", [(6, 4)])]
 
 
 def test_difference_in_one_layer_of_one_page_is_reported():
@@ -111,7 +111,7 @@ def test_difference_in_one_layer_of_one_page_is_reported():
     one = InspectedMemory(layout=by_layer)
     one.kv("full")[1, 5, 0, 2] = 0.5
 
-    assert one.notice(BOTH, TransferEnded(1, None))[0] == Copied(1, "full", [(5, 2)])
+    assert one.notice(BOTH, CopyEnded(1, None))[0] == Copied(1, "full", [(5, 2)])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -121,4 +121,4 @@ def test_nan_equals_its_copy_and_negative_zero_differs_from_zero(dtype):
     one.kv("full")[:, 3] = one.kv("host full")[:, 1] = float("nan")
     one.kv("full")[:, 5], one.kv("host full")[:, 2] = 0.0, -0.0
 
-    assert one.notice(BOTH, TransferEnded(1, None))[0] == Copied(1, "full", [(5, 2)])
+    assert one.notice(BOTH, CopyEnded(1, None))[0] == Copied(1, "full", [(5, 2)])

@@ -8,7 +8,7 @@ from engine_under_test.config import EngineConfig
 from harness.components.host.system import HostSystem
 from harness.core.driver import Driver
 from harness.core.ops import Ack, Drain, Evict, Fetch, Heal, Inject, Insert, Lock, Pressure, Recipe, Step, Unlock
-from invariants.events import Copied, Demoted, Modelled, TransferBegan, TransferEnded
+from invariants.events import Copied, CopyBegan, CopyEnded, Demoted, Modelled
 
 CONFIG = EngineConfig(
     page_size=4,
@@ -45,7 +45,7 @@ def wrong_reads(system):
 
 
 def test_inserted_prefix_is_backed_up():
-    began = events(after(*BACKED_UP), TransferBegan)
+    began = events(after(*BACKED_UP), CopyBegan)
 
     assert [(event.to_host, [pool for pool, _, _ in event.pages]) for event in began] == [(True, ["full", "swa"])]
 
@@ -70,7 +70,7 @@ def test_torn_load_is_not_matched():
     system = after(*EVICTED, Inject(fault="host.torn"), Fetch(recipe=PROMPT), Ack(), Lock(recipe=PROMPT))
 
     assert wrong_reads(system) == []
-    assert system.capture().transfers == ()
+    assert system.capture().copy_jobs == ()
 
 
 def test_successful_transfer_has_equal_pages_on_both_sides():
@@ -103,7 +103,7 @@ def test_configuration_without_a_host_gets_one_of_the_device_size():
 def test_evicted_pages_are_written_back():
     system = after(Insert(recipe=PROMPT), Evict(need=(16,)), config=WRITES_BACK)
 
-    assert [event.failure for event in events(system, TransferEnded)] == [None]
+    assert [event.failure for event in events(system, CopyEnded)] == [None]
     assert [list(node.live) for node in system.capture().nodes] == [[False]]
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from engine_under_test.host.transfers import Move
+from engine_under_test.host.copy_jobs import Move
 from harness.components.memory_walk import MemoryWalk
 from harness.core.ops import Inject
 from harness.core.system import EngineSystem
@@ -25,7 +25,7 @@ def engine_after(ops, config=CONFIGS[0]):
 
 def seen(engine, walk):
     walk.visit(engine.scheduler.custody.records, {}, (), engine.scheduler.loading.under_way)
-    return walk.pools, walk.peer_maps, walk.nodes, walk.records, walk.receipts, walk.transfers
+    return walk.pools, walk.peer_maps, walk.nodes, walk.records, walk.receipts, walk.copy_jobs
 
 
 def fresh(engine):
@@ -58,7 +58,7 @@ def test_repeated_walk_shows_host_pages_and_transfers(seed):
     for op in traffic_with_slow_copies(Random(seed)):
         system.do(op)
         assert seen(engine, walk) == fresh(engine)
-        directions.update([view.to_host for view in walk.transfers or ()])
+        directions.update([view.to_host for view in walk.copy_jobs or ()])
 
     assert directions == {True, False}
 
@@ -115,8 +115,8 @@ def corrupt_pin(node, _transfer):
     node.host.pins[0] += 1
 
 
-def corrupt_transfer(_node, transfer):
-    moves = next(filter(None, transfer.moves))
+def corrupt_transfer(_node, job):
+    moves = next(filter(None, job.moves))
     place, move = max(moves.items())
     moves[place] = Move(move.on_device, move.on_host + 1)
 
@@ -126,7 +126,7 @@ def loading():
     system, engine = engine_after([], HOSTED)
     for op in traffic_with_slow_copies(Random(3)):
         system.do(op)
-        loads = [transfer for transfer in engine.scheduler.loading.under_way if not transfer.to_host]
+        loads = [job for job in engine.scheduler.loading.under_way if not job.to_host]
         if loads:
             return engine, loads[0]
     raise AssertionError("the traffic had no load")

@@ -24,7 +24,7 @@ REACHED = {
     events.Failed,
     events.Discarded,
     events.Paused,
-    events.TransferBegan,
+    events.CopyBegan,
     events.Loaded,
 }
 

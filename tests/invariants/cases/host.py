@@ -31,8 +31,8 @@ def of_owner(name, owner, units):
     return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
 
 
-def lost(code, pool, transfer, owner, *units):
-    return tuple(found(page(pool, unit), code, transfer=owner_ref(transfer), owner=owner) for unit in units)
+def lost(code, pool, job, owner, *units):
+    return tuple(found(page(pool, unit), code, job=owner_ref(job), owner=owner) for unit in units)
 
 
 CASES = [

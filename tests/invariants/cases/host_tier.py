@@ -8,7 +8,7 @@ from invariants.contracts.host_tier import (
     evicted_nodes_are_written_back,
     host_copies_follow_their_prefix,
 )
-from invariants.events import CopyDropped, Demoted, Freed, Removed, Taken, Tombstoned, TransferEnded
+from invariants.events import CopyDropped, CopyEnded, Demoted, Freed, Removed, Taken, Tombstoned
 from invariants.violation import found, node_ref
 from tests.invariants.builders import TREE, broken, healthy, with_pool
 from tests.invariants.host_builders import (
@@ -44,8 +44,8 @@ COPY_REPLACED = (
     CopyDropped(3, ("full",)),
     Taken("host full", (3, 4), BACKUP),
 )
-BACKUP_ENDED = TransferEnded(BACKUP_BEGAN.transfer, None)
-COPY_FAILED = evicting(Removed(2, "full", True), TransferEnded(3, "the copy failed"))
+BACKUP_ENDED = CopyEnded(BACKUP_BEGAN.job, None)
+COPY_FAILED = evicting(Removed(2, "full", True), CopyEnded(3, "the copy failed"))
 COPY_WAS_IN_PROGRESS = replace(evicting(Removed(2, "full", True)), before=replace(COPYING, limits=WRITING_BACK.limits))
 COPY_IS_IN_PROGRESS = replace(evicting(Removed(2, "full", True)), after=replace(COPYING, limits=WRITING_BACK.limits))
 WRITTEN_THROUGH = not_copying(Removed(2, "full", True))

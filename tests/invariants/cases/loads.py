@@ -12,11 +12,11 @@ from invariants.contracts.loads import (
 )
 from invariants.events import (
     Admitted,
+    CopyBegan,
+    CopyEnded,
     Inserted,
     Loaded,
     LoadPlanned,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import broken, healthy
@@ -41,7 +41,7 @@ R3_JOINS = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
 R2_JOINS = R3_JOINS._replace(request_id=2)
 WITHOUT_N3 = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
 TOMBSTONE_N1 = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
-LONG_LOAD = TransferBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
+LONG_LOAD = CopyBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
 INPUT_IS_LOADED_PREFIX = replace(
     COPYING, requests=tuple(one._replace(prompt_len=16 if one.id == 2 else 9) for one in COPYING.requests or ())
 )
@@ -116,7 +116,7 @@ CASES = [
     broken(
         loads_are_reserved_once,
         "for-no-request",
-        beginning(LOAD_BEGAN, PLANNED._replace(transfer=1), BACKUP_BEGAN._replace(transfer=3)),
+        beginning(LOAD_BEGAN, PLANNED._replace(job=1), BACKUP_BEGAN._replace(job=3)),
         reserved(2, 1, "full", 2, 0),
         reserved(2, 1, "swa", 2, 0),
         found(Ref("load", 2), LoadCode.LOADED_FOR_NO_REQUEST),
@@ -141,23 +141,23 @@ CASES = [
     healthy(loaded_prefixes_are_used, COPYING_ENDS),
     healthy(
         loaded_prefixes_are_used,
-        while_copying(TransferEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
+        while_copying(CopyEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
         "load-failed",
     ),
     healthy(
         loaded_prefixes_are_used,
-        while_copying(TransferEnded(1, None), Loaded(2, 8, (5, 6))),
+        while_copying(CopyEnded(1, None), Loaded(2, 8, (5, 6))),
         "other-copy-ended",
     ),
     broken(
         loaded_prefixes_are_used,
         "evicted-before-use",
-        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6))),
+        while_copying(CopyEnded(2, None), Loaded(2, 8, (5, 6))),
         found(request_ref(2), LoadCode.LOADED_BUT_UNUSED, start=8, loaded=16),
     ),
     healthy(
         loaded_prefixes_are_used,
-        while_copying(TransferEnded(2, None), Loaded(2, 8, (5, 6)), before=INPUT_IS_LOADED_PREFIX),
+        while_copying(CopyEnded(2, None), Loaded(2, 8, (5, 6)), before=INPUT_IS_LOADED_PREFIX),
         "loaded-prefix-is-the-whole-input",
     ),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED._replace(start=16, end=18))),

@@ -62,7 +62,7 @@ CASES = [
     broken(
         node_locks_match_receipts,
         "not-returned-by-a-load",
-        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], transfers=()),
+        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], copy_jobs=()),
         counted(3, LockCode.TOO_MANY_LOCKS, "full", 2, 1),
         counted(4, LockCode.TOO_MANY_LOCKS, "full", 1, 0),
         counted(4, LockCode.TOO_MANY_LOCKS, "swa", 1, 0),

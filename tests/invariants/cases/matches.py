@@ -1,6 +1,6 @@
 """Matches of tokens that are not cached, or on other pages than the tree's."""
 
-from invariants.events import Demoted, Matched, Removed, Split, TransferEnded
+from invariants.events import CopyEnded, Demoted, Matched, Removed, Split
 from invariants.laws.content.matches import MatchCode, matches_are_valid
 from invariants.transition import Transition
 from invariants.violation import Found, Ref, found
@@ -54,13 +54,13 @@ CASES = [
     ),
     healthy(
         matches_are_valid,
-        while_copying(TransferEnded(2, None), Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12))),
+        while_copying(CopyEnded(2, None), Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12))),
         "unpredictable-after-a-load",
     ),
     broken(
         matches_are_valid,
         "before-the-load-ended",
-        while_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12)), TransferEnded(2, None)),
+        while_copying(Matched(2, 0, R2_PROMPT, 16, (5, 6, 11, 12)), CopyEnded(2, None)),
         not_cached(16),
     ),
 ]

@@ -39,7 +39,7 @@ CASES = [
         found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
     ),
     healthy(drained_engine_is_empty, drained()),
-    healthy(drained_engine_is_empty, drained(transfers=()), "host-tier"),
+    healthy(drained_engine_is_empty, drained(copy_jobs=()), "host-tier"),
     broken(
         drained_engine_is_empty,
         "everything-left",
@@ -78,9 +78,9 @@ CASES = [
     broken(
         drained_engine_is_empty,
         "copies-and-sessions-left",
-        drained(transfers=COPYING.transfers, sessions=(SessionView(3, 0, 0, 0, False),)),
+        drained(copy_jobs=COPYING.copy_jobs, sessions=(SessionView(3, 0, 0, 0, False),)),
         found(Ref("session", 3), ProgressCode.SESSION_LEFT),
-        found(Ref("transfer", 1), ProgressCode.TRANSFER_LEFT),
-        found(Ref("transfer", 2), ProgressCode.TRANSFER_LEFT),
+        found(Ref("copy job", 1), ProgressCode.COPY_JOB_LEFT),
+        found(Ref("copy job", 2), ProgressCode.COPY_JOB_LEFT),
     ),
 ]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from invariants.contracts.ratio import RatioCode, new_token_ratio_follows_retractions
-from invariants.events import Admitted, Completed, Evicted, Finished, Launched, Retracted, TakenOver, TransferEnded
+from invariants.events import Admitted, Completed, CopyEnded, Evicted, Finished, Launched, Retracted, TakenOver
 from invariants.limits import Estimates
 from invariants.transition import Transition, When
 from invariants.view import RequestView
@@ -48,7 +48,7 @@ CASES = [
     *[
         healthy(
             new_token_ratio_follows_retractions,
-            four_running(SHORT, TransferEnded(3, None), *DECODE, ratio=ratio),
+            four_running(SHORT, CopyEnded(3, None), *DECODE, ratio=ratio),
             f"short-until-copies-landed-{ratio}",
         )
         for ratio in (499_000, 500_000)

@@ -6,7 +6,7 @@ from invariants.contracts.reservation import (
     reservations_cover_taken_units,
     reserved_units_never_run_out,
 )
-from invariants.events import Admitted, Freed, Launched, RanOut, Refused, Taken, TransferEnded
+from invariants.events import Admitted, CopyEnded, Freed, Launched, RanOut, Refused, Taken
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import R1, R2, broken, during, healthy
 from tests.invariants.host_builders import BACKUP_BEGAN, LOAD, PLANNED, while_copying
@@ -68,12 +68,12 @@ CASES = [
     broken(
         reserved_units_never_run_out,
         "backup-acknowledged-before",
-        while_copying(PLANNED, BACKUP_BEGAN, TransferEnded(1, None), RanOut(1, "swa", 2, 1)),
+        while_copying(PLANNED, BACKUP_BEGAN, CopyEnded(1, None), RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
     healthy(
         reserved_units_never_run_out,
-        while_copying(BACKUP_BEGAN, RanOut(1, "swa", 2, 1), TransferEnded(1, None), transfers=()),
+        while_copying(BACKUP_BEGAN, RanOut(1, "swa", 2, 1), CopyEnded(1, None), copy_jobs=()),
         "backup-acknowledged-too-late",
     ),
     healthy(launches_match_reservations, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),

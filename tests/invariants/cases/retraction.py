@@ -8,14 +8,14 @@ from invariants.contracts.retraction import (
     retraction_lets_others_run,
     retraction_takes_least_done_request,
 )
-from invariants.events import Completed, Evicted, Freed, Launched, Locked, Retracted, TakenOver, TransferBegan
+from invariants.events import Completed, CopyBegan, Evicted, Freed, Launched, Locked, Retracted, TakenOver
 from invariants.transition import Transition
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, R2, broken, during, healthy, idle
 
 REQUEST = Ref("request", 1)
 RETRACTED = Retracted(1, 4, (("swa", 1),))
-COPYING = (TransferBegan(1, to_host=True, pages=()), Evicted((("swa", 1),), (("swa", 0),), ()))
+COPYING = (CopyBegan(1, to_host=True, pages=()), Evicted((("swa", 1),), (("swa", 0),), ()))
 DECODED = Launched(7, ((1, 20, 21),))
 LOSS = {"priority": 0, "num_outputs": 3, "prompt_len": 18}  # of r1
 

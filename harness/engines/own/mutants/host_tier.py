@@ -49,7 +49,7 @@ COPIES_UNDER_WAY_ARE_NOT_PINNED = Mutant(
             healthy="receipt = self._cache.lock_from(chain[0].start, node)",
             broken="receipt = self._cache.lock_from(chain[0].start, node)\n    self._cache.unlock(receipt)",
         ),
-        Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(transfer.receipt)", broken="pass"),
+        Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(job.receipt)", broken="pass"),
     ),
     caught_by=("node_locks_match_receipts", "transfers_keep_both_ends"),
 )
@@ -123,11 +123,7 @@ LOAD_UNDER_WAY_IS_PAID_FOR_AGAIN = Mutant(
 LOAD_THAT_BRINGS_TOO_LITTLE_IS_JOINED = Mutant(
     id="S176",
     source="found here by reading: who waited with another's load computed the rest of what the host had",
-    hunks=(
-        Hunk(
-            f"{LOADS}.under_way_to", healthy="UnderWay(transfer.id, all(", broken="UnderWay(transfer.id, True or all("
-        ),
-    ),
+    hunks=(Hunk(f"{LOADS}.under_way_to", healthy="UnderWay(job.id, all(", broken="UnderWay(job.id, True or all("),),
     caught_by=("joined_loads_bring_all_missing_pages",),
 )
 
@@ -255,7 +251,7 @@ PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
     source="pages are copied in another order than they are booked",
     hunks=(
         Hunk(
-            "engine_under_test.host.transfers:Transfers.begin",
+            "engine_under_test.host.copy_jobs:CopyJobs.begin",
             healthy="sides = (device_kv, here, host_kv, there)",
             broken="sides = (device_kv, here, host_kv, there[::-1])",
         ),

@@ -18,13 +18,13 @@ def events_of(config):
     for _ in range(3):
         engine.step()
     events = engine.take_events()
-    return [type(event) for event in events if isinstance(event, (seen.TransferBegan, seen.TransferEnded, seen.Copied))]
+    return [type(event) for event in events if isinstance(event, (seen.CopyBegan, seen.CopyEnded, seen.Copied))]
 
 
 def test_copy_comparison_of_each_pool_follows_the_end_of_its_transfer():
     config = EngineConfig(page_size=4, full_pages=8, swa_pages=8, sliding_window=6, host_full_pages=8, host_swa_pages=8)
 
-    assert events_of(config) == [seen.TransferBegan, seen.TransferEnded, seen.Copied, seen.Copied]
+    assert events_of(config) == [seen.CopyBegan, seen.CopyEnded, seen.Copied, seen.Copied]
 
 
 def test_engine_without_a_host_emits_no_transfer_events():

@@ -1,4 +1,4 @@
-"""The host tier in a snapshot: pools, copies, pins, and transfers with their requests."""
+"""The host tier in a snapshot: pools, copies, pins, and jobs with their requests."""
 
 from dataclasses import replace
 
@@ -45,14 +45,14 @@ def held_by(snapshot, pool, owner):
 def test_snapshot_without_a_host_has_no_host_pools():
     snapshot = after(SUBMIT, Step(), config=WITHOUT_HOST).capture()
 
-    assert (snapshot.transfers, list(snapshot.host_pools)) == (None, [])
+    assert (snapshot.copy_jobs, list(snapshot.host_pools)) == (None, [])
     assert {node.copies for node in snapshot.nodes} == {()}
 
 
 def test_pools_of_the_host_are_between_those_of_the_device_and_the_rows():
     snapshot = after().capture()
 
-    assert (snapshot.transfers, list(snapshot.host_pools)) == ((), ["host full", "host swa"])
+    assert (snapshot.copy_jobs, list(snapshot.host_pools)) == ((), ["host full", "host swa"])
     assert [(pool.name, pool.unit, pool.capacity) for pool in snapshot.pools] == [
         ("full", "page", 32),
         ("swa", "page", 8),
@@ -64,7 +64,7 @@ def test_pools_of_the_host_are_between_those_of_the_device_and_the_rows():
 
 def test_backup_in_flight_owns_its_target_and_locks_its_source():
     snapshot = after(SUBMIT, SLOW, *[Step()] * 3).capture()
-    [view] = snapshot.transfers
+    [view] = snapshot.copy_jobs
     receipt = snapshot.receipt_by_id[view.receipt]
     node = snapshot.node_by_id[receipt.node]
 
@@ -76,11 +76,11 @@ def test_backup_in_flight_owns_its_target_and_locks_its_source():
 
 def test_finished_backup_belongs_to_its_nodes():
     system = after(SUBMIT, SLOW, *[Step()] * 3)
-    [view] = system.capture().transfers
+    [view] = system.capture().copy_jobs
 
     snapshot = done(system, Heal(), Step()).capture()
 
-    assert snapshot.transfers == ()
+    assert snapshot.copy_jobs == ()
     for component, pool in enumerate(("host full", "host swa")):
         copies = [(Owner("tree", node.id), node.copies[component]) for node in snapshot.nodes]
         assert snapshot.pool(pool).holdings == [Holding(owner, pages, cached=True) for owner, pages in copies if pages]
@@ -97,7 +97,7 @@ def test_pages_on_the_host_only_are_not_on_the_device():
 
 def test_load_in_flight_owns_its_target_and_pins_its_source():
     snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
-    [view] = snapshot.transfers
+    [view] = snapshot.copy_jobs
     owner = Owner("load", view.id)
 
     assert not view.to_host
@@ -112,7 +112,7 @@ def test_request_waiting_for_a_load_is_loading_and_names_it():
     snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
 
     assert [(request.place, request.awaits) for request in snapshot.requests] == [
-        ("loading", view.id) for view in snapshot.transfers
+        ("loading", view.id) for view in snapshot.copy_jobs
     ]
 
 
@@ -120,7 +120,7 @@ def test_request_with_a_finished_load_awaits_no_load():
     snapshot = done(demoted(), SUBMIT_MORE, SLOW, Step(), Heal(), Step()).capture()
 
     assert [(request.place, request.awaits) for request in snapshot.requests] == [("running", 0)]
-    assert [view for view in snapshot.transfers if not view.to_host] == []
+    assert [view for view in snapshot.copy_jobs if not view.to_host] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from invariants.events import (
     Admitted,
     Completed,
+    CopyBegan,
     CopyDropped,
+    CopyEnded,
     Discarded,
     Evicted,
     Failed,
@@ -30,8 +32,6 @@ from invariants.events import (
     Slid,
     Split,
     Taken,
-    TransferBegan,
-    TransferEnded,
 )
 from invariants.transition import Transition
 from invariants.view import RequestView
@@ -41,7 +41,7 @@ from tests.invariants.host_builders import COPYING
 ADMITTED = Admitted(1, 0, 4, (("full", 1),), (("full", 1),))
 CHUNKED = replace(AFTER, requests=(RequestView(1, "chunked", 0, 18, 0, 9),))
 WIDE_PAGE = replace(AFTER, limits=AFTER.limits._replace(page_size=8))
-BACKUP, LOAD = (view.id for view in COPYING.transfers or ())
+BACKUP, LOAD = (view.id for view in COPYING.copy_jobs or ())
 WITH_A_TOMBSTONE = Matched(2, 0, PROMPT[:12], 0, ())
 PREFILL = Admitted(2, 0, 4, (), ())
 NEXT_CHUNK = Admitted(2, 4, 5, (), ())
@@ -103,14 +103,12 @@ def seen(*changes):
         ),
         pytest.param([copying(CopyDropped(9, ("full",)))], {"copy_dropped_while_something_loads"}, id="dropped"),
         pytest.param([copying(LoadPlanned(1, 8, LOAD, (("full", 0),), ()))], {"load_under_way_joined"}, id="joined"),
-        pytest.param([copying(TransferEnded(LOAD, "torn"))], {"load_failed"}, id="load failed"),
-        pytest.param([copying(TransferEnded(BACKUP, "torn"))], {"backup_failed"}, id="backup failed"),
-        pytest.param([copying(TransferEnded(BACKUP, None))], set(), id="backup ended well"),
+        pytest.param([copying(CopyEnded(LOAD, "torn"))], {"load_failed"}, id="load failed"),
+        pytest.param([copying(CopyEnded(BACKUP, "torn"))], {"backup_failed"}, id="backup failed"),
+        pytest.param([copying(CopyEnded(BACKUP, None))], set(), id="backup ended well"),
         pytest.param([copying(Split(2, 19, 4))], SPLIT_PROBES, id="split while it is copied"),
-        pytest.param(
-            [idle(TransferBegan(3, False, (("swa", (7,), (1,)),)))], {"window_alone_loaded"}, id="a window alone"
-        ),
-        pytest.param([idle(TransferBegan(3, False, (("full", (9,), (1,)),)))], set(), id="a whole prefix"),
+        pytest.param([idle(CopyBegan(3, False, (("swa", (7,), (1,)),)))], {"window_alone_loaded"}, id="a window alone"),
+        pytest.param([idle(CopyBegan(3, False, (("full", (9,), (1,)),)))], set(), id="a whole prefix"),
         pytest.param([idle(Finished(1, "timeout"))], {"timeout_while_running"}, id="timeout"),
         pytest.param([idle(Finished(1, "stop"))], set(), id="finished"),
         pytest.param([idle(Finished(1, "out of memory", "no page"))], {"ended_out_of_memory"}, id="out of memory"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import TransferBegan, TransferEnded
+from engine_under_test.events import CopyBegan, CopyEnded
 from engine_under_test.pools.memory import HostMemory, KVMemory
 from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
 from engine_under_test.units import Owner
@@ -21,7 +21,7 @@ class Move(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The pages of one node and one component in a transfer."""
+    """The pages of one node and one component in a copy job."""
 
     node: Node
     component: int
@@ -37,10 +37,10 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class CopyJob:
     """Pages of the prefix that ends with `receipt.node`: `moves` are, per component, by page index from the root.
 
-    The receipt protects the nodes and their pages on the device.  The transfer owns the pages that it writes until it
+    The receipt protects the nodes and their pages on the device.  The job owns the pages that it writes until it
     ends.  A split of a node does not change the page indices.
     """
 
@@ -51,7 +51,7 @@ class Transfer:
 
     @property
     def owner(self) -> Owner:
-        return transfer_owner(self.id, to_host=self.to_host)
+        return copy_job_owner(self.id, to_host=self.to_host)
 
     def parts(self, page_size: int) -> Iterator[Part]:
         """The parts by node, from the root on, and then by component."""
@@ -62,8 +62,8 @@ class Transfer:
                     yield Part(node, component, of_node)
 
 
-def transfer_owner(transfer_id: int, *, to_host: bool) -> Owner:
-    return Owner("backup" if to_host else "load", transfer_id)
+def copy_job_owner(job_id: int, *, to_host: bool) -> Owner:
+    return Owner("backup" if to_host else "load", job_id)
 
 
 def page_indices(node: Node, page_size: int) -> range:
@@ -71,26 +71,26 @@ def page_indices(node: Node, page_size: int) -> range:
     return range(node.start // page_size, node.end // page_size)
 
 
-class Transfers:
-    """The transfers that were begun and are not yet acknowledged."""
+class CopyJobs:
+    """The copy jobs that were begun and are not yet acknowledged."""
 
     def __init__(self, memory: KVMemory, host: HostMemory, store: HostStore, observer: Observer | None) -> None:
-        self.under_way: dict[int, Transfer] = {}
+        self.under_way: dict[int, CopyJob] = {}
         self._memory = memory
         self._host = host
         self._store = store
         self._observer = observer
-        self._num_transfers = 0
+        self._num_jobs = 0
         self._acknowledged: list[Acknowledgement] = []  # received, and not processed yet
 
     @property
     def next_id(self) -> int:
-        return self._num_transfers + 1
+        return self._num_jobs + 1
 
-    def begin(self, receipt: LockReceipt, moves: Sequence[dict[int, Move]], *, to_host: bool) -> Transfer:
-        """Start to copy; the transfer owns the receipt until it is acknowledged."""
-        self._num_transfers += 1
-        transfer = self.under_way[self._num_transfers] = Transfer(self._num_transfers, to_host, receipt, moves)
+    def begin(self, receipt: LockReceipt, moves: Sequence[dict[int, Move]], *, to_host: bool) -> CopyJob:
+        """Start to copy; the job owns the receipt until it is acknowledged."""
+        self._num_jobs += 1
+        job = self.under_way[self._num_jobs] = CopyJob(self._num_jobs, to_host, receipt, moves)
         copies, moved = [], []
         for pool, host_pool, of_pool in zip(self._memory.pools, self._host.pools, moves, strict=True):
             if of_pool:
@@ -100,15 +100,15 @@ class Transfers:
                 sides = (device_kv, here, host_kv, there) if to_host else (host_kv, there, device_kv, here)
                 copies.append(PageCopy(*sides, self._memory.store.page_dim(pool.name)))
         if self._observer:
-            self._observer.notice(TransferBegan(transfer.id, to_host, tuple(moved)))
-        self._store.begin(transfer.id, copies)
-        return transfer
+            self._observer.notice(CopyBegan(job.id, to_host, tuple(moved)))
+        self._store.begin(job.id, copies)
+        return job
 
-    def backups_ended(self) -> Iterator[tuple[Transfer, bool]]:
+    def backups_ended(self) -> Iterator[tuple[CopyJob, bool]]:
         """Each acknowledged backup, and whether it succeeded; the caller unlocks its receipt before the next."""
         yield from self._ended(to_host=True)
 
-    def loads_ended(self) -> Iterator[tuple[Transfer, bool]]:
+    def loads_ended(self) -> Iterator[tuple[CopyJob, bool]]:
         """Each acknowledged load, and whether it succeeded; a call of its own, so that its pages can be locked."""
         yield from self._ended(to_host=False)
 
@@ -116,17 +116,17 @@ class Transfers:
         if self.under_way:
             self._store.wait()
 
-    def _ended(self, *, to_host: bool) -> Iterator[tuple[Transfer, bool]]:
+    def _ended(self, *, to_host: bool) -> Iterator[tuple[CopyJob, bool]]:
         waiting = self._acknowledged + (self._store.acknowledged() if self.under_way else [])
         self._acknowledged = []
         for one in waiting:
-            transfer = self.under_way.get(one.transfer)
-            if transfer is None:
-                raise AccountingError(f"transfer {one.transfer}: acknowledged, but it is not in flight")
-            if transfer.to_host != to_host:
+            job = self.under_way.get(one.job)
+            if job is None:
+                raise AccountingError(f"copy job {one.job}: acknowledged, but it is not in flight")
+            if job.to_host != to_host:
                 self._acknowledged.append(one)
                 continue
-            del self.under_way[one.transfer]
+            del self.under_way[one.job]
             if self._observer:
-                self._observer.notice(TransferEnded(transfer.id, one.failure))
-            yield transfer, one.failure is None
+                self._observer.notice(CopyEnded(job.id, one.failure))
+            yield job, one.failure is None

@@ -1,10 +1,10 @@
-"""Transfers: their parts by node, their events, and the check of acknowledgements."""
+"""CopyJobs: their parts by node, their events, and the check of acknowledgements."""
 
 import pytest
 
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import TransferBegan, TransferEnded
-from engine_under_test.host.transfers import Move, Part, page_indices, transfer_owner
+from engine_under_test.events import CopyBegan, CopyEnded
+from engine_under_test.host.copy_jobs import Move, Part, copy_job_owner, page_indices
 from engine_under_test.units import Owner
 from tests.engine_under_test.host.bench import HOSTED_SWA_ONLY, HostBench
 
@@ -12,9 +12,9 @@ LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 
 
 def in_flight(bench: HostBench):
-    """The only transfer in flight."""
-    [transfer] = bench.tier.under_way
-    return transfer
+    """The only job in flight."""
+    [job] = bench.tier.under_way
+    return job
 
 
 def backup(tokens=LONG) -> HostBench:
@@ -28,7 +28,7 @@ def backup(tokens=LONG) -> HostBench:
     ("to_host", "owner"), [(True, Owner("backup", 3)), (False, Owner("load", 3))], ids=["backup", "load"]
 )
 def test_owner_of_a_transfer_has_its_kind_and_id(to_host, owner):
-    assert transfer_owner(3, to_host=to_host) == owner
+    assert copy_job_owner(3, to_host=to_host) == owner
 
 
 def test_backup_owns_its_pages():
@@ -94,12 +94,10 @@ def test_begin_is_reported_with_the_pages_on_both_sides(to_host):
     bench.insert_on_host(LONG[:8])
     bench.load([*LONG[:8], 1])
 
-    began = {event.to_host: event for event in bench.log.of(TransferBegan)}
+    began = {event.to_host: event for event in bench.log.of(CopyBegan)}
 
     on_device = {True: (12, 11), False: (11, 12)}
-    assert began[to_host] == TransferBegan(
-        {True: 1, False: 2}[to_host], to_host, (("swa", on_device[to_host], (24, 23)),)
-    )
+    assert began[to_host] == CopyBegan({True: 1, False: 2}[to_host], to_host, (("swa", on_device[to_host], (24, 23)),))
 
 
 def test_store_gets_source_and_target_of_each_copy():
@@ -126,17 +124,17 @@ def test_end_is_reported_with_its_failure():
 
     bench.tier.poll()
 
-    assert bench.log.of(TransferEnded) == [TransferEnded(2, "the copy failed"), TransferEnded(1, None)]
+    assert bench.log.of(CopyEnded) == [CopyEnded(2, "the copy failed"), CopyEnded(1, None)]
 
 
-def test_acknowledgement_of_an_unknown_transfer_raises():
+def test_acknowledgement_of_an_unknown_copy_job_raises():
     bench = backup()
     bench.store.acknowledge(5)
 
     with pytest.raises(AccountingError) as caught:
         bench.tier.poll()
 
-    assert str(caught.value) == "transfer 5: acknowledged, but it is not in flight"
+    assert str(caught.value) == "copy job 5: acknowledged, but it is not in flight"
 
 
 def test_store_is_not_polled_without_a_transfer_in_flight():
