@@ -1,6 +1,7 @@
 """All invariants, in the order in which violations are reported: causes before consequences."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -96,15 +97,47 @@ class Counts:
     not_applicable: int = 0
 
 
-Tally = dict[str, Counts]
-
-
-class Due(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Due:
     """The invariants of a kind of transition: those to check, those that still hold unchecked, and the others."""
 
     checked: tuple[Invariant, ...]
     unchanged: tuple[str, ...]
     not_applicable: tuple[str, ...]
+
+
+class Tally(Mapping[str, Counts]):
+    """The counts by invariant, from the number of transitions of each kind."""
+
+    def __init__(self) -> None:
+        self.transitions: Counter[Due] = Counter()
+        self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false
+
+    def __getitem__(self, name: str) -> Counts:
+        return self._counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def items(self) -> ItemsView[str, Counts]:
+        """The counts of all invariants, computed once."""
+        return self._counts.items()
+
+    @property
+    def _counts(self) -> dict[str, Counts]:
+        counts: defaultdict[str, Counts] = defaultdict(Counts)
+        for due, times in self.transitions.items():
+            for name in (*due.unchanged, *(one.name for one in due.checked)):
+                counts[name].evaluated += times
+            for name in due.not_applicable:
+                counts[name].not_applicable += times
+        for name, times in self.withheld.items():
+            counts[name].evaluated -= times
+            counts[name].not_applicable += times
+        return dict(counts)
 
 
 class Case(NamedTuple):
@@ -121,24 +154,21 @@ class Catalog:
 
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
+        self._on = frozenset[type]().union(*(one.on for one in self.invariants))
         self._due: dict[Case, Due] = {}
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
         found: list[Violation] = []
-        due = self._due_in(Case(change.when, frozenset(change.by_type), change.after.missing, change.changes.unchanged))
-        for name in due.not_applicable:
-            _counts(tally, name).not_applicable += 1
-        for name in due.unchanged:
-            _counts(tally, name).evaluated += 1
+        kinds = self._on.intersection(change.by_type)
+        due = self._due_in(Case(change.when, kinds, change.after.missing, change.changes.unchanged))
+        tally.transitions[due] += 1
         for one in due.checked:
-            counts = tally.get(one.name) or _counts(tally, one.name)
             if one.given is None or one.given(change):
-                counts.evaluated += 1
                 for broken in one.find(change):
                     found.append(Violation(one.name, *broken))
             else:
-                counts.not_applicable += 1
+                tally.withheld[one.name] += 1
         return found
 
     def _due_in(self, case: Case) -> Due:
@@ -167,13 +197,6 @@ def _due(case: Case, invariants: Iterable[Invariant]) -> Due:
     held = [one for one in applicable if one.reads and one.reads <= case.unchanged]
     checked = tuple(one for one in applicable if one not in held)
     return Due(checked, tuple(one.name for one in held), tuple(not_applicable))
-
-
-def _counts(tally: Tally, name: str) -> Counts:
-    counts = tally.get(name)
-    if counts is None:
-        counts = tally[name] = Counts()
-    return counts
 
 
 ALL = Catalog(collected())

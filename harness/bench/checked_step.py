@@ -184,7 +184,7 @@ def _checked_per_step(workload: Workload) -> tuple[int, int]:
 
 
 def _evaluated(driver: Driver) -> int:
-    return sum(judged.evaluated for judged in driver.counts.tally.values())
+    return sum(counts.evaluated for _, counts in driver.counts.tally.items())
 
 
 def _num_running(snapshot: Snapshot) -> int:

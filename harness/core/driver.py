@@ -108,7 +108,7 @@ class Counts:
     engine_steps: int = 0
     ops: Counter[str] = field(default_factory=Counter)
     noops: Counter[str] = field(default_factory=Counter)
-    tally: Tally = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
 
 
 class Driver:

@@ -27,7 +27,7 @@ class Census:
     """
 
     def __init__(self) -> None:
-        self.tally: Tally = {}
+        self.tally = Tally()
         self._events: list[NamedTuple] = []
         self._history: deque[Moment] = deque(maxlen=MAX_MOMENTS)
         self._num_steps = 0

@@ -136,7 +136,7 @@ PAGED_SLOTS = replace(
 def found(before, after, *events):
     return [
         (one.law, f"{subject_text(one.subject)}: {evidence_text(one)}")
-        for one in ALL.check(Transition(before, events, after), {})
+        for one in ALL.check(Transition(before, events, after), Tally())
     ]
 
 
@@ -349,7 +349,7 @@ def test_page_whose_slots_have_peers_in_two_pages_is_found():
 
 def test_laws_of_missing_parts_are_not_evaluated():
     """Without tree, records and launches their laws are not applicable, which is not a pass."""
-    tally: Tally = {}
+    tally = Tally()
 
     ALL.check(Transition(ONE_POOL, (), ONE_POOL), tally)
 

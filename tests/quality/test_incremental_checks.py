@@ -75,7 +75,7 @@ def transitions(seed: int) -> Iterator[Transition]:
 
 def check_both_ways(change: Transition):
     """The violations and counts of a full check, and those of an incremental check."""
-    tallies: tuple[Tally, Tally] = ({}, {})
+    tallies = Tally(), Tally()
     full = ALL.check(change, tallies[0])
     incremental = ALL.check(replace(change, before_is_checked=True), tallies[1])
     return (full, tallies[0]), (incremental, tallies[1])
@@ -84,7 +84,7 @@ def check_both_ways(change: Transition):
 def ends_with_a_violation(seed: int) -> bool:
     """Compare both checks for each transition of a run; true if the run ends with a violation."""
     changes = transitions(seed)
-    if ALL.check(next(changes), {}):
+    if ALL.check(next(changes), Tally()):
         return True
     for change in changes:
         full, incremental = check_both_ways(change)
