@@ -159,18 +159,6 @@ def test_client_keeps_tokens_from_before_a_failure():
     )
 
 
-def test_a_pass_behind_a_failed_one_is_discarded_for_its_requests():
-    serving = two_requests(replace(OVERLAPPED, chunk_len=None, swa_pages=16), steps=1)
-    serving.faults.arm("forward.fails")
-
-    serving.step(3)
-
-    assert (serving.passes[:3], serving.log.of(Discarded)) == (
-        [((1, 0, 9), (2, 0, 40)), ((1, 9, 10), (2, 40, 41)), ((1, 0, 9), (2, 0, 40))],
-        [Discarded(2, 1), Discarded(2, 2)],
-    )
-
-
 def test_one_failure_counts_once_though_two_passes_are_lost():
     serving = Serving(replace(OVERLAPPED, max_forward_retries=1))
     serving.faults.arm("forward.fails")

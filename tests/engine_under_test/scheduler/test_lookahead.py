@@ -1,4 +1,4 @@
-"""Decodes have pages for the lookahead, and reservations count these pages."""
+"""Reservations count the pages of the lookahead, and all of them are freed."""
 
 from dataclasses import replace
 
@@ -9,37 +9,8 @@ from engine_under_test.errors import ConfigError
 from engine_under_test.events import RanOut, Retracted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
 
-LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+LONG, OTHER = list(range(100, 140)), list(range(300, 317))
 AHEAD = replace(HYBRID, lookahead_tokens=6)
-
-
-@pytest.mark.parametrize(
-    ("lookahead", "allocated_len", "pages"),
-    [
-        pytest.param(0, 6, 2, id="none"),
-        pytest.param(2, 8, 2, id="in the begun page"),
-        pytest.param(3, 9, 3, id="in the next page"),
-        pytest.param(12, 18, 5, id="pages ahead"),
-    ],
-)
-def test_decode_takes_pages_for_the_lookahead(lookahead, allocated_len, pages):
-    serving = Serving(replace(HYBRID, lookahead_tokens=lookahead))
-    serving.submit(SHORT)
-    serving.step(2)
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert (record.launched_len, record.allocated_len, len(record.handles)) == (6, allocated_len, pages)
-
-
-def test_prefill_takes_no_pages_for_the_lookahead():
-    serving = Serving(AHEAD)
-    serving.submit(SHORT)
-    serving.step()
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert record.allocated_len == 5
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])

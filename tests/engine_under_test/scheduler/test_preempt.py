@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Discarded, Preempted
+from engine_under_test.events import Discarded, Preempted
 from engine_under_test.request import Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.preempt import Yield, victims
@@ -57,18 +57,6 @@ def test_waiting_request_of_highest_priority_is_admitted_first():
     assert [entries[0][0] for entries in serving.passes] == [2, 4, 3, 1]
 
 
-def test_longest_match_is_admitted_first_at_equal_priority():
-    serving = Serving(replace(HYBRID, waiting_order="lpm", max_running_requests=1))
-    serving.serve(OTHER)
-    serving.submit(SHORT, priority=1)
-    serving.submit(OTHER, priority=0)
-    serving.submit(OTHER, priority=1)
-
-    serving.step()
-
-    assert serving.log.of(Admitted)[-1].request_id == 4
-
-
 def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
     """Request 1 has two output tokens when the other request arrives."""
     serving = Serving(config)
@@ -119,14 +107,6 @@ def test_preempted_request_is_served_to_its_end():
         1,
         serving.expected(OTHER[:9], max_new_tokens=3),
     )
-
-
-def test_preempted_request_waits_for_the_end_of_higher_priority():
-    serving = rivals(waiting=1)
-
-    serving.run()
-
-    assert [entries[0][0] for entries in serving.passes] == [1, 1, 2, 2, 2, *[1] * 7]
 
 
 FULL_ESTIMATE = replace(
@@ -183,15 +163,6 @@ def test_pages_of_the_waiting_requests_match_do_not_count_as_freed():
     serving = one_of_eight_pages([*LONG[:32], *range(500, 512)])
 
     assert serving.log.of(Preempted) == []
-
-
-def test_preempting_request_is_admitted_in_the_same_step():
-    serving = three_of_two_pages(0, 0, 0)
-    request = serving.submit(list(range(500, 520)), priority=5, max_new_tokens=5)
-
-    serving.step()
-
-    assert serving.passes[-1][0] == (request, 0, 16)
 
 
 def test_no_preemption_when_victims_free_too_little():
