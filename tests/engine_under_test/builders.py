@@ -114,6 +114,14 @@ def release_held(memory: KVMemory, pool: str, pages: Sequence[int]) -> None:
     ledger.free(pages, owner=NEIGHBOUR, cause="released")
 
 
+def flush_frees_all(engine: Engine) -> bool:
+    """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
+    engine.flush()
+    ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
+    is_full = all(ledger.num_free == ledger.capacity for ledger in ledgers)
+    return is_full and not engine.scheduler.custody.departures.waiting
+
+
 class CacheBench:
     """A prefix cache over real pools; the methods change its requests as the scheduler would."""
 
@@ -259,11 +267,7 @@ class Serving:
         }
 
     def flush_frees_all(self) -> bool:
-        """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
-        self.engine.flush()
-        ledgers = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
-        is_full = all(ledger.num_free == ledger.capacity for ledger in ledgers)
-        return is_full and not self.engine.scheduler.custody.departures.waiting
+        return flush_frees_all(self.engine)
 
     def tokens(self, request_id: int) -> list[int]:
         return self.received[request_id].tokens

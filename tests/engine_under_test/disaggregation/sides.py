@@ -27,6 +27,7 @@ from tests.engine_under_test.builders import (
     EventLog,
     Received,
     Serving,
+    flush_frees_all,
 )
 
 SIDES = ("prefill", "decode")
@@ -149,13 +150,3 @@ class Sides:
 
     def flush_frees_all(self) -> bool:
         return all(map(flush_frees_all, self.engines.values()))
-
-
-def flush_frees_all(engine: Engine) -> bool:
-    """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
-    engine.flush()
-    ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
-    return (
-        all(ledger.num_free == ledger.capacity for ledger in ledgers)
-        and not engine.scheduler.custody.departures.waiting
-    )

@@ -56,20 +56,6 @@ def test_only_the_tail_of_windowed_pages_is_reserved(config, pages):
     assert taken == pages
 
 
-def test_no_windowed_page_is_reserved_below_the_frontier():
-    """n = 1000, W = 127, P = 64: the frontier is 832 then."""
-    config = replace(
-        HYBRID, page_size=64, sliding_window=128, full_pages=20, swa_pages=4, max_context_len=1024, chunk_len=512
-    )
-    sides = Sides(config)
-    sides.submit(list(range(1000)))
-
-    sides.step("decode")
-
-    [record] = sides.decode.scheduler.custody.other_side.records
-    assert (record.frontier, free_pages(sides.decode.memory)) == (832, {"full": 4, "swa": 1})
-
-
 def test_pages_are_reserved_in_order_of_arrival():
     sides = Sides(HYBRID, decode_config=replace(HYBRID, max_running_requests=1))
     for prompt in (OTHER, LONG, SHORT):
@@ -233,19 +219,6 @@ def test_swapped_out_request_is_restored_without_recomputation(config, num_steps
     assert pages_free == {pool.name: pool.num_pages for pool in config.pools}
     assert starts == list(range(37, 48))
     assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG, max_new_tokens=12), True)
-
-
-def test_swapped_out_request_is_restored_before_new_requests():
-    sides = Sides(HYBRID, decode_config=replace(HYBRID, max_running_requests=1))
-    sides.submit(LONG, max_new_tokens=12)
-    sides.submit(OTHER)
-    sides.steps(5)
-    sides.decode.pause()
-
-    sides.decode.resume()
-    sides.run()
-
-    assert reserved(sides) == [1, 1, 2]
 
 
 # --- requests that end early
