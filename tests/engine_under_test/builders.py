@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+import pytest
+
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
@@ -44,6 +46,9 @@ HYBRID = EngineConfig(
 FULL_ONLY = replace(HYBRID, swa_pages=0, sliding_window=None)
 SWA_ONLY = replace(HYBRID, full_pages=0)
 UNSHARED = replace(HYBRID, prefix_sharing=False)
+ALL_POOLS = pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
 
 NEIGHBOUR = Owner("neighbour")
 MOST_STEPS = 400

@@ -4,7 +4,7 @@ import pytest
 
 from engine_under_test.events import Inserted
 from tests.engine_under_test.builders import (
-    FULL_ONLY,
+    ALL_POOLS,
     HYBRID,
     SWA_ONLY,
     UNSHARED,
@@ -15,9 +15,6 @@ from tests.engine_under_test.builders import (
 )
 
 KEY = list(range(100, 140))
-ALL_CONFIGS = pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ def test_tombstone_recovers_with_recomputed_pages(is_locked):
     assert (after[:4] == before[:4], after[4:]) == (is_locked, before[4:])
 
 
-@ALL_CONFIGS
+@ALL_POOLS
 def test_flush_after_all_requests_have_left_frees_every_page(config):
     bench = CacheBench(config)
     first, second = bench.start(KEY[:24]), bench.start(KEY[:9])

@@ -8,8 +8,17 @@ import torch
 
 from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
 from engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, release_held
-from tests.engine_under_test.disaggregation.sides import ALL_POOLS, LONG, OTHER, SHORT, SIDES, Sides
+from tests.engine_under_test.builders import (
+    ALL_POOLS,
+    FULL_ONLY,
+    HYBRID,
+    SWA_ONLY,
+    UNSHARED,
+    free_pages,
+    hold,
+    release_held,
+)
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 from tests.engine_under_test.disaggregation.test_prefill import ABORTED_THERE, Stage
 
 TIMEOUT_MS = HYBRID.link_timeout_ms

@@ -28,12 +28,12 @@ from fakes.link import UnsteadyLink
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
+    ALL_POOLS,
     HYBRID,
     MOST_STEPS,
     flush_frees_all,
 )
 from tests.engine_under_test.disaggregation.sides import (
-    ALL_POOLS,
     LONG,
     OTHER,
     PROMPTS,

@@ -6,14 +6,11 @@ import pytest
 
 from engine_under_test.events import Completed, Discarded, Failed, Late, RanOut, Refused
 from engine_under_test.units import request_owner
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 OVERLAPPED = replace(HYBRID, overlap=True)
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-ALL_CONFIGS = pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
 
 
 def two_requests(config, *, steps: int) -> Serving:
@@ -60,7 +57,7 @@ def test_late_pass_does_not_exceed_the_pipeline_depth(overlap):
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("steps", [0, 2, 5])
 def test_a_late_pass_loses_nothing(config, overlap, steps):
     serving = two_requests(replace(config, overlap=overlap), steps=steps)
@@ -97,7 +94,7 @@ def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("skip", [0, 1, 2, 3, 5], ids="launch {}".format)
 def test_the_requests_of_a_failed_pass_are_computed_again(config, overlap, skip):
     serving = two_requests(replace(config, overlap=overlap), steps=0)
@@ -240,7 +237,7 @@ def test_request_refused_memory_waits_and_other_requests_run():
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("skip", [0, 1, 2, 4, 7], ids="after {}".format)
 def test_refused_requests_are_served_later(config, overlap, skip):
     serving = two_requests(replace(config, overlap=overlap), steps=0)

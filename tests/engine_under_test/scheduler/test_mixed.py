@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Parked, RanOut, Retracted
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving, hold
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 MIXED = replace(HYBRID, mixed_batches=True)
@@ -76,9 +76,7 @@ def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-@pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
+@ALL_POOLS
 def test_outputs_are_those_of_unmixed_batches(config, overlap):
     serving = Serving(replace(config, mixed_batches=True, overlap=overlap))
     prompts = [LONG, OTHER, [*OTHER[:9], 1], LONG[:30], SHORT]

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import Paused, Resumed
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold, release_held
+from tests.engine_under_test.builders import (
+    ALL_POOLS,
+    HYBRID,
+    Serving,
+    hold,
+    release_held,
+)
 
 LONG, SHORT = list(range(100, 140)), list(range(200, 205))
 OVERLAPPED = replace(HYBRID, overlap=True)
@@ -27,9 +33,7 @@ def two_requests(config, *, steps: int) -> Serving:
 
 
 @pytest.mark.parametrize("steps", STATES)
-@pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
+@ALL_POOLS
 def test_pause_frees_everything_at_once(config, steps):
     serving = two_requests(config, steps=steps)
 
