@@ -89,14 +89,16 @@ def stopped_in_flight(config=OVERLAPPED) -> Serving:
     return serving
 
 
-def test_extra_pass_of_a_stopped_request_is_not_sent_or_published():
-    serving = stopped_in_flight()
+@ALL_CONFIGS
+def test_extra_pass_of_a_stopped_request_is_not_sent_or_published(config):
+    serving = stopped_in_flight(config)
 
     serving.run()
 
     assert serving.log.of(Discarded) == [Discarded(4, 1)]
     assert (serving.tokens(1), serving.reason(1)) == (serving.expected(OTHER[:9], max_new_tokens=3), "stop")
-    assert [inserted.end for inserted in serving.log.of(Inserted)] == [8]
+    assert [inserted.end for inserted in serving.log.of(Inserted)] == [8] * config.prefix_sharing
+    assert serving.flush_frees_all()
 
 
 def test_pages_row_and_lock_of_request_ended_in_flight_wait_for_its_pass():
@@ -109,15 +111,6 @@ def test_pages_row_and_lock_of_request_ended_in_flight_wait_for_its_pass():
 
     assert before == ({"full": {4: 1}, "swa": {4: 1}, "rows": {4: 1}}, 0, OVERLAPPED.full_pages - 3)
     assert (serving.fenced(), serving.engine.cache.evictable("full")) == ({"full": {}, "swa": {}, "rows": {}}, 2)
-
-
-@ALL_CONFIGS
-def test_everything_is_free_after_the_last_pass(config):
-    serving = stopped_in_flight(config)
-
-    serving.run()
-
-    assert serving.flush_frees_all()
 
 
 def test_engine_has_work_while_an_orphaned_pass_is_in_flight():
@@ -138,20 +131,6 @@ def test_request_aborted_in_flight_frees_everything_after_its_passes(config, ste
     serving.run()
 
     assert (is_fenced, serving.reason(request), serving.flush_frees_all()) == (True, "abort", True)
-
-
-def test_request_aborted_with_two_passes_in_flight_waits_for_the_second():
-    serving = Serving(OVERLAPPED)
-    request = serving.submit(LONG, max_new_tokens=20)
-    serving.step()
-    serving.faults.arm("forward.late")
-    serving.step()
-
-    serving.engine.abort(request)
-    waiting = serving.fenced()["rows"]
-    serving.step()
-
-    assert (waiting, serving.fenced()["rows"], serving.log.of(Discarded)) == ({2: 1}, {2: 1}, [Discarded(1, 1)])
 
 
 def test_request_timed_out_in_flight_frees_everything_after_its_pass():
