@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+import pytest
+
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
@@ -44,6 +46,9 @@ HYBRID = EngineConfig(
 FULL_ONLY = replace(HYBRID, swa_pages=0, sliding_window=None)
 SWA_ONLY = replace(HYBRID, full_pages=0)
 UNSHARED = replace(HYBRID, prefix_sharing=False)
+ALL_POOLS = pytest.mark.parametrize(
+    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
+)
 
 NEIGHBOUR = Owner("neighbour")
 MOST_STEPS = 400
@@ -112,6 +117,14 @@ def hold(memory: KVMemory, pool: str, *, leaving: int) -> list[int]:
 def release_held(memory: KVMemory, pool: str, pages: Sequence[int]) -> None:
     [ledger] = [ledger for ledger in memory.ledgers.ledgers if ledger.name == pool]
     ledger.free(pages, owner=NEIGHBOUR, cause="released")
+
+
+def flush_frees_all(engine: Engine) -> bool:
+    """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
+    engine.flush()
+    ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
+    is_full = all(ledger.num_free == ledger.capacity for ledger in ledgers)
+    return is_full and not engine.scheduler.custody.departures.waiting
 
 
 class CacheBench:
@@ -259,11 +272,7 @@ class Serving:
         }
 
     def flush_frees_all(self) -> bool:
-        """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
-        self.engine.flush()
-        ledgers = (*self.engine.memory.ledgers.ledgers, self.engine.memory.table.rows)
-        is_full = all(ledger.num_free == ledger.capacity for ledger in ledgers)
-        return is_full and not self.engine.scheduler.custody.departures.waiting
+        return flush_frees_all(self.engine)
 
     def tokens(self, request_id: int) -> list[int]:
         return self.received[request_id].tokens

@@ -7,15 +7,12 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Rejected, StepBegan, StepEnded
 from engine_under_test.request import Output
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
 
 PROMPT = list(range(100, 117))
-ALL_CONFIGS = pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
 
 
-@ALL_CONFIGS
+@ALL_POOLS
 def test_output_equals_that_of_the_model_without_a_cache(config):
     serving = Serving(config)
 
@@ -48,18 +45,12 @@ def test_a_stop_token_ends_a_request():
     assert (serving.tokens(request), serving.reason(request)) == (expected, "stop")
 
 
-def test_request_for_zero_tokens_ends_after_its_prompt():
+def test_request_for_zero_tokens_leaves_its_prompt_cached():
     serving = Serving()
 
     received = serving.serve(PROMPT, max_new_tokens=0)
 
     assert (received.tokens, received.reason) == ([], "length")
-
-
-def test_request_for_zero_tokens_leaves_its_prompt_cached():
-    serving = Serving()
-    serving.serve(PROMPT, max_new_tokens=0)
-
     assert serving.serve(PROMPT).cached_tokens == 16
 
 
@@ -216,7 +207,7 @@ ABORTED = [
 ]
 
 
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize(("steps", "streamed"), ABORTED)
 def test_aborted_request_ends_and_frees_everything(config, steps, streamed):
     serving, prompt = Serving(config), list(range(40))

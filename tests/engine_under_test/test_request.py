@@ -1,9 +1,9 @@
-"""A request counts its outputs, ends with its last token, and sends each token once."""
+"""A request counts its outputs and ends with its last token."""
 
 import pytest
 
 from engine_under_test.ports import Computed
-from engine_under_test.request import Output, Request
+from engine_under_test.request import Request
 from engine_under_test.sampling import SamplingParams
 
 
@@ -27,14 +27,3 @@ def test_a_request_ends_with_its_last_token(sampled, reason):
         request.receive(Computed([token]))
 
     assert (request.finish_reason, request.num_outputs) == (reason, len(sampled))
-
-
-def test_a_token_is_sent_once():
-    request = a_request()
-    request.receive(Computed([8]))
-    first = request.send()
-    request.receive(Computed([9]))
-
-    second = request.send()
-
-    assert (first, second) == (Output(1, (8,), None, 0, 0), Output(1, (9,), "length", 0, 0))

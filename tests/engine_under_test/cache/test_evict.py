@@ -6,7 +6,7 @@ from engine_under_test.cache.evict import evict
 from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.events import Evicted, Removed, Tombstoned
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, CacheBench, NodeSpan, node_spans, nodes_of
+from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench, NodeSpan, all_pages, node_spans, nodes_of
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 
@@ -36,30 +36,17 @@ def test_swa_pages_outside_every_window_are_evicted_first():
     ]
 
 
-def test_least_recently_used_interior_node_is_evicted_first():
-    bench = bench_with(LONG, OTHER)
-    touch(bench, LONG)
-
-    bench.cache.evict({"swa": 1})
-
-    assert (bench.match_len([*LONG[:12], 1]), bench.match_len([*OTHER[:12], 1])) == (12, 0)
-
-
-def test_tail_is_evicted_from_swa_after_all_interior_nodes():
-    bench = bench_with(LONG, OTHER[:8])
-
-    bench.cache.evict({"swa": 4})
-
-    assert node_spans(bench.cache.tree) == [NodeSpan(0, 8, "full swa")]
-
-
-def test_least_recently_used_tail_is_evicted_first():
+@pytest.mark.parametrize(
+    ("need", "left"),
+    [pytest.param({"swa": 1}, [8, 0, 8], id="windowed pages"), pytest.param({"full": 3}, [8, 0, 0], id="full pages")],
+)
+def test_least_recently_used_leaf_is_evicted_first(need, left):
     bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
     touch(bench, LONG[:8])
 
-    bench.cache.evict({"swa": 1})
+    bench.cache.evict(need)
 
-    assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 8)
+    assert [bench.match_len(key) for key in (LONG, OTHER, THIRD)] == left
 
 
 def test_eviction_of_interior_nodes_keeps_every_match():
@@ -74,55 +61,20 @@ def test_eviction_of_interior_nodes_keeps_every_match():
     )
 
 
-def test_tail_becomes_interior_when_its_branch_grows():
-    bench = bench_with(LONG[:8], OTHER[:8])
-    bench.insert(LONG)
+@pytest.mark.parametrize(
+    ("config", "interior", "leaf"),
+    [
+        pytest.param(HYBRID, {"swa": 1}, {"full": 1}, id="hybrid"),
+        pytest.param(SWA_ONLY, {"swa": 3}, {"swa": 1}, id="swa"),
+    ],
+)
+def test_childless_tombstone_is_removed_with_its_leaf(config, interior, leaf):
+    bench = bench_with(LONG, config=config)
+    bench.cache.evict(interior)
 
-    bench.cache.evict({"swa": 1})
+    bench.cache.evict(leaf)
 
-    assert node_spans(bench.cache.tree) == [
-        NodeSpan(0, 8, "full"),
-        NodeSpan(8, 12, "full swa"),
-        NodeSpan(12, 20, "full swa"),
-        NodeSpan(0, 8, "full swa"),
-    ]
-
-
-def test_interior_node_becomes_a_tail_when_its_branch_is_evicted():
-    bench = bench_with(LONG[:8], OTHER)
-    bench.insert(LONG[:16])
-    touch(bench, OTHER)
-    bench.cache.evict({"full": 1})
-
-    bench.cache.evict({"swa": 1})
-
-    assert (bench.match_len([*LONG[:8], 1]), bench.match_len([*OTHER[:12], 1])) == (8, 0)
-
-
-def test_full_pages_are_evicted_by_leaf_least_recently_used_first():
-    bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
-    touch(bench, LONG[:8])
-
-    bench.cache.evict({"full": 3})
-
-    assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 0)
-
-
-def test_evicted_leaf_frees_its_pages_in_all_pools():
-    bench = bench_with(LONG[:8])
-
-    bench.cache.evict({"full": 1})
-
-    assert (bench.free, node_spans(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
-
-
-def test_childless_tombstone_is_removed_with_its_leaf():
-    bench = bench_with(LONG)
-    bench.cache.evict({"swa": 1})
-
-    bench.cache.evict({"full": 1})
-
-    assert (bench.free, node_spans(bench.cache.tree)) == ({"full": 16, "swa": 12}, [])
+    assert (bench.free, node_spans(bench.cache.tree)) == (all_pages(config), [])
 
 
 def test_childless_live_node_stays():
@@ -131,20 +83,6 @@ def test_childless_live_node_stays():
     bench.cache.evict({"full": 1})
 
     assert node_spans(bench.cache.tree) == [NodeSpan(0, 12, "full swa")]
-
-
-def test_a_tombstone_with_another_branch_stays():
-    bench = bench_with(LONG)
-    bench.insert([*LONG[:12], *OTHER[:8]])
-    bench.cache.evict({"swa": 3})
-
-    bench.cache.evict({"full": 1})
-
-    assert node_spans(bench.cache.tree) == [
-        NodeSpan(0, 4, "full"),
-        NodeSpan(4, 12, "full"),
-        NodeSpan(12, 20, "full swa"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -188,40 +126,6 @@ def test_leaf_with_a_lock_in_full_only_becomes_a_tombstone():
     assert (node_spans(bench.cache.tree), bench.free) == ([NodeSpan(0, 8, "full")], {"full": 11, "swa": 10})
 
 
-def test_locked_prefix_stays_when_the_rest_of_the_branch_is_evicted():
-    bench = bench_with(LONG)
-    bench.start(LONG[:13])
-
-    bench.cache.evict({"full": 99, "swa": 99})
-
-    assert node_spans(bench.cache.tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 12, "full swa")]
-
-
-def test_with_full_pages_only_leaves_are_evicted():
-    bench = bench_with(LONG, OTHER[:8], config=FULL_ONLY)
-
-    bench.cache.evict({"full": 5})
-
-    assert (bench.match_len(LONG), bench.free) == (0, {"full": 14})
-
-
-def test_with_swa_pages_only_the_interior_is_evicted_first():
-    bench = bench_with(OTHER[:8], LONG, config=SWA_ONLY)
-
-    bench.cache.evict({"swa": 3})
-
-    assert (bench.match_len(OTHER), bench.match_len([*LONG, 1]), bench.free) == (8, 20, {"swa": 8})
-
-
-def test_with_swa_pages_only_an_empty_node_is_removed_with_its_leaf():
-    bench = bench_with(LONG, config=SWA_ONLY)
-    bench.cache.evict({"swa": 3})
-
-    bench.cache.evict({"swa": 1})
-
-    assert (node_spans(bench.cache.tree), bench.free) == ([], {"swa": 12})
-
-
 def test_eviction_event_has_needed_freed_and_left_pages():
     bench = bench_with(LONG[:8], OTHER[:8])
 
@@ -257,17 +161,6 @@ def test_a_branch_of_many_short_nodes_can_be_evicted():
     assert evict(tree, [0, 1]).freed == [0, 1]
 
 
-def test_many_uses_do_not_change_the_order():
-    bench = bench_with(LONG[:8], OTHER[:8], THIRD[:8])
-    for _ in range(200):
-        touch(bench, THIRD[:8])
-        touch(bench, LONG[:8])
-
-    bench.cache.evict({"full": 4})
-
-    assert (bench.match_len(LONG), bench.match_len(OTHER), bench.match_len(THIRD)) == (8, 0, 0)
-
-
 def test_spared_node_is_skipped_and_returned():
     bench = bench_with(LONG[:8], OTHER[:8])
     first, _ = nodes_of(bench.cache.tree)
@@ -288,15 +181,6 @@ def test_no_more_pages_are_spared_than_are_missing():
     spared = bench.cache.evict({"full": 2}, spares=lambda _: True)
 
     assert (spared, bench.free) == ([first], {"full": 10, "swa": 6})
-
-
-def test_spared_node_can_be_evicted_the_next_time():
-    bench = bench_with(LONG[:8])
-    bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True)
-
-    bench.cache.evict({"full": 1})
-
-    assert node_spans(bench.cache.tree) == []
 
 
 def test_node_spared_in_two_pools_is_returned_once():

@@ -59,14 +59,6 @@ def test_demoted_tombstone_keeps_its_copy():
     )
 
 
-def test_interior_node_with_a_copy_loses_only_its_windowed_pages():
-    bench = bench_with_copies(LONG)
-
-    bench.cache.evict({"swa": 1})
-
-    assert node_spans(bench.tree) == [NodeSpan(0, 12, "full"), NodeSpan(12, 20, "full swa")]
-
-
 def test_leaf_without_a_copy_is_removed_and_its_copied_parent_stays():
     bench = bench_with_copies(LONG[:8])
     bench.insert(LONG[:16])

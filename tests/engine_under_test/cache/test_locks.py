@@ -2,8 +2,9 @@
 
 import pytest
 
-from engine_under_test.cache.locks import LockDesk
+from engine_under_test.cache.locks import LockDesk, LockReceipt
 from engine_under_test.cache.node import Component
+from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Locked, Unlocked
@@ -41,15 +42,6 @@ def test_a_lock_inside_a_node_covers_its_upper_part():
     )
 
 
-def test_lock_on_an_empty_match_covers_nothing():
-    bench = bench_with(20)
-
-    receipt = bench.cache.lock(bench.cache.match([1, 2, 3], 0))
-    bench.cache.unlock(receipt)
-
-    assert bench.evictable == {"full": 5, "swa": 5}
-
-
 def test_a_lock_counts_tombstones_as_covered():
     tree = RadixTree((Component("full", None), Component("swa", WINDOW)), page_size=PAGE)
     leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=4).node
@@ -57,20 +49,6 @@ def test_a_lock_counts_tombstones_as_covered():
     LockDesk(tree).lock(leaf)
 
     assert locks(tree, "swa") == {(0, 4): 1, (4, 8): 1}
-
-
-@pytest.mark.parametrize(
-    ("evictable", "unlocked"),
-    [pytest.param({"full": 0, "swa": 3}, {"full": 5, "swa": 5}, id="the last window is protected")],
-)
-def test_locked_pages_are_evictable_again_after_unlock(evictable, unlocked):
-    bench = bench_with(20)
-    receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
-    under_lock = bench.evictable
-
-    bench.cache.unlock(receipt)
-
-    assert (under_lock, bench.evictable) == (evictable, unlocked)
 
 
 def test_pages_of_two_receipts_stay_protected_until_both_are_unlocked():
@@ -84,29 +62,34 @@ def test_pages_of_two_receipts_stay_protected_until_both_are_unlocked():
     assert (after_one, bench.evictable) == ({"full": 0, "swa": 3}, {"full": 5, "swa": 5})
 
 
-def test_second_unlock_raises():
+def unlocked(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
+    cache.unlock(receipt)
+    return receipt
+
+
+def slid_and_unlocked(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
+    return unlocked(cache, cache.slide(receipt, 16))
+
+
+def replaced_by_a_slide(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
+    cache.slide(receipt, 16)
+    return receipt
+
+
+@pytest.mark.parametrize(
+    "use", [PrefixCache.unlock, lambda cache, receipt: cache.slide(receipt, 16)], ids=["unlock", "slide"]
+)
+@pytest.mark.parametrize("spend", [unlocked, slid_and_unlocked, replaced_by_a_slide])
+def test_receipt_is_used_once(spend, use):
+    """A second use would release the lock of the other receipt that covers the nodes."""
     bench = bench_with(20)
-    receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
-    bench.cache.unlock(receipt)
+    first, _ = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
+    receipt = spend(bench.cache, first)
 
     with pytest.raises(AccountingError) as caught:
-        bench.cache.unlock(receipt)
+        use(bench.cache, receipt)
 
     assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
-
-
-def test_second_unlock_raises_although_another_receipt_covers_the_nodes():
-    bench = bench_with(20)
-    first, second = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
-    bench.cache.unlock(second)
-
-    with pytest.raises(AccountingError) as caught:
-        bench.cache.unlock(second)
-
-    assert (str(caught.value), first.id == second.id) == (
-        f"receipt {second.id}: released, or replaced by a slide, before",
-        False,
-    )
 
 
 def test_receipt_stays_valid_after_a_split():
@@ -147,49 +130,6 @@ def test_unlock_after_a_slide_releases_the_rest(frontier):
     bench.cache.unlock(receipt)
 
     assert bench.evictable == {"full": 5, "swa": 5}
-
-
-def test_slide_does_not_change_other_locks():
-    bench = bench_with(20)
-    first, _ = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
-
-    bench.cache.slide(first, 20)
-
-    assert bench.evictable == {"full": 0, "swa": 3}
-
-
-def test_second_unlock_of_a_slid_receipt_raises():
-    bench = bench_with(20)
-    receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), 16)
-    bench.cache.unlock(receipt)
-
-    with pytest.raises(AccountingError) as caught:
-        bench.cache.unlock(receipt)
-
-    assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
-
-
-def test_unlock_of_a_receipt_replaced_by_a_slide_raises():
-    """It would release more than the new receipt covers, and with it the lock of another receipt."""
-    bench = bench_with(20)
-    old, _ = (bench.cache.lock(bench.cache.match(KEY[:21], 0)) for _ in range(2))
-    bench.cache.slide(old, 16)
-
-    with pytest.raises(AccountingError) as caught:
-        bench.cache.unlock(old)
-
-    assert str(caught.value) == f"receipt {old.id}: released, or replaced by a slide, before"
-
-
-def test_slide_of_an_unlocked_receipt_raises():
-    bench = bench_with(20)
-    receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
-    bench.cache.unlock(receipt)
-
-    with pytest.raises(AccountingError) as caught:
-        bench.cache.slide(receipt, 16)
-
-    assert str(caught.value) == f"receipt {receipt.id}: released, or replaced by a slide, before"
 
 
 def test_with_swa_pages_only_the_leaf_of_a_slid_receipt_can_be_evicted():
@@ -271,12 +211,3 @@ def test_tombstone_adds_nothing_to_the_pages_to_lock():
     bench.insert(KEY[:24], slid=True)
 
     assert bench.cache.pages_to_lock(bench.cache.match(KEY[:25], 0)) == {"full": 6, "swa": 2}
-
-
-def test_pages_to_lock_changes_nothing():
-    bench = bench_with(20)
-    num_events = len(bench.log.events)
-
-    bench.cache.pages_to_lock(bench.cache.match(KEY[:10], 0))
-
-    assert (len(bench.log.events), bench.evictable) == (num_events, {"full": 5, "swa": 5})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.cache.match import Boundary, Match, longest, num_missing, on_device, on_either
+from engine_under_test.cache.match import Boundary, longest, num_missing, on_device, on_either
 from engine_under_test.cache.node import Component, Node
 from engine_under_test.cache.tree import RadixTree
 from tests.engine_under_test.builders import PAGE, WINDOW, nodes_of
@@ -42,53 +42,31 @@ def path(tree: RadixTree) -> list[tuple[Node, int]]:
 
 
 @pytest.mark.parametrize(
-    ("places", "device_len", "with_host_len"),
+    ("components", "places", "device_len", "with_host_len"),
     [
-        pytest.param([LIVE] * 3, 12, 12, id="all on the device"),
-        pytest.param([LIVE, ON_HOST, ON_HOST], 4, 12, id="the rest on the host"),
-        pytest.param([ON_HOST] * 3, 0, 12, id="all on the host"),
-        pytest.param([LIVE, TOMBSTONE, LIVE], 4, 4, id="less than a window behind a tombstone"),
-        pytest.param([LIVE, TOMBSTONE, LIVE, LIVE], 16, 16, id="a window behind a tombstone"),
-        pytest.param([LIVE, TOMBSTONE_WITH_COPY, LIVE], 4, 12, id="a tombstone with a copy"),
-        pytest.param([LIVE, "swa", LIVE, LIVE], 4, 4, id="a node without full pages"),
-        pytest.param([LIVE, TOMBSTONE, ON_HOST, ON_HOST], 4, 16, id="a window on the host behind a tombstone"),
+        pytest.param(HYBRID, [LIVE, ON_HOST, ON_HOST], 4, 12, id="the rest on the host"),
+        pytest.param(HYBRID, [LIVE, TOMBSTONE, LIVE], 4, 4, id="less than a window behind a tombstone"),
+        pytest.param(HYBRID, [LIVE, TOMBSTONE, LIVE, LIVE], 16, 16, id="a window behind a tombstone"),
+        pytest.param(HYBRID, [LIVE, TOMBSTONE_WITH_COPY, LIVE], 4, 12, id="a tombstone with a copy"),
+        pytest.param(HYBRID, [LIVE, "swa", LIVE, LIVE], 4, 4, id="a node without full pages"),
+        pytest.param(HYBRID, [LIVE, TOMBSTONE, ON_HOST, ON_HOST], 4, 16, id="a window on the host behind a tombstone"),
+        pytest.param(HYBRID, [ON_HOST, TOMBSTONE_ON_HOST, ON_HOST], 0, 4, id="less than a window of swa copies"),
         pytest.param(
-            [TOMBSTONE_ON_HOST, TOMBSTONE_ON_HOST, ON_HOST, ON_HOST], 0, 16, id="exactly a window of swa copies"
-        ),
-        pytest.param([ON_HOST, TOMBSTONE_ON_HOST, ON_HOST], 0, 4, id="less than a window of swa copies"),
-        pytest.param(
+            HYBRID,
             [TOMBSTONE, TOMBSTONE_WITH_COPY, LIVE, TOMBSTONE_WITH_COPY],
             0,
             16,
             id="a window on device and host by turns",
         ),
-    ],
-)
-def test_longest_prefix_has_all_pages_that_a_reader_needs(places, device_len, with_host_len):
-    tree = tree_of(*places)
-
-    assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [device_len, with_host_len]
-
-
-@pytest.mark.parametrize(
-    ("components", "places", "device_len", "with_host_len"),
-    [
         pytest.param(FULL_ONLY, ["full", "host: full", "host: full"], 4, 12, id="full only"),
-        pytest.param(SWA_ONLY, ["swa", "host: swa", "swa"], 4, 12, id="swa only"),
         pytest.param(SWA_ONLY, ["", "", "host: swa", "swa"], 0, 16, id="swa only, a window behind a gap"),
         pytest.param(SWA_ONLY, ["swa", "", "swa"], 4, 4, id="swa only, less than a window behind a gap"),
     ],
 )
-def test_longest_prefix_with_a_single_pool(components, places, device_len, with_host_len):
+def test_longest_prefix_has_all_pages_that_a_reader_needs(components, places, device_len, with_host_len):
     tree = tree_of(*places, components=components)
 
     assert [longest(tree, path(tree), has).length for has in (on_device, on_either)] == [device_len, with_host_len]
-
-
-def test_longest_prefix_in_an_empty_tree_is_empty():
-    tree = tree_of()
-
-    assert longest(tree, path(tree), on_either) == Boundary(tree.nowhere, 0)
 
 
 def test_a_prefix_may_end_inside_a_node():
@@ -135,20 +113,6 @@ def test_only_needed_pages_of_a_long_node_are_missing(length, missing):
     last, _ = list(tree.walk(KEY[:length], 0))[-1]
 
     assert num_missing(tree, Boundary(last, length)) == missing
-
-
-def test_farthest_boundary_includes_the_reach():
-    tree = tree_of(LIVE, ON_HOST)
-    first, second = nodes_of(tree)
-
-    assert Match(first, 4, [1], Boundary(second, 8)).farthest == Boundary(second, 8)
-
-
-def test_farthest_boundary_without_a_reach_is_the_match():
-    tree = tree_of(LIVE)
-    [node] = nodes_of(tree)
-
-    assert Match(node, 4, [1]).farthest == Boundary(node, 4)
 
 
 @pytest.mark.parametrize(

@@ -73,31 +73,22 @@ def test_a_new_branch_is_cut_at_the_frontier_and_before_its_tail(components, num
     assert (node_spans(tree), page_lists(insertion)) == (nodes, {"adopted": PAGES[:num_pages]})
 
 
-def test_pages_of_live_nodes_are_returned_as_duplicates():
+@pytest.mark.parametrize(
+    ("frontier", "lists"),
+    [
+        pytest.param(0, {"adopted": [14], "duplicates": [11, 12, 13]}, id="live"),
+        pytest.param(
+            8, {"adopted": [14], "dead duplicates": [11, 12], "duplicates": [13]}, id="dead up to the frontier"
+        ),
+    ],
+)
+def test_pages_of_live_nodes_are_returned_as_duplicates(frontier, lists):
     tree = tree_of()
     insert(tree, PAGES[:3])
 
-    insertion = insert(tree, NEW_PAGES[:4])
+    insertion = insert(tree, NEW_PAGES[:4], frontier=frontier)
 
-    assert page_lists(insertion) == {"adopted": [14], "duplicates": [11, 12, 13]}
-
-
-def test_duplicates_below_the_frontier_are_returned_as_dead():
-    tree = tree_of()
-    insert(tree, PAGES[:3])
-
-    insertion = insert(tree, NEW_PAGES[:3], frontier=8)
-
-    assert page_lists(insertion) == {"dead duplicates": [11, 12], "duplicates": [13]}
-
-
-def test_insertion_returns_the_pages_that_hold_its_key():
-    tree = tree_of()
-    insert(tree, PAGES[:3])
-
-    insertion = insert(tree, NEW_PAGES[:4])
-
-    assert (insertion.handles, insertion.node.end) == ([1, 2, 3, 14], 16)
+    assert (page_lists(insertion), insertion.handles, insertion.node.end) == (lists, [1, 2, 3, 14], 16)
 
 
 def test_protected_pages_are_skipped():
@@ -136,16 +127,6 @@ def test_a_tombstone_recovers_from_the_frontier_on(frontier, lists, nodes):
     assert (page_lists(insertion), node_spans(tree)) == (lists, nodes)
 
 
-def test_a_tombstone_behind_the_frontier_recovers():
-    tree = tree_of()
-    insert(tree, PAGES[:1])
-    insert(tree, PAGES[:3], frontier=12)
-
-    insertion = insert(tree, NEW_PAGES[:3], frontier=4)
-
-    assert page_lists(insertion) == {"dead duplicates": [11], "displaced": [2, 3], "adopted": [12, 13]}
-
-
 @pytest.mark.parametrize(
     ("frontier", "lists"),
     [
@@ -163,15 +144,6 @@ def test_a_locked_tombstone_keeps_its_pages_and_takes_over_the_peers(frontier, l
     assert (page_lists(insertion), insertion.handles) == (lists, [1, 2])
 
 
-def test_locked_tombstone_is_protected_when_it_recovers():
-    tree = tree_of()
-    LockDesk(tree).lock(insert(tree, PAGES[:TOMBSTONE], frontier=8).node)
-
-    insert(tree, NEW_PAGES[:TOMBSTONE])
-
-    assert (list(tree.protected), list(tree.evictable)) == ([2, 2], [0, 0])
-
-
 def test_with_swa_pages_only_a_tombstone_takes_the_incoming_pages():
     tree = tree_of(SWA_ONLY)
     insert(tree, [0, 0], frontier=8)
@@ -181,33 +153,17 @@ def test_with_swa_pages_only_a_tombstone_takes_the_incoming_pages():
     assert (page_lists(insertion)["adopted"], node_spans(tree)) == ([11, 12], [NodeSpan(0, 8, "swa")])
 
 
-def test_a_recovery_is_reported():
+@pytest.mark.parametrize("is_locked", [False, True], ids=["unlocked", "locked"])
+def test_a_recovery_is_reported(is_locked):
     log = EventLog()
     tree = tree_of(observer=log)
     node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
+    if is_locked:
+        LockDesk(tree).lock(node)
 
     insert(tree, NEW_PAGES[:TOMBSTONE])
 
-    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=False)]
-
-
-def test_recovery_of_a_locked_node_is_reported_as_locked():
-    log = EventLog()
-    tree = tree_of(observer=log)
-    node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
-    LockDesk(tree).lock(node)
-
-    insert(tree, NEW_PAGES[:TOMBSTONE])
-
-    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=True)]
-
-
-def test_pages_are_counted_per_component():
-    tree = tree_of()
-
-    insert(tree, PAGES[:5], frontier=8)
-
-    assert (list(tree.evictable), list(tree.protected)) == ([5, 3], [0, 0])
+    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=is_locked)]
 
 
 def test_branches_that_diverge_inside_a_page_share_the_pages_before_it():
@@ -217,15 +173,6 @@ def test_branches_that_diverge_inside_a_page_share_the_pages_before_it():
     insert(tree, [1, 12], key=[*KEY[:6], 7, 8])
 
     assert node_spans(tree)[0] == NodeSpan(0, 4, "full swa")
-
-
-def test_branches_that_diverge_inside_the_first_page_share_nothing():
-    tree = tree_of()
-    insert(tree, PAGES[:1])
-
-    insertion = insert(tree, NEW_PAGES[:1], key=[*KEY[:3], 7])
-
-    assert (page_lists(insertion), len(node_spans(tree))) == ({"adopted": [11]}, 2)
 
 
 @pytest.mark.parametrize(
@@ -249,51 +196,16 @@ def test_a_walk_counts_whole_pages_in_common(tokens, walked):
     assert [length for _, length in tree.walk(tokens, 0)] == walked
 
 
-def test_a_walk_in_another_namespace_finds_nothing():
-    tree = tree_of()
-    insert(tree, PAGES[:5])
-
-    assert list(tree.walk(KEY, 1)) == []
-
-
-def test_a_split_copies_the_lock_counts():
-    tree = tree_of()
-    node = insert(tree, PAGES[:2]).node
-    LockDesk(tree).lock(node)
-
-    tree.split(node, 4)
-
-    assert (locks(tree, "full"), locks(tree, "swa")) == (
-        {(0, 4): 1, (4, 8): 1},
-        {(0, 4): 1, (4, 8): 1},
-    )
-
-
-def test_a_split_changes_no_count_of_pages():
-    tree = tree_of()
-    node = insert(tree, PAGES[:5], frontier=8).node
-
-    tree.split(node, 4)
-
-    assert (list(tree.evictable), list(tree.protected)) == ([5, 3], [0, 0])
-
-
-def test_split_of_a_tombstone_gives_two_tombstones():
+def test_split_divides_the_pages_and_copies_liveness_and_locks():
     tree = tree_of()
     node = insert(tree, PAGES[:2], frontier=8).node
-
-    tree.split(node, 4)
-
-    assert node_spans(tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full")]
-
-
-def test_split_divides_the_pages():
-    tree = tree_of()
-    node = insert(tree, PAGES[:2]).node
+    LockDesk(tree).lock(node)
 
     upper = tree.split(node, 4)
 
-    assert (list(upper.handles), list(node.handles), node.start) == ([1], [2], 4)
+    assert (list(upper.handles), list(node.handles)) == ([1], [2])
+    assert node_spans(tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full")]
+    assert locks(tree, "full") == locks(tree, "swa") == {(0, 4): 1, (4, 8): 1}
 
 
 def test_a_split_is_reported():
@@ -361,14 +273,15 @@ def test_a_locked_node_is_not_removed():
 
 
 @pytest.mark.parametrize(
-    ("num_pages", "tails"),
+    ("components", "num_pages", "tails"),
     [
-        pytest.param(2, [True], id="a leaf"),
-        pytest.param(5, [False, True], id="a node before the last window"),
+        pytest.param(HYBRID, 2, [True], id="a leaf"),
+        pytest.param(HYBRID, 5, [False, True], id="a node before the last window"),
+        pytest.param(FULL_ONLY, 2, [False], id="no window"),
     ],
 )
-def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, tails):
-    tree = tree_of()
+def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(components, num_pages, tails):
+    tree = tree_of(components)
     insert(tree, PAGES[:num_pages])
 
     assert [tree.is_tail(node) for node in nodes_of(tree)] == tails
@@ -380,15 +293,4 @@ def test_parent_of_a_short_branch_is_a_tail():
 
     insert(tree, [1, 2, 3, 14], key=[*KEY[:12], 1, 2, 3, 4])
 
-    assert [(node.end, tree.is_tail(node)) for node in nodes_of(tree)] == [
-        (12, True),
-        (20, True),
-        (16, True),
-    ]
-
-
-def test_without_a_window_nothing_is_a_tail():
-    tree = tree_of(FULL_ONLY)
-    insert(tree, PAGES[:2])
-
-    assert [tree.is_tail(node) for node in nodes_of(tree)] == [False]
+    assert [tree.is_tail(node) for node in nodes_of(tree)] == [True, True, True]

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.engine import Engine, create_engine
@@ -19,22 +17,17 @@ from fakes.unsteady import UnsteadyForward
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
-    FULL_ONLY,
     HYBRID,
     MOST_STEPS,
-    SWA_ONLY,
-    UNSHARED,
     EventLog,
     Received,
     Serving,
+    flush_frees_all,
 )
 
 SIDES = ("prefill", "decode")
 LONG, SHORT, OTHER = list(range(100, 137)), list(range(200, 205)), list(range(300, 317))
 PROMPTS = [OTHER[:9], LONG, SHORT, [*LONG[:22], *OTHER], LONG, OTHER[:1]]
-ALL_POOLS = pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
 
 
 class Tap:
@@ -149,13 +142,3 @@ class Sides:
 
     def flush_frees_all(self) -> bool:
         return all(map(flush_frees_all, self.engines.values()))
-
-
-def flush_frees_all(engine: Engine) -> bool:
-    """Flush; True if every page and every row is free after that, and no lock waits for a pass."""
-    engine.flush()
-    ledgers = (*engine.memory.ledgers.ledgers, engine.memory.table.rows)
-    return (
-        all(ledger.num_free == ledger.capacity for ledger in ledgers)
-        and not engine.scheduler.custody.departures.waiting
-    )

@@ -9,68 +9,39 @@ import torch
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.frames import encode
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.messages import Invitation, Message, PageData
-from engine_under_test.model.decoder import Decoder, random_decoder
+from engine_under_test.messages import Invitation
+from engine_under_test.model.decoder import random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
 from engine_under_test.model.tiny import tiny_spec
-from engine_under_test.pair import Pair, create_pair
+from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY
-from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides, Tap
 
 MAX_OVERHEAD = 1.05
 PAGE = 128
 FULL_PAGE = PAGE * 1 * 2 * 2 * 16 * 8  # bytes: tokens, layers, keys and values, heads, their width, float64
 SWA_PAGE = PAGE * 2 * 2 * 2 * 16 * 8
-CONFIG = EngineConfig(page_size=PAGE, full_pages=24, max_context_len=1024, chunk_len=256, max_running_requests=2)
+CONFIG = EngineConfig(page_size=PAGE, full_pages=24, max_context_len=1024, max_running_requests=2)
 PROMPT = [3 + number % 120 for number in range(700)]
 
 
-class RecordingEnd:
-    """One end of a link that records the messages sent."""
-
-    def __init__(self, steady: InProcessLink) -> None:
-        self.sent: list[Message] = []
-        self.receive = steady.receive
-        self._steady = steady
-
-    def send(self, message: Message) -> None:
-        self.sent.append(message)
-        self._steady.send(message)
-
-    @property
-    def is_clear(self) -> bool:
-        return self._steady.is_clear
-
-    @property
-    def page_data(self) -> list[PageData]:
-        return [message for message in self.sent if isinstance(message, PageData)]
-
-    def num_bytes(self, transfer_id: int) -> int:
-        return sum(len(encode(message)) for message in self.page_data if message.transfer_id == transfer_id)
-
-
-def decoder_of(window: int) -> Decoder:
-    """One full layer and two sliding layers."""
-    return random_decoder(tiny_spec("gemma3", sliding_window=window), 1, torch.float64)
-
-
-def recorded_pair(window: int, **changes) -> tuple[Pair, RecordingEnd]:
-    """A pair, and the prefill end of its link."""
-    decoder = decoder_of(window)
-    config = fitted(replace(CONFIG, **changes), decoder.spec, source="tiny")
-    prefill_end, other = (RecordingEnd(end) for end in InProcessLink.pair())
-    ports = (Ports(ModelForward(decoder), link=prefill_end), Ports(ModelForward(decoder), link=other))
-    return create_pair(config, ports=ports), prefill_end
-
-
-def served(window: int, *prompts: Sequence[int], **changes) -> RecordingEnd:
-    """The prefill end of the link after serving the prompts one after the other."""
-    pair, prefill_end = recorded_pair(window, **changes)
+def served(window: int, *prompts: Sequence[int], chunk_len: int | None = 256) -> Tap:
+    """The prefill end of the link of a pair with one full layer and two sliding layers, after serving the prompts."""
+    decoder = random_decoder(tiny_spec("gemma3", sliding_window=window), 1, torch.float64)
+    config = fitted(replace(CONFIG, chunk_len=chunk_len), decoder.spec, source="tiny")
+    prefill_end, other = map(Tap, InProcessLink.pair())
+    pair = create_pair(
+        config, ports=(Ports(ModelForward(decoder), link=prefill_end), Ports(ModelForward(decoder), link=other))
+    )
     for prompt in prompts:
         pair.generate([prompt], SamplingParams(2))
     return prefill_end
+
+
+def num_bytes(prefill_end: Tap, transfer_id: int) -> int:
+    return sum(len(encode(message)) for message in prefill_end.pages(transfer_id))
 
 
 @pytest.mark.parametrize("chunk_len", [128, 256, None], ids=["page by page", "two pages", "all at once"])
@@ -89,14 +60,14 @@ def test_sent_bytes_are_at_most_5_percent_above_the_needed_pages(window, length,
 
     prefill_end = served(window, PROMPT[:length], chunk_len=chunk_len)
 
-    assert least <= prefill_end.num_bytes(transfer_id=1) <= MAX_OVERHEAD * least
+    assert least <= num_bytes(prefill_end, 1) <= MAX_OVERHEAD * least
 
 
 def test_each_needed_page_is_sent_once():
     prefill_end = served(200, PROMPT)
     sent = [
         (message.pool, index)
-        for message in prefill_end.page_data
+        for message in prefill_end.pages()
         for index in range(message.first, message.first + message.num_pages)
     ]
 
@@ -108,7 +79,7 @@ def test_cached_prefix_is_not_sent_again():
     prefill_end = served(200, PROMPT, [*PROMPT[:650], *PROMPT[:50]])
     least = FULL_PAGE + SWA_PAGE
 
-    assert least <= prefill_end.num_bytes(transfer_id=2) <= MAX_OVERHEAD * least
+    assert least <= num_bytes(prefill_end, 2) <= MAX_OVERHEAD * least
 
 
 @pytest.mark.parametrize(

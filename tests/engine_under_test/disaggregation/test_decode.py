@@ -8,8 +8,17 @@ import torch
 
 from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
 from engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, free_pages, hold, release_held
-from tests.engine_under_test.disaggregation.sides import ALL_POOLS, LONG, OTHER, SHORT, SIDES, Sides
+from tests.engine_under_test.builders import (
+    ALL_POOLS,
+    FULL_ONLY,
+    HYBRID,
+    SWA_ONLY,
+    UNSHARED,
+    free_pages,
+    hold,
+    release_held,
+)
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 from tests.engine_under_test.disaggregation.test_prefill import ABORTED_THERE, Stage
 
 TIMEOUT_MS = HYBRID.link_timeout_ms
@@ -54,20 +63,6 @@ def test_only_the_tail_of_windowed_pages_is_reserved(config, pages):
     assert sides.logs["decode"].of(Reserved) == [Reserved(1, 0, 37, tuple(pages.items()))]
     taken = {pool.name: pool.num_pages - free_pages(sides.decode.memory)[pool.name] for pool in config.pools}
     assert taken == pages
-
-
-def test_no_windowed_page_is_reserved_below_the_frontier():
-    """n = 1000, W = 127, P = 64: the frontier is 832 then."""
-    config = replace(
-        HYBRID, page_size=64, sliding_window=128, full_pages=20, swa_pages=4, max_context_len=1024, chunk_len=512
-    )
-    sides = Sides(config)
-    sides.submit(list(range(1000)))
-
-    sides.step("decode")
-
-    [record] = sides.decode.scheduler.custody.other_side.records
-    assert (record.frontier, free_pages(sides.decode.memory)) == (832, {"full": 4, "swa": 1})
 
 
 def test_pages_are_reserved_in_order_of_arrival():
@@ -233,19 +228,6 @@ def test_swapped_out_request_is_restored_without_recomputation(config, num_steps
     assert pages_free == {pool.name: pool.num_pages for pool in config.pools}
     assert starts == list(range(37, 48))
     assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG, max_new_tokens=12), True)
-
-
-def test_swapped_out_request_is_restored_before_new_requests():
-    sides = Sides(HYBRID, decode_config=replace(HYBRID, max_running_requests=1))
-    sides.submit(LONG, max_new_tokens=12)
-    sides.submit(OTHER)
-    sides.steps(5)
-    sides.decode.pause()
-
-    sides.decode.resume()
-    sides.run()
-
-    assert reserved(sides) == [1, 1, 2]
 
 
 # --- requests that end early

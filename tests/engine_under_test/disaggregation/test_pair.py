@@ -28,18 +28,18 @@ from fakes.link import UnsteadyLink
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
+    ALL_POOLS,
     HYBRID,
     MOST_STEPS,
+    flush_frees_all,
 )
 from tests.engine_under_test.disaggregation.sides import (
-    ALL_POOLS,
     LONG,
     OTHER,
     PROMPTS,
     SHORT,
     SIDES,
     Sides,
-    flush_frees_all,
 )
 
 
@@ -77,6 +77,9 @@ def test_generate_while_a_side_is_paused_raises(side):
     "changes",
     [
         pytest.param({}, id="plain"),
+        pytest.param({"swa_pages": 0, "sliding_window": None}, id="full only"),
+        pytest.param({"full_pages": 0}, id="swa only"),
+        pytest.param({"prefix_sharing": False}, id="no sharing"),
         pytest.param({"overlap": True}, id="overlap"),
         pytest.param({"mixed_batches": True}, id="mixed batches"),
         pytest.param({"page_size": 1, "full_pages": 64, "swa_pages": 48}, id="pages of one token"),
@@ -101,17 +104,6 @@ def test_pair_outputs_equal_those_of_one_engine(changes):
         (output.token_ids, "length") for output in one
     ]
     assert (pair.has_work, flush_frees_all(pair.prefill), flush_frees_all(pair.decode)) == (False, True, True)
-
-
-@ALL_POOLS
-def test_pair_outputs_equal_those_of_one_engine_with_any_pools(config):
-    sides = Sides(config)
-    for prompt in PROMPTS:
-        sides.submit(prompt, max_new_tokens=8)
-
-    sides.run()
-
-    assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(*PROMPTS, max_new_tokens=8), True)
 
 
 @pytest.mark.parametrize("side", SIDES)

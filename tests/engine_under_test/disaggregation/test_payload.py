@@ -10,7 +10,6 @@ from engine_under_test.disaggregation.payload import (
     pages_due,
     read_pages,
     terms_of,
-    window_start,
     write_pages,
 )
 from engine_under_test.pools.memory import KVMemory
@@ -32,11 +31,6 @@ def due(pool: PoolSpec, length: int, *, page_size: int, prefix_len: int = 0) -> 
 
 
 # --- pages due
-
-
-def test_window_of_1000_tokens_starts_at_832_and_has_3_pages():
-    """n = 1000, W = 127, P = 64."""
-    assert (window_start(1000, window=128, page_size=64), due(swa(128), 1000, page_size=64)) == (832, [13, 14, 15])
 
 
 @pytest.mark.parametrize(
@@ -75,10 +69,6 @@ def test_pages_of_the_prefix_are_not_due(prefix_len, full, windowed):
     of_swa = due(swa(9), 37, page_size=4, prefix_len=prefix_len)
 
     assert (of_full, of_swa) == (full, windowed)
-
-
-def test_no_page_of_a_whole_prefix_is_due():
-    assert (due(FULL, 36, page_size=4, prefix_len=36), due(swa(9), 36, page_size=4, prefix_len=36)) == ([], [])
 
 
 # --- reading and writing pages

@@ -45,15 +45,20 @@ def in_flight(*, pages_per_message: int, monkeypatch) -> Sides:
     return sides
 
 
-def test_time_of_a_forward_pass_does_not_expire_the_peer(monkeypatch):
-    sides = Sides()
+def slow_down(sides: Sides, monkeypatch) -> None:
+    """Let each pass take longer than the peer timeout."""
     collect = FakeForward.collect
 
     def slowly(forward: FakeForward, launch: int) -> list[Computed]:
-        sides.clock.advance(HYBRID.link_timeout_ms)
+        sides.clock.advance(HYBRID.link_timeout_ms + 1000)
         return collect(forward, launch)
 
     monkeypatch.setattr(FakeForward, "collect", slowly)
+
+
+def test_time_of_a_forward_pass_does_not_expire_the_peer(monkeypatch):
+    sides = Sides()
+    slow_down(sides, monkeypatch)
     sides.submit(LONG[:16])
 
     sides.step("decode", "prefill", "prefill", "decode", "prefill")
@@ -64,13 +69,7 @@ def test_time_of_a_forward_pass_does_not_expire_the_peer(monkeypatch):
 @pytest.mark.parametrize("config", [HYBRID, SWA_ONLY], ids=["hybrid", "swa only"])
 def test_invited_request_does_not_time_out_during_the_pass_of_another(config, monkeypatch):
     sides = Sides(config)
-    collect = FakeForward.collect
-
-    def slowly(forward: FakeForward, launch: int) -> list[Computed]:
-        sides.clock.advance(HYBRID.link_timeout_ms + 1000)
-        return collect(forward, launch)
-
-    monkeypatch.setattr(FakeForward, "collect", slowly)
+    slow_down(sides, monkeypatch)
     for prompt in (LONG, SHORT, OTHER):
         sides.submit(prompt)
 

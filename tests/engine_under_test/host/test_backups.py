@@ -4,7 +4,7 @@ import pytest
 
 from engine_under_test.events import CopyBegan, CopyEnded, Freed
 from engine_under_test.host.copy_jobs import copy_job_owner
-from tests.engine_under_test.builders import NodeSpan, locks, node_spans
+from tests.engine_under_test.builders import NodeSpan, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
     HOSTED_FULL_ONLY,
@@ -13,10 +13,9 @@ from tests.engine_under_test.host.bench import (
     copies,
 )
 
-LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
+LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 NO_COPIES = [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")]
 ALL = [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")]
-FIRST_BACKUP = copy_job_owner(1, to_host=True)
 
 
 def backup_in_flight(tokens=LONG, config=HOSTED) -> HostBench:
@@ -40,20 +39,12 @@ def test_published_node_is_copied_to_the_host(config, pools):
 
     bench.insert_with_copy(LONG[:8])
 
-    assert copies(bench.tree) == [NodeSpan(0, 8, pools)]
-
-
-def test_copy_equals_the_device_pages():
-    bench = HostBench()
-
-    bench.insert_with_copy(LONG[:8])
-
     [node] = bench.nodes()
     held = [
         bench.on_host.store.kv(pool.name)[pages].flatten().tolist()
         for pool, pages in zip(bench.on_host.pools, node.host.pages, strict=True)
     ]
-    assert held == [LONG[:8], LONG[:8]]
+    assert (copies(bench.tree), held) == ([NodeSpan(0, 8, pools)], [LONG[:8]] * len(config.pools))
 
 
 def test_tree_gets_the_copy_when_it_is_acknowledged():
@@ -75,13 +66,6 @@ def test_node_is_copied_with_its_ancestors_that_have_no_copy():
     )
 
 
-def test_with_swa_pages_only_each_node_is_copied_alone():
-    bench = backup_in_flight(config=HOSTED_SWA_ONLY)
-
-    began = bench.log.of(CopyBegan)
-    assert [(pool, len(here)) for one in began for pool, here, _ in one.pages] == [("swa", 2), ("swa", 3)]
-
-
 def test_pages_of_a_backup_in_flight_are_not_evicted():
     bench = backup_in_flight()
 
@@ -90,40 +74,16 @@ def test_pages_of_a_backup_in_flight_are_not_evicted():
     assert (bench.device.evictable, node_spans(bench.tree)) == ({"full": 0, "swa": 0}, ALL)
 
 
-def test_acknowledged_backup_unlocks_its_nodes():
-    bench = backup_in_flight()
-
-    bench.settle()
-
-    assert (locks(bench.tree, "full"), locks(bench.tree, "swa")) == (
-        {(0, 12): 0, (12, 20): 0},
-        {(0, 12): 0, (12, 20): 0},
-    )
-
-
 def test_failed_backup_leaves_no_copy():
     bench = backup_in_flight()
     bench.store.fail(1)
 
     bench.tier.poll()
 
-    assert (copies(bench.tree), bench.host_free(), bench.log.of(CopyEnded)) == (
-        NO_COPIES,
-        {"host full": 32, "host swa": 24},
-        [CopyEnded(1, "the copy failed")],
-    )
-
-
-def test_pages_of_a_failed_backup_are_freed_with_that_cause():
-    bench = backup_in_flight(LONG[:4])
-    bench.store.fail(1)
-
-    bench.tier.poll()
-
-    assert [freed for freed in bench.log.of(Freed) if freed.owner == FIRST_BACKUP] == [
-        Freed("host full", (32,), FIRST_BACKUP, "backup failed", 0),
-        Freed("host swa", (24,), FIRST_BACKUP, "backup failed", 0),
-    ]
+    owner = copy_job_owner(1, to_host=True)
+    assert (copies(bench.tree), bench.host_free()) == (NO_COPIES, {"host full": 32, "host swa": 24})
+    assert bench.log.of(CopyEnded) == [CopyEnded(1, "the copy failed")]
+    assert {freed.cause for freed in bench.log.of(Freed) if freed.owner == owner} == {"backup failed"}
 
 
 def test_node_of_a_failed_backup_is_copied_after_its_next_match():

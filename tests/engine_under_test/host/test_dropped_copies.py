@@ -10,7 +10,6 @@ from tests.engine_under_test.builders import NodeSpan, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
     HOSTED_FULL_ONLY,
-    HOSTED_SWA_ONLY,
     SELECTIVE,
     HostBench,
     copies,
@@ -37,23 +36,7 @@ def test_backup_larger_than_the_host_pool_is_not_started(full, swa):
     )
 
 
-def test_parent_is_copied_when_the_leaf_does_not_fit():
-    bench = short_of_host(full=4)
-
-    bench.insert_with_copy(LONG)
-
-    assert copies(bench.tree) == [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "")]
-
-
 def test_least_recently_used_copy_is_dropped():
-    bench = short_of_host(full=4)
-    for tokens in (LONG, OTHER, THIRD):
-        bench.insert_with_copy(tokens[:8])
-
-    assert copies(bench.tree) == [NodeSpan(0, 8, ""), NodeSpan(0, 8, "full swa"), NodeSpan(0, 8, "full swa")]
-
-
-def test_recently_used_copy_stays():
     bench = short_of_host(full=4)
     for tokens in (LONG, OTHER):
         bench.insert_with_copy(tokens[:8])
@@ -61,30 +44,25 @@ def test_recently_used_copy_stays():
 
     bench.insert_with_copy(THIRD[:8])
 
-    assert copies(bench.tree) == [NodeSpan(0, 8, "full swa"), NodeSpan(0, 8, ""), NodeSpan(0, 8, "full swa")]
-
-
-def test_shortage_of_swa_pages_drops_only_a_copied_window():
-    bench = short_of_host(swa=2)
-    bench.insert_with_copy(LONG[:8])
-
-    bench.insert_with_copy(OTHER[:8])
-
-    assert copies(bench.tree) == [NodeSpan(0, 8, "full"), NodeSpan(0, 8, "full swa")]
+    assert [copy.live for copy in copies(bench.tree)] == ["full swa", "", "full swa"]
 
 
 @pytest.mark.parametrize(
-    ("full", "swa", "pools"),
-    [pytest.param(2, 24, ("full", "swa"), id="all"), pytest.param(32, 2, ("swa",), id="its window")],
+    ("full", "swa", "dropped", "left"),
+    [
+        pytest.param(2, 24, ("full", "swa"), "", id="all for full pages"),
+        pytest.param(32, 2, ("swa",), "full", id="its window for swa pages"),
+    ],
 )
-def test_dropped_copy_is_reported(full, swa, pools):
+def test_only_the_copied_window_is_dropped_for_swa_pages(full, swa, dropped, left):
     bench = short_of_host(full=full, swa=swa)
     bench.insert_with_copy(LONG[:8])
     [node] = bench.nodes()
 
     bench.insert_with_copy(OTHER[:8])
 
-    assert bench.log.of(CopyDropped) == [CopyDropped(node.id, pools)]
+    assert [copy.live for copy in copies(bench.tree)] == [left, "full swa"]
+    assert bench.log.of(CopyDropped) == [CopyDropped(node.id, dropped)]
 
 
 @pytest.mark.parametrize(
@@ -140,24 +118,6 @@ def test_copy_kept_from_a_larger_backup_is_dropped_for_a_smaller_one():
     assert [copy.live for copy in copies(bench.tree)] == ["", "", "full"]
 
 
-def test_with_swa_pages_only_the_parent_of_a_backup_keeps_its_copy():
-    bench = HostBench(replace(HOSTED_SWA_ONLY, host_swa_pages=4))
-    for tokens in (LONG[:12], OTHER[:4], LONG):
-        bench.insert_with_copy(tokens)
-
-    assert [copy.live for copy in copies(bench.tree)][1] == "swa"
-
-
-def test_spared_copy_is_dropped_for_a_later_backup():
-    bench = short_of_host(full=3)
-    bench.insert_with_copy(LONG[:8])
-    bench.insert_with_copy(LONG[:16])
-
-    bench.insert_with_copy(OTHER[:8])
-
-    assert [copy.live for copy in copies(bench.tree)] == ["", "", "full swa"]
-
-
 def test_node_on_the_host_only_is_removed_with_its_copy():
     bench = short_of_host(full=2)
     bench.insert_on_host(LONG[:8])
@@ -165,15 +125,6 @@ def test_node_on_the_host_only_is_removed_with_its_copy():
     bench.insert_with_copy(OTHER[:8])
 
     assert node_spans(bench.tree) == [NodeSpan(0, 8, "full swa")]
-
-
-def test_copy_of_a_child_is_dropped_before_that_of_its_parent():
-    bench = short_of_host(full=5)
-    bench.insert_with_copy(LONG)
-
-    bench.insert_with_copy(OTHER[:8])
-
-    assert copies(bench.tree) == [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, ""), NodeSpan(0, 8, "full swa")]
 
 
 def test_backup_whose_parent_lost_its_copy_is_freed():

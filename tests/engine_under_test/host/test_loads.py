@@ -51,39 +51,17 @@ def pages(bench: HostBench) -> dict[str, int]:
 
 
 @ALL_CONFIGS
-def test_loaded_pages_have_the_original_content(config):
-    bench = on_host_only(config)
-    bench.load([*LONG[:8], 1])
-
-    bench.settle()
-
-    assert bench.content([*LONG[:8], 1]) == {pool.name: LONG[:8] for pool in config.pools}
-
-
-@ALL_CONFIGS
-def test_loaded_node_is_live_and_keeps_its_copy(config):
+def test_acknowledged_load_restores_the_prefix_and_keeps_its_copy(config):
     bench = on_host_only(config)
     everywhere = [NodeSpan(0, 8, " ".join(pool.name for pool in config.pools))]
-    bench.load([*LONG[:8], 1])
-
-    bench.settle()
-
-    assert (node_spans(bench.tree), copies(bench.tree), bench.device.evictable) == (
-        everywhere,
-        everywhere,
-        {pool.name: 2 for pool in config.pools},
-    )
-
-
-@ALL_CONFIGS
-def test_loaded_prefix_matches_after_the_acknowledgement(config):
-    bench = on_host_only(config)
     bench.load([*LONG[:8], 1])
     before = bench.match([*LONG[:8], 1]).length
 
     bench.settle()
 
     assert (before, bench.match([*LONG[:8], 1]).length) == (0, 8)
+    assert bench.content([*LONG[:8], 1]) == {pool.name: LONG[:8] for pool in config.pools}
+    assert (node_spans(bench.tree), copies(bench.tree)) == (everywhere, everywhere)
 
 
 def test_only_windowed_pages_that_are_read_are_loaded():
@@ -101,14 +79,6 @@ def test_only_the_window_is_loaded_when_full_pages_are_live():
     bench.settle()
 
     assert (pages(bench), bench.content([*LONG[:8], 1])) == ({"swa": 2}, {"full": LONG[:8], "swa": LONG[:8]})
-
-
-def test_only_missing_windowed_pages_are_loaded():
-    bench = without_window()
-
-    bench.load([*LONG[:16], 1])
-
-    assert pages(bench) == {"swa": 1}
 
 
 def test_pages_on_the_device_are_not_loaded():
@@ -167,31 +137,17 @@ def test_copied_window_that_a_load_reads_is_not_dropped():
     assert [copy.live for copy in copies(bench.tree)] == ["full swa", "full", "full", "full swa", ""]
 
 
-def test_failed_load_frees_its_pages():
+def test_failed_load_frees_its_pages_and_keeps_the_copy():
     bench = on_host_only()
     job = bench.load([*LONG[:8], 1])
     bench.store.fail(job)
 
     bench.tier.poll()
 
-    assert (bench.device.free, node_spans(bench.tree), copies(bench.tree)) == (
-        {"full": 16, "swa": 12},
-        [NodeSpan(0, 8, "")],
-        [NodeSpan(0, 8, "full swa")],
-    )
-
-
-def test_failed_load_is_reported():
-    bench = on_host_only()
-    job = bench.load([*LONG[:8], 1])
-    bench.store.fail(job)
-
-    bench.tier.poll()
-
-    assert (causes(bench, job), bench.log.of(CopyEnded)[-1]) == (
-        [("full", "load failed"), ("swa", "load failed")],
-        CopyEnded(job, "the copy failed"),
-    )
+    assert (bench.device.free, node_spans(bench.tree)) == ({"full": 16, "swa": 12}, [NodeSpan(0, 8, "")])
+    assert copies(bench.tree) == [NodeSpan(0, 8, "full swa")]
+    assert causes(bench, job) == [("full", "load failed"), ("swa", "load failed")]
+    assert bench.log.of(CopyEnded)[-1] == CopyEnded(job, "the copy failed")
 
 
 def test_load_after_a_failed_load_succeeds():
@@ -214,22 +170,8 @@ def test_load_without_enough_pages_changes_nothing(pool):
     with pytest.raises(PoolExhausted) as caught:
         bench.load([*LONG[:8], 1])
 
-    assert (caught.value.pool, bench.device.free, locks(bench.tree, pool), bench.nodes()[0].host.pins) == (
-        pool,
-        free,
-        {(0, 8): 0},
-        [0, 0],
-    )
-
-
-def test_copy_of_a_refused_load_can_be_dropped():
-    bench = on_host_only()
-    hold(bench.memory, "full", leaving=1)
-    with pytest.raises(PoolExhausted):
-        bench.load([*LONG[:8], 1])
-
+    assert (caught.value.pool, bench.device.free, locks(bench.tree, pool)) == (pool, free, {(0, 8): 0})
     bench.tier.flush()
-
     assert node_spans(bench.tree) == []
 
 

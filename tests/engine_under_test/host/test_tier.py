@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Demoted, Evicted, Removed
+from engine_under_test.events import Evicted, Removed
 from engine_under_test.host.tier import HostTier
 from engine_under_test.ports import Ports
 from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, Serving, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
+    HOSTED_FULL_ONLY,
     SELECTIVE,
     WRITE_BACK,
     FailingStore,
@@ -62,15 +63,6 @@ def test_copy_is_made_when_the_policy_requires_it(config, times_found, copied):
     assert tiers(bench) == [(BOTH, copied)]
 
 
-def test_match_counts_a_hit_on_every_ancestor():
-    bench = HostBench(SELECTIVE)
-    bench.insert(LONG)
-
-    bench.tier.found(bench.match(LONG[:13]).node)
-
-    assert [(node.end, node.host.num_hits) for node in bench.nodes()] == [(12, 2), (20, 1)]
-
-
 def test_only_the_matched_part_of_a_prefix_is_copied():
     bench = HostBench(SELECTIVE)
     bench.insert(LONG)
@@ -82,39 +74,7 @@ def test_only_the_matched_part_of_a_prefix_is_copied():
     assert tiers(bench) == [(BOTH, BOTH), (BOTH, NONE)]
 
 
-def test_split_copies_the_hit_count():
-    bench = HostBench(SELECTIVE)
-    bench.insert(LONG[:8])
-    bench.tier.found(bench.nodes()[0])
-    bench.insert([*LONG[:4], *OTHER[:4]])
-
-    assert [(node.start, node.host.num_hits) for node in bench.nodes()] == [(0, 2), (4, 2), (4, 1)]
-
-
 # --- eviction
-
-
-def test_node_with_a_copy_is_demoted_to_the_host():
-    bench = HostBench()
-    bench.insert_with_copy(LONG[:8])
-
-    bench.tier.make_room({"full": 15, "swa": 0})
-
-    assert (tiers(bench), bench.device.free, len(bench.log.of(Demoted))) == (
-        [(NONE, BOTH)],
-        {"full": 16, "swa": 12},
-        1,
-    )
-
-
-def test_eviction_stops_when_enough_pages_are_free():
-    bench = HostBench()
-    for tokens in (LONG, OTHER):
-        bench.insert_with_copy(tokens[:8])
-
-    bench.tier.make_room({"full": 14, "swa": 0})
-
-    assert tiers(bench) == [(NONE, BOTH), (BOTH, BOTH)]
 
 
 def test_nothing_is_evicted_when_enough_pages_are_free():
@@ -156,17 +116,6 @@ def test_write_back_keeps_the_content():
     bench.settle()
 
     assert bench.content([*LONG[:8], 1]) == {"full": LONG[:8], "swa": LONG[:8]}
-
-
-def test_eviction_events_of_write_back_do_not_count_spared_nodes():
-    bench = write_back()
-
-    bench.tier.make_room({"full": 14, "swa": 0})
-
-    assert bench.log.of(Evicted) == [
-        Evicted((("full", 0),), (("full", 0), ("swa", 0)), (("full", 4),)),
-        Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 2),)),
-    ]
 
 
 def test_node_that_cannot_be_copied_is_evicted_without_a_copy():
@@ -223,26 +172,15 @@ def test_a_window_is_copied_before_it_is_evicted():
 
 
 @pytest.mark.parametrize(
-    ("least", "need"),
+    ("config", "least", "need"),
     [
-        pytest.param(8, {"full": 2, "swa": 2}, id="at the threshold"),
-        pytest.param(9, {"full": 2, "swa": 2}, id="below the threshold, with a window"),
+        pytest.param(HOSTED, 9, {"full": 2, "swa": 2}, id="below the threshold, with a window"),
+        pytest.param(HOSTED_FULL_ONLY, 8, {"full": 2}, id="at the threshold"),
+        pytest.param(HOSTED_FULL_ONLY, 9, {}, id="below the threshold"),
     ],
 )
-def test_pages_to_load_are_those_that_a_match_lacks(least, need):
-    bench = HostBench(replace(HOSTED, load_back_threshold=least))
-    bench.insert_on_host(LONG[:8])
-
-    assert bench.tier.pages_to_load(bench.match([*LONG[:8], 1])) == need
-
-
-@pytest.mark.parametrize(
-    ("least", "need"),
-    [pytest.param(8, {"full": 2}, id="at the threshold"), pytest.param(9, {}, id="below the threshold")],
-)
-def test_load_below_the_threshold_is_not_worth_the_copy(least, need):
-    config = replace(HOSTED, swa_pages=0, host_swa_pages=0, sliding_window=None, load_back_threshold=least)
-    bench = HostBench(config)
+def test_full_pages_below_the_threshold_are_not_worth_a_load(config, least, need):
+    bench = HostBench(replace(config, load_back_threshold=least))
     bench.insert_on_host(LONG[:8])
 
     assert bench.tier.pages_to_load(bench.match([*LONG[:8], 1])) == need
@@ -280,17 +218,6 @@ def test_tier_without_host_pools_raises():
         HostTier.for_config(HYBRID, bench.memory, bench.cache, Ports(host=ManualStore()))
 
     assert str(caught.value).splitlines()[0] == "a host tier needs pools on the host"
-
-
-def test_under_way_lists_transfers_in_flight():
-    bench = HostBench()
-    bench.insert(LONG[:8])
-    bench.tier.back_up()
-    before = [job.to_host for job in bench.tier.under_way]
-
-    bench.settle()
-
-    assert (before, bench.tier.under_way) == ([True], [])
 
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])

@@ -32,28 +32,6 @@ def test_a_take_pairs_the_pages_of_all_pools():
     assert (handles, ledgers.pages_of("swa", handles)) == ([2, 3], [1, 2])
 
 
-def test_the_pages_of_the_anchor_are_the_handles_themselves():
-    ledgers = pools(full=4, swa=3)
-
-    assert ledgers.pages_of("full", [4, 2]) == [4, 2]
-
-
-@pytest.mark.parametrize(
-    ("pages", "message"),
-    [
-        pytest.param({"full": 1, "swa": 4}, "full: want 2, 1 free", id="the anchor is short"),
-        pytest.param({"full": 4, "swa": 1}, "swa: want 2, 1 free", id="the second pool is short"),
-    ],
-)
-def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, message):
-    ledgers = pools(**pages)
-
-    with pytest.raises(PoolExhausted) as caught:
-        ledgers.take(2, owner=R1)
-
-    assert (str(caught.value), num_free(ledgers)) == (message, pages)
-
-
 class RefusingBacking:
     """No memory for the pages of one pool."""
 
@@ -64,16 +42,25 @@ class RefusingBacking:
         return pool != self.pool
 
 
-@pytest.mark.parametrize("short", ["full", "swa"])
-def test_a_take_without_memory_behind_one_pool_takes_nothing_in_any(short):
-    log, backing = EventLog(), RefusingBacking(short)
-    each = [Ledger(name, 4, reuse="lifo", observer=log, backing=backing) for name in ("full", "swa")]
+@pytest.mark.parametrize(
+    ("pages", "without_memory", "refused"),
+    [
+        pytest.param({"full": 1, "swa": 4}, "", Refused("full", R1, 2, 1), id="the anchor is short"),
+        pytest.param({"full": 4, "swa": 1}, "", Refused("swa", R1, 2, 1), id="the second pool is short"),
+        pytest.param({"full": 4, "swa": 4}, "full", Refused("full", R1, 2, 4), id="no memory behind the anchor"),
+        pytest.param({"full": 4, "swa": 4}, "swa", Refused("swa", R1, 2, 4), id="no memory behind the second pool"),
+    ],
+)
+def test_a_take_that_one_pool_refuses_takes_nothing_in_any(pages, without_memory, refused):
+    log, backing = EventLog(), RefusingBacking(without_memory)
+    each = [Ledger(name, count, reuse="fifo", observer=log, backing=backing) for name, count in pages.items()]
     ledgers = PairedLedgers(each, WINDOWED, observer=log)
 
-    with pytest.raises(PoolExhausted):
+    with pytest.raises(PoolExhausted) as caught:
         ledgers.take(2, owner=R1)
 
-    assert (num_free(ledgers), log.events) == ({"full": 4, "swa": 4}, [Refused(short, R1, 2, 4)])
+    assert (caught.value.pool, num_free(ledgers), log.events) == (refused.pool, pages, [refused])
+    assert ledgers.pages_of("swa", [1]) == [0]
 
 
 def test_free_rest_frees_every_pool_without_a_window():
@@ -86,16 +73,6 @@ def test_free_rest_frees_every_pool_without_a_window():
     assert num_free(ledgers) == {"full": 4, "state": 4, "swa": 4}
 
 
-def test_refused_take_reports_only_the_refusal():
-    log = EventLog()
-    ledgers = pools(log, full=4, swa=1)
-
-    with pytest.raises(PoolExhausted):
-        ledgers.take(2, owner=R1)
-
-    assert log.events == [Refused("swa", R1, 2, 1)]
-
-
 @pytest.mark.parametrize("reuse", ["lifo", "fifo"])
 def test_a_refused_take_leaves_the_order_of_the_free_pages(reuse):
     ledgers = PairedLedgers([Ledger("full", 4, reuse=reuse), Ledger("swa", 1, reuse=reuse)], WINDOWED)
@@ -104,15 +81,6 @@ def test_a_refused_take_leaves_the_order_of_the_free_pages(reuse):
         ledgers.take(2, owner=R1)
 
     assert ledgers.anchor.free_units == (1, 2, 3, 4)
-
-
-def test_a_refused_take_leaves_no_peers_behind():
-    ledgers = pools(full=2, swa=1)
-
-    with pytest.raises(PoolExhausted):
-        ledgers.take(2, owner=R1)
-
-    assert ledgers.pages_of("swa", [1, 2]) == [0, 0]
 
 
 def test_free_frees_the_pages_of_all_pools_and_unpairs_them():
@@ -131,16 +99,6 @@ def test_free_windowed_frees_only_the_windowed_pages():
     left = ledgers.free_windowed(handles[:2], owner=R1, cause="slid")
 
     assert (left, num_free(ledgers)) == (handles[:2], {"full": 1, "swa": 3})
-
-
-def test_free_rest_frees_the_pages_that_free_windowed_left():
-    ledgers = pools(full=4, swa=4)
-    handles = ledgers.take(3, owner=R1)
-    left = ledgers.free_windowed(handles[:2], owner=R1, cause="slid")
-
-    ledgers.free_rest(left, owner=R1, cause="finished")
-
-    assert num_free(ledgers) == {"full": 3, "swa": 3}
 
 
 @pytest.mark.parametrize("free", ["free", "free_windowed"])
@@ -166,21 +124,19 @@ def test_free_rest_of_a_page_with_its_peer_raises():
     assert str(caught.value) == "full page 1: freed alone (finished) by request r1, yet it has swa page 2"
 
 
-@pytest.mark.parametrize("pages", [pytest.param({"full": 4}, id="full only"), pytest.param({"swa": 4}, id="swa only")])
-def test_free_of_the_padding_page_raises(pages):
-    ledgers = pools(**pages)
-
+@pytest.mark.parametrize(
+    ("pool", "free"),
+    [
+        pytest.param("full", PairedLedgers.free, id="full only"),
+        pytest.param("swa", PairedLedgers.free, id="swa only"),
+        pytest.param("full", PairedLedgers.free_rest, id="the rest"),
+    ],
+)
+def test_free_of_the_padding_page_raises(pool, free):
     with pytest.raises(AccountingError) as caught:
-        ledgers.free([0], owner=R1, cause="finished")
+        free(pools(**{pool: 4}), [0], owner=R1, cause="finished")
 
-    assert str(caught.value) == f"{ledgers.anchor.name} page 0: the padding page was freed (finished)"
-
-
-def test_free_rest_of_the_padding_page_raises():
-    with pytest.raises(AccountingError) as caught:
-        pools(full=4).free_rest([0], owner=R1, cause="finished")
-
-    assert str(caught.value) == "full page 0: the padding page was freed (finished)"
+    assert str(caught.value) == f"{pool} page 0: the padding page was freed (finished)"
 
 
 def test_take_over_moves_the_peers_to_the_kept_pages():
@@ -191,7 +147,9 @@ def test_take_over_moves_the_peers_to_the_kept_pages():
 
     ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
 
+    ledgers.free_rest(incoming, owner=R1, cause="peers taken over")
     assert (ledgers.pages_of("swa", kept), ledgers.pages_of("swa", incoming)) == (peers, [0, 0])
+    assert num_free(ledgers) == {"full": 2, "swa": 2}
 
 
 def test_take_over_by_a_page_with_a_peer_raises():
@@ -203,17 +161,6 @@ def test_take_over_by_a_page_with_a_peer_raises():
         ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
 
     assert str(caught.value) == "full page 1: takes over a swa page, yet it has page 1"
-
-
-def test_a_page_whose_peer_was_taken_over_is_freed_alone():
-    ledgers = pools(full=4, swa=4)
-    kept, incoming = ledgers.take(1, owner=TREE), ledgers.take(1, owner=R1)
-    ledgers.free_windowed(kept, owner=TREE, cause="evicted")
-    ledgers.take_over(kept, incoming, from_owner=R1, to_owner=TREE)
-
-    ledgers.free_rest(incoming, owner=R1, cause="peers taken over")
-
-    assert num_free(ledgers) == {"full": 3, "swa": 3}
 
 
 def test_begin_and_end_of_a_pairing_are_reported():
@@ -233,22 +180,13 @@ def test_free_windowed_without_a_windowed_pool_frees_nothing():
     assert (left, num_free(ledgers)) == (handles, {"full": 2})
 
 
-def test_free_windowed_of_a_windowed_anchor_leaves_no_handle():
-    ledgers = pools(swa=4)
-    handles = ledgers.take(2, owner=R1)
-
-    left = ledgers.free_windowed(handles, owner=R1, cause="slid")
-
-    assert (left, num_free(ledgers)) == ([0, 0], {"swa": 4})
-
-
-def test_free_rest_of_a_windowed_anchor_frees_nothing():
+def test_windowed_anchor_is_freed_by_free_windowed_alone():
     ledgers = pools(swa=4)
     left = ledgers.free_windowed(ledgers.take(2, owner=R1), owner=R1, cause="slid")
 
     ledgers.free_rest(left, owner=R1, cause="finished")
 
-    assert num_free(ledgers) == {"swa": 4}
+    assert (left, num_free(ledgers)) == ([0, 0], {"swa": 4})
 
 
 def test_free_rest_of_a_live_windowed_anchor_raises():
@@ -270,13 +208,3 @@ def test_give_skips_freed_windowed_pages():
     ledgers.give(handles, from_owner=R1, to_owner=TREE)
 
     assert [tuple(event[:2]) for event in log.events[-2:]] == [("full", (1, 2)), ("swa", (2,))]
-
-
-def test_fence_delays_the_reuse_of_pages_in_all_pools():
-    ledgers = pools(full=2, swa=2)
-    ledgers.free(ledgers.take(2, owner=R1), owner=R1, cause="finished", after=5)
-    before = num_free(ledgers)
-
-    ledgers.complete(5)
-
-    assert (before, num_free(ledgers)) == ({"full": 0, "swa": 0}, {"full": 2, "swa": 2})

@@ -57,12 +57,6 @@ def test_a_full_pool_gets_every_page():
     assert (full.name, full.window, full.spans, len(full.pages)) == ("full", None, [PageSpan(0, 0, 6)], 6)
 
 
-def test_each_pool_gets_its_own_pages():
-    full, swa = pass_over(0, 8).pools
-
-    assert (full.pages.tolist(), swa.pages.tolist()) == ([16, 15], [12, 11])
-
-
 def test_the_spans_of_several_entries_follow_each_other():
     bench = CacheBench(SWA_ONLY)
     entries = []

@@ -7,26 +7,18 @@ import pytest
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Slid
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, CacheBench, all_pages, hold
+from tests.engine_under_test.builders import HYBRID, CacheBench, all_pages, hold
 
 KEY = list(range(100, 140))
 
 
-def test_growth_takes_whole_pages_in_every_pool():
+@pytest.mark.parametrize("end", [5, 8], ids=["a begun page", "whole pages"])
+def test_growth_takes_whole_pages_in_every_pool(end):
     bench = CacheBench()
     request = bench.start(KEY)
 
-    bench.compute(request, 5)
-
-    assert bench.free == {"full": 14, "swa": 10}
-
-
-def test_growth_inside_a_page_takes_nothing():
-    bench = CacheBench()
-    request = bench.start(KEY)
-    bench.compute(request, 5)
-
-    bench.compute(request, 8)
+    for length in (5, end):
+        bench.compute(request, length)
 
     assert bench.free == {"full": 14, "swa": 10}
 
@@ -112,27 +104,6 @@ def test_a_window_slides_once_it_is_due(interval, frontier):
     assert bench.custody.record(request).frontier == frontier
 
 
-def test_a_second_slide_without_progress_frees_nothing():
-    bench = CacheBench()
-    request = bench.start(KEY)
-    bench.compute(request, 21)
-    bench.slide(request)
-
-    bench.slide(request)
-
-    assert (bench.free, len(bench.log.of(Slid))) == ({"full": 10, "swa": 9}, 1)
-
-
-def test_without_a_window_nothing_slides():
-    bench = CacheBench(FULL_ONLY)
-    request = bench.start(KEY)
-    bench.compute(request, 21)
-
-    bench.slide(request)
-
-    assert (bench.free, bench.log.of(Slid)) == ({"full": 10}, [])
-
-
 @pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)
 @pytest.mark.parametrize("end", [1, 4, 13, 30], ids="{} tokens".format)
 def test_release_frees_everything(window, end):
@@ -156,15 +127,6 @@ def test_a_request_holds_one_record():
         bench.custody.open(request, bench.custody.record(request))
 
     assert str(caught.value).splitlines()[0] == "request 1 has a record already"
-
-
-def test_records_belong_to_requests_that_hold_kv():
-    bench = CacheBench()
-    first, second = bench.start(KEY), bench.start(KEY)
-
-    bench.leave(first)
-
-    assert bench.custody.records == [bench.custody.record(second)]
 
 
 def test_a_release_behind_a_pass_in_flight_waits_for_it():
@@ -205,25 +167,15 @@ def test_departing_lock_is_released_after_its_pass(launch, departing, evictable)
     assert ([one.launch for one in bench.custody.departures.waiting], bench.evictable) == (departing, evictable)
 
 
-def test_units_of_a_record_are_its_row_private_pages_and_pages_only_it_protects():
-    bench = CacheBench()
-    bench.insert(KEY[:16])
-    request = bench.start(KEY)
-    bench.compute(request, 21)
-
-    units = bench.custody.units_of(bench.custody.record(request), but=bench.cache.match([1, 2], 0))
-
-    assert units == {"full": 6, "swa": 4, "rows": 1}
-
-
 @pytest.mark.parametrize(
-    ("others", "reads"),
+    ("others", "reads", "units"),
     [
-        pytest.param([KEY], [1, 2], id="another request protects it too"),
-        pytest.param([], KEY, id="the match reads the pages"),
+        pytest.param([], [1, 2], {"full": 6, "swa": 4, "rows": 1}, id="only this record protects its prefix"),
+        pytest.param([KEY], [1, 2], {"full": 2, "swa": 2, "rows": 1}, id="another request protects it too"),
+        pytest.param([], KEY, {"full": 2, "swa": 2, "rows": 1}, id="the match reads the prefix"),
     ],
 )
-def test_units_of_a_record_exclude_pages_protected_elsewhere(others, reads):
+def test_units_of_a_record_are_its_row_private_pages_and_pages_only_it_protects(others, reads, units):
     bench = CacheBench()
     bench.insert(KEY[:16])
     request = bench.start(KEY)
@@ -231,30 +183,20 @@ def test_units_of_a_record_exclude_pages_protected_elsewhere(others, reads):
     for tokens in others:
         bench.start(tokens)
 
-    units = bench.custody.units_of(bench.custody.record(request), but=bench.cache.match(reads, 0))
-
-    assert units == {"full": 2, "swa": 2, "rows": 1}
+    assert bench.custody.units_of(bench.custody.record(request), but=bench.cache.match(reads, 0)) == units
 
 
-def test_released_request_holds_no_record():
-    bench = CacheBench()
-    request = bench.start(KEY)
-    record = bench.custody.record(request)
-    before = bench.custody.holds(request, record)
-
-    bench.leave(request)
-
-    assert (before, bench.custody.holds(request, record)) == (True, False)
-
-
-def test_readmitted_request_does_not_hold_its_old_record():
+def test_request_holds_only_its_last_record():
     bench = CacheBench()
     request = bench.start(KEY)
     record = bench.custody.record(request)
     [row] = bench.memory.table.rows.take(1, owner=request.owner)
     later = KVRecord(request.owner, row, bench.cache.lock(bench.cache.match(KEY, 0)), 0, 0, 0, 0)
+    before = bench.custody.holds(request, record)
     bench.leave(request)
+    between = bench.custody.holds(request, record)
 
     bench.custody.open(request, later)
 
+    assert (before, between) == (True, False)
     assert (bench.custody.holds(request, record), bench.custody.holds(request, later)) == (False, True)

@@ -39,22 +39,11 @@ def test_a_begun_page_is_not_taken_again(start, end, pages):
 
 
 @pytest.mark.parametrize(
-    ("extent", "length"),
-    [
-        pytest.param(Extent(0, 32, 100, 10), 36, id="a chunk of two windows"),
-        pytest.param(Extent(0, 3, 3, 5), 12, id="a short resume is not charged a whole window"),
-        pytest.param(Extent(96, 100, 100, 0), 8, id="the end of a prompt"),
-        pytest.param(Extent(0, 16, 100, 10), 20, id="a chunk of just a window"),
-    ],
-)
-def test_windowed_demand_is_the_window_a_page_and_the_chunk_beyond_the_window(extent, length):
-    assert windowed_demand_len(extent, 17, 4) == length
-
-
-@pytest.mark.parametrize(
     ("extent", "ratio", "firm", "total"),
     [
         pytest.param(Extent(0, 32, 100, 10), 0.0, 8, {"full": 25, "swa": 9}, id="the rest of the prompt counts"),
+        pytest.param(Extent(0, 3, 3, 5), 1.0, 1, {"full": 2, "swa": 3}, id="a short resume is not charged a window"),
+        pytest.param(Extent(0, 32, 100, 10, 9), 0.35, 8, {"full": 28, "swa": 12}, id="the whole lookahead counts"),
         pytest.param(Extent(0, 32, 100, 10), 1.0, 8, {"full": 28, "swa": 9}, id="the whole output counts"),
         pytest.param(
             Extent(0, 32, 100, 10), 0.35, 8, {"full": 26, "swa": 9}, id="the expected share of the output counts"
@@ -67,20 +56,6 @@ def test_firm_pages_are_exact_and_the_estimate_comes_on_top(extent, ratio, firm,
     demand = demand_of(extent, (FULL, SWA), page_size=4, ratio=ratio)
 
     assert (demand.firm, demand.total) == ({"full": firm, "swa": firm}, total)
-
-
-@pytest.mark.parametrize(
-    ("lookahead", "total"),
-    [
-        pytest.param(0, {"full": 26, "swa": 9}, id="none"),
-        pytest.param(1, {"full": 26, "swa": 10}, id="in a begun full page, and in a new swa page"),
-        pytest.param(9, {"full": 28, "swa": 12}, id="three pages"),
-    ],
-)
-def test_lookahead_is_estimated_in_full_for_any_ratio(lookahead, total):
-    demand = demand_of(Extent(0, 32, 100, 10, lookahead), (FULL, SWA), page_size=4, ratio=0.35)
-
-    assert demand.total == total
 
 
 @pytest.mark.parametrize(
@@ -159,25 +134,6 @@ def test_available_pages_are_free_or_evictable():
     budget = budget_over(bench)
 
     assert (budget.available("full"), budget.available("swa")) == (15, 11)
-
-
-def test_reservation_reduces_the_available_pages():
-    budget = budget_over(CacheBench())
-    firm = {"full": 3, "swa": 2}
-
-    budget.reserve(Demand(firm, firm))
-
-    assert (budget.available("full"), budget.available("swa")) == (13, 10)
-
-
-def test_lock_reduces_the_available_pages():
-    bench = CacheBench()
-    bench.insert(list(range(20)))
-    budget = budget_over(bench)
-
-    bench.start(list(range(21)))
-
-    assert (budget.available("full"), budget.available("swa")) == (11, 10)
 
 
 def test_estimate_beyond_a_reservation_counts_against_later_requests():

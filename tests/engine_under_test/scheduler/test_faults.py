@@ -6,14 +6,11 @@ import pytest
 
 from engine_under_test.events import Completed, Discarded, Failed, Late, RanOut, Refused
 from engine_under_test.units import request_owner
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 OVERLAPPED = replace(HYBRID, overlap=True)
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-ALL_CONFIGS = pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
 
 
 def two_requests(config, *, steps: int) -> Serving:
@@ -60,7 +57,7 @@ def test_late_pass_does_not_exceed_the_pipeline_depth(overlap):
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("steps", [0, 2, 5])
 def test_a_late_pass_loses_nothing(config, overlap, steps):
     serving = two_requests(replace(config, overlap=overlap), steps=steps)
@@ -97,7 +94,7 @@ def test_request_aborted_during_a_late_pass_frees_everything_after_the_pass():
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("skip", [0, 1, 2, 3, 5], ids="launch {}".format)
 def test_the_requests_of_a_failed_pass_are_computed_again(config, overlap, skip):
     serving = two_requests(replace(config, overlap=overlap), steps=0)
@@ -124,27 +121,16 @@ def test_failed_pass_completes_and_reports_the_reason():
 
 
 @OVERLAP
-def test_a_request_whose_passes_fail_too_often_ends_with_the_reason(overlap):
-    serving = Serving(replace(HYBRID, overlap=overlap, max_forward_retries=2))
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_a_request_whose_passes_fail_too_often_ends_with_the_reason(retries, overlap):
+    serving = Serving(replace(HYBRID, overlap=overlap, max_forward_retries=retries))
     serving.faults.arm("forward.fails", count=9)
 
     received = serving.serve(SHORT)
 
-    assert (str(received.reason).partition(" launch")[0], received.tokens, serving.flush_frees_all()) == (
-        "forward failed: 3 times:",
-        [],
-        True,
-    )
-
-
-@pytest.mark.parametrize("retries", [0, 1, 4])
-def test_a_pass_is_tried_again_as_often_as_configured(retries):
-    serving = Serving(replace(HYBRID, max_forward_retries=retries))
-    serving.faults.arm("forward.fails", count=9)
-
-    serving.serve(SHORT)
-
-    assert len(serving.log.of(Failed)) == retries + 1
+    reason = f"forward failed: {retries + 1} times:"
+    assert (str(received.reason).partition(" launch")[0], received.tokens) == (reason, [])
+    assert serving.flush_frees_all()
 
 
 def test_client_keeps_tokens_from_before_a_failure():
@@ -156,18 +142,6 @@ def test_client_keeps_tokens_from_before_a_failure():
     assert (received.tokens, received.reason) == (
         serving.expected(SHORT, max_new_tokens=3),
         "forward failed: 1 times: launch 4: the device gave up",
-    )
-
-
-def test_a_pass_behind_a_failed_one_is_discarded_for_its_requests():
-    serving = two_requests(replace(OVERLAPPED, chunk_len=None, swa_pages=16), steps=1)
-    serving.faults.arm("forward.fails")
-
-    serving.step(3)
-
-    assert (serving.passes[:3], serving.log.of(Discarded)) == (
-        [((1, 0, 9), (2, 0, 40)), ((1, 9, 10), (2, 40, 41)), ((1, 0, 9), (2, 0, 40))],
-        [Discarded(2, 1), Discarded(2, 2)],
     )
 
 
@@ -252,7 +226,7 @@ def test_request_refused_memory_waits_and_other_requests_run():
 
 
 @OVERLAP
-@ALL_CONFIGS
+@ALL_POOLS
 @pytest.mark.parametrize("skip", [0, 1, 2, 4, 7], ids="after {}".format)
 def test_refused_requests_are_served_later(config, overlap, skip):
     serving = two_requests(replace(config, overlap=overlap), steps=0)

@@ -25,13 +25,13 @@ def test_loaded_request_generates_the_same_as_without_a_cache(config):
     assert (received.tokens, len(serving.log.of(Loaded))) == (serving.expected(LONG, max_new_tokens=6), 1)
 
 
-def test_loaded_tokens_are_not_recomputed():
+def test_loaded_tokens_are_cached_and_not_recomputed():
     serving = with_copies(LONG)
     before = len(serving.passes)
 
-    serving.serve(LONG, max_new_tokens=1)
+    received = serving.serve(LONG, max_new_tokens=1)
 
-    assert serving.passes[before:] == [((2, 16, 20),)]
+    assert (serving.passes[before:], received.cached_tokens) == ([((2, 16, 20),)], 16)
 
 
 def test_request_computes_nothing_before_its_load_ends():
@@ -42,19 +42,6 @@ def test_request_computes_nothing_before_its_load_ends():
     serving.step(3)
 
     assert (ids(serving), serving.passes[before:]) == ({"waiting": [], "loading": [2], "running": []}, [])
-
-
-def test_loading_queue_names_the_awaited_transfer():
-    serving, store = with_manual_store(LONG)
-    start_loading(serving, LONG)
-    [request] = serving.engine.scheduler.loading
-    queue = serving.engine.scheduler.loading
-    awaited = [queue.awaited(request)]
-    store.end(*store.begun)
-
-    queue.wake()
-
-    assert ([*awaited, queue.awaited(request)], queue.ready) == ([3, 0], [request])
 
 
 def test_request_loads_the_rest_after_a_shared_load():
@@ -104,27 +91,6 @@ def test_load_is_reported_when_planned_and_when_ended():
     assert (loaded.request_id, loaded.length, len(loaded.pages)) == (request, 16, 4)
 
 
-def test_loaded_tokens_count_as_cached_in_the_output():
-    serving = with_copies(LONG)
-
-    received = serving.serve(LONG)
-
-    assert received.cached_tokens == 16
-
-
-def test_only_the_window_is_loaded_when_full_pages_are_cached():
-    serving = with_copies(LONG)
-    serving.serve(LONG, max_new_tokens=1)
-    serving.engine.cache.evict({"swa": 2})
-
-    received = serving.serve(LONG[:9])
-
-    assert (serving.log.of(LoadPlanned)[-1].firm, received.tokens) == (
-        (("full", 0), ("swa", 2)),
-        serving.expected(LONG[:9], max_new_tokens=4),
-    )
-
-
 def test_load_below_the_threshold_is_not_made():
     serving = with_copies(LONG, config=replace(HOSTED_FULL_ONLY, load_back_threshold=17))
 
@@ -133,20 +99,8 @@ def test_load_below_the_threshold_is_not_made():
     assert (serving.log.of(LoadPlanned), received.tokens) == ([], serving.expected(LONG, max_new_tokens=4))
 
 
-def test_rest_of_a_prompt_after_a_load_is_computed_in_chunks():
-    prompt = [*LONG, *range(400, 424)]
-    serving = with_copies(LONG)
-    before = len(serving.passes)
-
-    received = serving.serve(prompt, max_new_tokens=1)
-
-    assert (serving.passes[before:], received.tokens) == (
-        [((2, 20, 36),), ((2, 36, 44),)],
-        serving.expected(prompt, max_new_tokens=1),
-    )
-
-
 def test_two_requests_for_the_same_prefix_wait_for_one_load():
+    """The load is charged to the first of them."""
     serving, store = with_manual_store(LONG)
     for _ in range(2):
         serving.submit(LONG)
@@ -156,19 +110,10 @@ def test_two_requests_for_the_same_prefix_wait_for_one_load():
     store.end(*under_way)
     serving.run()
 
-    assert (len(under_way), [planned.job for planned in serving.log.of(LoadPlanned)]) == (1, under_way * 2)
+    first, second = serving.log.of(LoadPlanned)
+    assert [first.job, second.job] == [under_way[0]] * 2
+    assert (first.firm, second.firm) == ((("full", 4), ("swa", 2)), (("full", 0), ("swa", 0)))
     assert [serving.tokens(request) for request in (2, 3)] == [serving.expected(LONG, max_new_tokens=4)] * 2
-
-
-def test_request_sharing_a_load_is_not_charged_for_it():
-    serving, _ = with_manual_store(LONG)
-    for _ in range(2):
-        start_loading(serving, LONG)
-
-    assert [planned.firm for planned in serving.log.of(LoadPlanned)] == [
-        (("full", 4), ("swa", 2)),
-        (("full", 0), ("swa", 0)),
-    ]
 
 
 def test_load_that_ends_out_of_order_wakes_its_own_request():

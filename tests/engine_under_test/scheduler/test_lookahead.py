@@ -1,51 +1,19 @@
-"""Decodes have pages for the lookahead, and reservations count these pages."""
+"""Reservations count the pages of the lookahead, and all of them are freed."""
 
 from dataclasses import replace
 
 import pytest
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.errors import ConfigError
 from engine_under_test.events import RanOut, Retracted
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
-LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+LONG, OTHER = list(range(100, 140)), list(range(300, 317))
 AHEAD = replace(HYBRID, lookahead_tokens=6)
 
 
-@pytest.mark.parametrize(
-    ("lookahead", "allocated_len", "pages"),
-    [
-        pytest.param(0, 6, 2, id="none"),
-        pytest.param(2, 8, 2, id="in the begun page"),
-        pytest.param(3, 9, 3, id="in the next page"),
-        pytest.param(12, 18, 5, id="pages ahead"),
-    ],
-)
-def test_decode_takes_pages_for_the_lookahead(lookahead, allocated_len, pages):
-    serving = Serving(replace(HYBRID, lookahead_tokens=lookahead))
-    serving.submit(SHORT)
-    serving.step(2)
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert (record.launched_len, record.allocated_len, len(record.handles)) == (6, allocated_len, pages)
-
-
-def test_prefill_takes_no_pages_for_the_lookahead():
-    serving = Serving(AHEAD)
-    serving.submit(SHORT)
-    serving.step()
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert record.allocated_len == 5
-
-
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-@pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
+@ALL_POOLS
 def test_lookahead_pages_are_freed(config, overlap):
     serving = Serving(replace(config, lookahead_tokens=6, overlap=overlap))
 
@@ -80,16 +48,6 @@ def test_rejection_at_submit_counts_the_lookahead(config, max_new_tokens, reason
         reason is not None
     )
     assert [output[:1] for output in outputs] == [(request,)] * len(outputs)
-
-
-@pytest.mark.parametrize(("lookahead", "pages"), [(0, 4), (1, 5), (4, 5), (5, 6)], ids="{} tokens".format)
-def test_smallest_windowed_pool_includes_the_lookahead_in_whole_pages(lookahead, pages):
-    config = replace(HYBRID, lookahead_tokens=lookahead, swa_pages=pages)
-
-    with pytest.raises(ConfigError) as caught:
-        replace(config, swa_pages=pages - 1)
-
-    assert (config.least_swa_pages, str(caught.value).rpartition("; ")[2]) == (pages, f"want at least {pages}")
 
 
 @pytest.mark.parametrize("lookahead", [1, 4, 9], ids="{} tokens".format)

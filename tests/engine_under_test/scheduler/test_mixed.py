@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Parked, RanOut, Retracted
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold
+from engine_under_test.events import Parked, RanOut, Retracted
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving, hold
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 MIXED = replace(HYBRID, mixed_batches=True)
@@ -20,29 +20,6 @@ def test_running_request_decodes_beside_a_prefill():
     serving.step(2)
 
     assert serving.passes[2:] == [((2, 0, 5), (1, 9, 10)), ((1, 10, 11), (2, 5, 6))]
-
-
-def test_running_requests_take_their_tokens_from_the_budget():
-    serving = Serving(MIXED)
-    for first in (10, 20):
-        serving.submit([first], max_new_tokens=9)
-    serving.step()
-    serving.submit(LONG)
-
-    serving.step()
-
-    assert serving.passes[-1] == ((3, 0, 12), (1, 1, 2), (2, 1, 2))
-
-
-def test_unchunked_prompt_is_computed_whole_beside_running_requests():
-    serving = Serving(replace(MIXED, chunk_len=None, swa_pages=16))
-    serving.submit(SHORT)
-    serving.step()
-    serving.submit(LONG)
-
-    serving.step()
-
-    assert serving.passes[-1] == ((2, 0, 40), (1, 5, 6))
 
 
 def test_no_admission_when_running_requests_fill_the_budget():
@@ -81,22 +58,6 @@ def test_page_of_a_running_request_is_reserved(pool, leaving, computed):
     assert (serving.passes[-1], serving.log.of(RanOut)) == (computed, [])
 
 
-def test_begun_chunk_leaves_the_page_of_a_running_request():
-    serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
-    serving.submit(OTHER[:7], max_new_tokens=12)
-    serving.step()
-    serving.submit(LONG)
-    serving.step()
-    hold(serving.engine.memory, "full", leaving=2)
-
-    serving.step()
-
-    assert (serving.passes[-2:], serving.log.of(RanOut)) == (
-        [((2, 0, 12), (1, 7, 8)), ((2, 12, 16), (1, 8, 9))],
-        [],
-    )
-
-
 def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
     """More pages are reserved than available, so no other page is reserved before pages are freed."""
     serving = Serving(replace(MIXED, swa_pages=0, sliding_window=None))
@@ -115,9 +76,7 @@ def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
-@pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
+@ALL_POOLS
 def test_outputs_are_those_of_unmixed_batches(config, overlap):
     serving = Serving(replace(config, mixed_batches=True, overlap=overlap))
     prompts = [LONG, OTHER, [*OTHER[:9], 1], LONG[:30], SHORT]
@@ -152,30 +111,3 @@ def test_full_output_estimate_prevents_retraction_beside_a_prefill(page_size):
     serving.run()
 
     assert (serving.log.of(Retracted), serving.log.of(RanOut)) == ([], [])
-
-
-def test_the_ratio_falls_with_a_decode_beside_a_prefill_and_not_with_a_prefill_alone():
-    serving = Serving(MIXED)
-    values = [serving.engine.scheduler.ratio.value]
-    for prompt in (SHORT, OTHER):
-        serving.submit(prompt, max_new_tokens=9)
-        serving.step()
-        values.append(serving.engine.scheduler.ratio.value)
-
-    decay = 0.602 / 600
-
-    assert values == pytest.approx([0.7, 0.7, 0.7 - decay])
-
-
-def test_prompt_admitted_beside_running_requests_is_charged_for_its_chunk():
-    serving = Serving(MIXED)
-    serving.submit(SHORT, max_new_tokens=9)
-    serving.step()
-    serving.submit(OTHER, max_new_tokens=1)
-
-    serving.step()
-
-    assert [event[:4] for event in serving.log.of(Admitted)] == [
-        (1, 0, 5, (("full", 2), ("swa", 2))),
-        (2, 0, 12, (("full", 3), ("swa", 3))),
-    ]

@@ -8,13 +8,11 @@ from engine_under_test.events import (
     Completed,
     Discarded,
     Finished,
-    Freed,
     Inserted,
     Late,
     Launched,
     Parked,
     Retracted,
-    Slid,
 )
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold
 
@@ -28,32 +26,17 @@ ALL_CONFIGS = pytest.mark.parametrize(
 )
 
 
-def launches_and_completions(serving: Serving) -> list[str]:
-    kept = [event for event in serving.log.events if isinstance(event, Launched | Completed)]
-    return [f"{type(event).__name__} {event.launch}" for event in kept]
+@pytest.mark.parametrize(
+    ("config", "most"), [pytest.param(HYBRID, 1, id="plain"), pytest.param(OVERLAPPED, 2, id="overlapped")]
+)
+def test_overlap_launches_one_pass_before_the_last_one_completes(config, most):
+    serving = Serving(config)
+    serving.serve(LONG, max_new_tokens=3)
 
+    kinds = [type(event) for event in serving.log.events if isinstance(event, Launched | Completed)]
 
-def test_pass_is_launched_before_the_previous_pass_completes():
-    serving = Serving(OVERLAPPED)
-
-    serving.serve(SHORT, max_new_tokens=3)
-
-    assert launches_and_completions(serving) == [
-        "Launched 1",
-        "Launched 2",
-        "Completed 1",
-        "Launched 3",
-        "Completed 2",
-        "Completed 3",
-    ]
-
-
-def test_without_overlap_a_pass_completes_before_the_next_launch():
-    serving = Serving()
-
-    serving.serve(SHORT, max_new_tokens=2)
-
-    assert launches_and_completions(serving) == ["Launched 1", "Completed 1", "Launched 2", "Completed 2"]
+    in_flight = [kinds[:end].count(Launched) - kinds[:end].count(Completed) for end in range(len(kinds) + 1)]
+    assert max(in_flight) == most
 
 
 def test_a_client_gets_each_token_a_step_later():
@@ -106,76 +89,34 @@ def stopped_in_flight(config=OVERLAPPED) -> Serving:
     return serving
 
 
-def test_extra_pass_of_a_stopped_request_is_discarded():
-    serving = stopped_in_flight()
-
-    serving.run()
-
-    assert (serving.passes[-1], serving.log.of(Discarded)) == (((1, 11, 12),), [Discarded(4, 1)])
-
-
-def test_discarded_results_are_not_sent_to_the_client():
-    serving = stopped_in_flight()
-
-    serving.run()
-
-    assert (serving.tokens(1), serving.reason(1)) == (serving.expected(OTHER[:9], max_new_tokens=3), "stop")
-
-
-def test_discarded_results_are_not_published():
-    serving = stopped_in_flight()
-
-    serving.run()
-
-    assert [inserted.end for inserted in serving.log.of(Inserted)] == [8]
-
-
-def test_private_pages_and_row_of_request_ended_in_flight_wait_for_its_pass():
-    serving = stopped_in_flight()
-
-    assert serving.fenced() == {"full": {4: 1}, "swa": {4: 1}, "rows": {4: 1}}
-
-
-def test_lock_of_request_ended_in_flight_is_released_with_its_pass():
-    serving = stopped_in_flight()
-
-    departing = serving.engine.scheduler.custody.departures.waiting
-
-    assert ([one.launch for one in departing], serving.engine.cache.evictable("full")) == ([4], 0)
-
-
-def test_fenced_pages_are_free_after_their_pass():
-    serving = stopped_in_flight()
-
-    serving.step()
-
-    assert (serving.fenced(), serving.engine.scheduler.custody.departures.waiting) == (
-        {"full": {}, "swa": {}, "rows": {}},
-        [],
-    )
-
-
 @ALL_CONFIGS
-def test_everything_is_free_after_the_last_pass(config):
+def test_extra_pass_of_a_stopped_request_is_not_sent_or_published(config):
     serving = stopped_in_flight(config)
 
     serving.run()
 
+    assert serving.log.of(Discarded) == [Discarded(4, 1)]
+    assert (serving.tokens(1), serving.reason(1)) == (serving.expected(OTHER[:9], max_new_tokens=3), "stop")
+    assert [inserted.end for inserted in serving.log.of(Inserted)] == [8] * config.prefix_sharing
     assert serving.flush_frees_all()
+
+
+def test_pages_row_and_lock_of_request_ended_in_flight_wait_for_its_pass():
+    """A flush frees none of them."""
+    serving = stopped_in_flight()
+    serving.engine.flush()
+    before = (serving.fenced(), serving.engine.cache.evictable("full"), serving.free["full"])
+
+    serving.step()
+
+    assert before == ({"full": {4: 1}, "swa": {4: 1}, "rows": {4: 1}}, 0, OVERLAPPED.full_pages - 3)
+    assert (serving.fenced(), serving.engine.cache.evictable("full")) == ({"full": {}, "swa": {}, "rows": {}}, 2)
 
 
 def test_engine_has_work_while_an_orphaned_pass_is_in_flight():
     serving = stopped_in_flight()
 
     assert (serving.engine.scheduler.active, serving.engine.has_work) == ([], True)
-
-
-def test_flush_keeps_pages_that_a_pass_in_flight_reads():
-    serving = stopped_in_flight()
-
-    serving.engine.flush()
-
-    assert serving.engine.memory.ledgers.anchor.num_free == OVERLAPPED.full_pages - 3
 
 
 @ALL_CONFIGS
@@ -190,20 +131,6 @@ def test_request_aborted_in_flight_frees_everything_after_its_passes(config, ste
     serving.run()
 
     assert (is_fenced, serving.reason(request), serving.flush_frees_all()) == (True, "abort", True)
-
-
-def test_request_aborted_with_two_passes_in_flight_waits_for_the_second():
-    serving = Serving(OVERLAPPED)
-    request = serving.submit(LONG, max_new_tokens=20)
-    serving.step()
-    serving.faults.arm("forward.late")
-    serving.step()
-
-    serving.engine.abort(request)
-    waiting = serving.fenced()["rows"]
-    serving.step()
-
-    assert (waiting, serving.fenced()["rows"], serving.log.of(Discarded)) == ({2: 1}, {2: 1}, [Discarded(1, 1)])
 
 
 def test_request_timed_out_in_flight_frees_everything_after_its_pass():
@@ -231,28 +158,6 @@ def test_abort_in_flight_leaves_other_requests_of_the_pass_running():
     )
 
 
-def test_chunks_of_one_prompt_are_in_flight_back_to_back():
-    serving = Serving(replace(OVERLAPPED, swa_pages=16))
-    serving.submit(LONG)
-
-    serving.step(2)
-
-    assert (serving.passes, launches_and_completions(serving)) == (
-        [((1, 0, 16),), ((1, 16, 32),)],
-        ["Launched 1", "Launched 2", "Completed 1"],
-    )
-
-
-def test_a_chunk_is_committed_when_its_pass_has_been_processed():
-    serving = Serving(replace(OVERLAPPED, swa_pages=16))
-    serving.submit(LONG)
-    serving.step(2)
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert (record.protected_len, record.committed_len, record.launched_len, record.last_launch) == (16, 16, 32, 2)
-
-
 def test_chunk_alone_waits_for_its_pass_before_it_is_aborted():
     serving = Serving(replace(OVERLAPPED, swa_pages=4))
     request = serving.submit(LONG)
@@ -272,37 +177,6 @@ def test_long_prompt_is_served_in_the_smallest_windowed_pool():
     assert received.tokens == serving.expected(LONG, max_new_tokens=9)
 
 
-def test_window_keeps_pages_that_passes_in_flight_read():
-    serving = Serving(replace(UNSHARED, overlap=True))
-    serving.submit(LONG)
-
-    serving.step(3)
-
-    assert (serving.passes[-1], [slid.frontier for slid in serving.log.of(Slid)]) == (((1, 32, 40),), [8])
-
-
-def test_unknown_token_is_left_to_the_forward():
-    serving = Serving(OVERLAPPED)
-    serving.submit(SHORT)
-
-    serving.step(2)
-
-    batch = serving.engine.scheduler.pipeline.flights[-1].batch
-    assert [(entry.tokens, entry.start, entry.end, entry.follows) for entry in batch.entries] == [([], 5, 6, 1)]
-
-
-def test_duplicates_that_a_pass_in_flight_reads_are_freed_behind_it():
-    """Two prompts that are computed at the same time; the second to publish finds its pages in the tree."""
-    serving = Serving(replace(OVERLAPPED, chunk_len=32))
-    serving.submit(OTHER[:9])
-    serving.submit(OTHER[:9])
-
-    serving.step(2)
-
-    duplicates = [freed for freed in serving.log.of(Freed) if freed.cause == "duplicate"]
-    assert [(freed.pool, len(freed.units), freed.after) for freed in duplicates] == [("swa", 2, 2), ("full", 2, 2)]
-
-
 def test_stale_result_is_ignored_for_a_requeued_request():
     serving = Serving(OVERLAPPED)
     request = serving.submit(OTHER[:9])
@@ -318,26 +192,15 @@ def test_stale_result_is_ignored_for_a_requeued_request():
     )
 
 
-def test_retraction_waits_for_passes_in_flight():
-    """So the pages of a retracted request can be taken at once."""
-    serving = Serving(replace(TIGHT, full_pages=7))
-    for prompt in (OTHER[:8], LONG[:8]):
-        serving.submit(prompt, max_new_tokens=10)
-    retracted = serving.until(Retracted)
-
-    index = serving.log.events.index(retracted)
-
-    passes = [type(event) for event in serving.log.events[:index] if isinstance(event, Launched | Completed)]
-    assert (passes.count(Launched), passes[-2:]) == (passes.count(Completed), [Completed, Completed])
-
-
-def test_retracted_request_is_served_to_its_end():
+def test_retraction_waits_for_passes_in_flight_and_the_request_is_served_later():
+    """So no result is discarded, and the pages of the retracted request can be taken at once."""
     serving = Serving(replace(TIGHT, full_pages=7))
     for prompt in (OTHER[:8], LONG[:8]):
         serving.submit(prompt, max_new_tokens=10)
 
     serving.run()
 
+    assert serving.log.of(Discarded) == []
     assert [(received.tokens, received.num_retractions) for received in serving.received.values()] == [
         (serving.expected(OTHER[:8], max_new_tokens=10), 0),
         (serving.expected(LONG[:8], max_new_tokens=10), 1),

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Discarded, Paused, Resumed
-from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold, release_held
+from engine_under_test.events import Paused, Resumed
+from tests.engine_under_test.builders import (
+    ALL_POOLS,
+    HYBRID,
+    Serving,
+    hold,
+    release_held,
+)
 
-LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+LONG, SHORT = list(range(100, 140)), list(range(200, 205))
 OVERLAPPED = replace(HYBRID, overlap=True)
 
 STATES = [
@@ -27,9 +33,7 @@ def two_requests(config, *, steps: int) -> Serving:
 
 
 @pytest.mark.parametrize("steps", STATES)
-@pytest.mark.parametrize(
-    "config", [HYBRID, FULL_ONLY, SWA_ONLY, UNSHARED], ids=["hybrid", "full only", "swa only", "no sharing"]
-)
+@ALL_POOLS
 def test_pause_frees_everything_at_once(config, steps):
     serving = two_requests(config, steps=steps)
 
@@ -97,15 +101,6 @@ def test_pages_read_by_a_pass_in_flight_are_freed_after_it(steps):
     assert (list(waiting), serving.fenced()["rows"], serving.flush_frees_all()) == ([steps], {}, True)
 
 
-def test_passes_in_flight_at_a_pause_are_discarded():
-    serving = two_requests(OVERLAPPED, steps=6)
-    serving.engine.pause()
-
-    serving.step()
-
-    assert serving.log.of(Discarded) == [Discarded(6, 1), Discarded(6, 2)]
-
-
 def test_request_aborted_during_a_pause_ends():
     serving = two_requests(HYBRID, steps=2)
     serving.engine.pause()
@@ -133,13 +128,3 @@ def test_a_second_pause_and_a_second_resume_change_nothing():
         call()
 
     assert (len(serving.log.of(Paused)), len(serving.log.of(Resumed))) == (1, 1)
-
-
-def test_prefix_published_before_a_pause_is_not_recomputed():
-    serving = two_requests(HYBRID, steps=2)
-    serving.engine.pause()
-    serving.engine.resume()
-
-    serving.step()
-
-    assert serving.passes[-1] == ((1, 4, 6), (2, 24, 36))

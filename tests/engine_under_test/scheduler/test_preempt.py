@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Discarded, Preempted
+from engine_under_test.events import Discarded, Preempted
 from engine_under_test.request import Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.preempt import Yield, victims
@@ -57,18 +57,6 @@ def test_waiting_request_of_highest_priority_is_admitted_first():
     assert [entries[0][0] for entries in serving.passes] == [2, 4, 3, 1]
 
 
-def test_longest_match_is_admitted_first_at_equal_priority():
-    serving = Serving(replace(HYBRID, waiting_order="lpm", max_running_requests=1))
-    serving.serve(OTHER)
-    serving.submit(SHORT, priority=1)
-    serving.submit(OTHER, priority=0)
-    serving.submit(OTHER, priority=1)
-
-    serving.step()
-
-    assert serving.log.of(Admitted)[-1].request_id == 4
-
-
 def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
     """Request 1 has two output tokens when the other request arrives."""
     serving = Serving(config)
@@ -79,10 +67,18 @@ def rivals(config=ONE_ROW, *, running: int = 0, waiting: int) -> Serving:
     return serving
 
 
-def test_running_request_yields_to_higher_priority():
+def test_running_request_yields_to_higher_priority_and_is_served_later():
     serving = rivals(waiting=1)
+    preempted, computed = serving.log.of(Preempted), serving.passes[-1]
 
-    assert (serving.log.of(Preempted), serving.passes[-1]) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
+    serving.run()
+
+    assert (preempted, computed) == ([Preempted(1, 2, 2)], ((2, 0, 9),))
+    assert (serving.tokens(1), serving.received[1].num_retractions, serving.tokens(2)) == (
+        serving.expected(SHORT, max_new_tokens=9),
+        1,
+        serving.expected(OTHER[:9], max_new_tokens=3),
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,26 +103,6 @@ def test_no_preemption_when_both_requests_fit():
     serving = rivals(replace(ONE_ROW, max_running_requests=2), waiting=1)
 
     assert (serving.log.of(Preempted), serving.passes[-1]) == ([], ((2, 0, 9),))
-
-
-def test_preempted_request_is_served_to_its_end():
-    serving = rivals(waiting=1)
-
-    serving.run()
-
-    assert (serving.tokens(1), serving.received[1].num_retractions, serving.tokens(2)) == (
-        serving.expected(SHORT, max_new_tokens=9),
-        1,
-        serving.expected(OTHER[:9], max_new_tokens=3),
-    )
-
-
-def test_preempted_request_waits_for_the_end_of_higher_priority():
-    serving = rivals(waiting=1)
-
-    serving.run()
-
-    assert [entries[0][0] for entries in serving.passes] == [1, 1, 2, 2, 2, *[1] * 7]
 
 
 FULL_ESTIMATE = replace(
@@ -162,36 +138,23 @@ def test_preemption_frees_the_pages_of_the_waiting_request(priorities, prompt_le
     assert [event.request_id for event in serving.log.of(Preempted)] == preempted
 
 
-def one_of_eight_pages(prompt: list[int]) -> Serving:
-    """Request 1 reads eight of ten pages; then a request of higher priority arrives."""
+@pytest.mark.parametrize(
+    ("prompt", "preempted"),
+    [
+        pytest.param([*range(500, 531)], [1], id="pages that only the victim protects"),
+        pytest.param([*LONG[:32], *range(500, 512)], [], id="pages that the waiting request matches"),
+    ],
+)
+def test_pages_protected_only_by_a_victim_count_as_freed(prompt, preempted):
+    """Request 1 reads eight of ten pages; then a request of higher priority arrives, which needs more than two."""
     serving = Serving(replace(FULL_ONLY, full_pages=10, chunk_len=None, preemption_threshold=0))
     serving.submit(LONG[:32], max_new_tokens=8)
     serving.step(2)
     serving.submit(prompt, priority=1, max_new_tokens=2)
-    serving.step()
-    return serving
-
-
-def test_pages_protected_only_by_a_victim_count_as_freed():
-    serving = one_of_eight_pages([*range(500, 531)])
-
-    assert ([event.request_id for event in serving.log.of(Preempted)], serving.passes[-1]) == ([1], ((2, 0, 31),))
-
-
-def test_pages_of_the_waiting_requests_match_do_not_count_as_freed():
-    """The request starts from the prefix that the victim protects, and needs more than the other pages."""
-    serving = one_of_eight_pages([*LONG[:32], *range(500, 512)])
-
-    assert serving.log.of(Preempted) == []
-
-
-def test_preempting_request_is_admitted_in_the_same_step():
-    serving = three_of_two_pages(0, 0, 0)
-    request = serving.submit(list(range(500, 520)), priority=5, max_new_tokens=5)
 
     serving.step()
 
-    assert serving.passes[-1][0] == (request, 0, 16)
+    assert [event.request_id for event in serving.log.of(Preempted)] == preempted
 
 
 def test_no_preemption_when_victims_free_too_little():

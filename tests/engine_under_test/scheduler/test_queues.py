@@ -45,14 +45,6 @@ def test_removed_request_is_not_waiting():
     assert (ids(queue), second in queue, len(queue)) == ([1, 3], False, 2)
 
 
-def test_queue_orders_by_match_then_arrival():
-    queue = queue_of(1, 2, 3, 4)
-
-    order = queue.in_order(lambda request: {1: 0, 2: 8, 3: 4, 4: 8}[request.id])
-
-    assert ids(order) == [2, 4, 3, 1]
-
-
 def test_queue_orders_by_priority_then_match_then_arrival():
     queue = WaitingQueue()
     for request_id, priority in ((1, 0), (2, 1), (3, 1), (4, 0), (5, 1)):

@@ -37,14 +37,6 @@ def test_retraction_order_follows_priority_outputs_prompt_and_arrival(candidates
     assert [request.id for request in retraction_order(candidates)] == order
 
 
-def test_ratio_after_a_retraction_follows_the_remaining_requests():
-    ratio = NewTokenRatio(CONFIG)
-
-    ratio.learn([request(1, num_outputs=10), request(2, num_outputs=20), request(3, num_outputs=30)])
-
-    assert round(ratio.value, 4) == 0.3987
-
-
 @pytest.mark.parametrize(
     ("survivor", "value"),
     [

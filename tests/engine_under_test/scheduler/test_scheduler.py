@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Completed, Finished, Inserted, RanOut, Retracted
+from engine_under_test.events import Admitted, Inserted, RanOut, Retracted
 from tests.engine_under_test.builders import (
     FULL_ONLY,
     HYBRID,
@@ -12,7 +12,6 @@ from tests.engine_under_test.builders import (
     EventLog,
     Serving,
     all_pages,
-    free_pages,
     hold,
     release_held,
 )
@@ -55,16 +54,6 @@ def test_request_publishes_after_each_chunk_and_at_its_end():
     assert [inserted.end for inserted in serving.log.of(Inserted)] == [16, 24]
 
 
-def test_pass_completes_before_its_results_are_used():
-    serving = Serving()
-    serving.serve(SHORT, max_new_tokens=1)
-
-    assert [type(event) for event in serving.log.events if isinstance(event, Completed | Finished)] == [
-        Completed,
-        Finished,
-    ]
-
-
 TIGHT = replace(FULL_ONLY, full_pages=7, new_token_ratio=0.1, new_token_ratio_floor=0.05)
 
 
@@ -77,63 +66,24 @@ def two_that_outgrow_the_pool(*, second_after: int = 0, first_len: int = 8) -> S
 
 
 @pytest.mark.parametrize(
-    ("second_after", "first_len", "retracted"),
+    ("second_after", "first_len", "retracted", "missing"),
     [
-        pytest.param(2, 8, 2, id="fewest outputs"),
-        pytest.param(0, 12, 1, id="equal outputs: longest prompt"),
-        pytest.param(0, 8, 2, id="equal prompts: latest arrival"),
+        pytest.param(2, 8, 2, 1, id="fewest outputs"),
+        pytest.param(0, 12, 1, 2, id="equal outputs: longest prompt"),
+        pytest.param(0, 8, 2, 1, id="equal prompts: latest arrival"),
     ],
 )
-def test_one_request_is_retracted_when_pages_run_out(second_after, first_len, retracted):
+def test_one_request_is_retracted_when_pages_run_out_and_served_later(second_after, first_len, retracted, missing):
     serving = two_that_outgrow_the_pool(second_after=second_after, first_len=first_len)
-
-    assert serving.until(Retracted).request_id == retracted
-
-
-def test_a_retracted_request_is_served_to_its_end():
-    serving = two_that_outgrow_the_pool()
+    event = serving.until(Retracted)
 
     serving.run()
 
-    assert {request: received.tokens for request, received in serving.received.items()} == {
-        1: serving.expected(OTHER[:8], max_new_tokens=10),
-        2: serving.expected(LONG[:8], max_new_tokens=10),
-    }
-
-
-def test_a_client_sees_how_often_its_request_was_retracted():
-    serving = two_that_outgrow_the_pool()
-
-    serving.run()
-
-    assert [serving.received[request].num_retractions for request in (1, 2)] == [0, 1]
-
-
-def test_retraction_event_names_the_missing_pages():
-    retracted = two_that_outgrow_the_pool().until(Retracted)
-
-    assert (retracted.num_outputs, retracted.need) == (5, (("full", 1),))
-
-
-def test_retraction_sets_the_ratio_from_the_remaining_requests():
-    serving = Serving(TIGHT)
-    serving.submit(OTHER[:8], max_new_tokens=30)
-    serving.submit(LONG[:8], max_new_tokens=30)
-
-    retracted = serving.until(Retracted)
-
-    assert serving.engine.scheduler.ratio.value == (retracted.num_outputs + 20) / 31
-
-
-def test_ratio_falls_with_each_decode_step_and_is_reset_when_idle():
-    serving = Serving()
-    serving.submit(SHORT, max_new_tokens=4)
-    serving.step(3)
-    value = serving.engine.scheduler.ratio.value
-
-    serving.run()
-
-    assert [value, serving.engine.scheduler.ratio.value] == pytest.approx([0.7 - 2 * 0.602 / 600, 0.7])
+    assert (event.request_id, event.need) == (retracted, (("full", missing),))
+    assert serving.received[retracted].num_retractions == 1
+    assert [received.tokens for received in serving.received.values()] == [
+        serving.expected(prompt, max_new_tokens=10) for prompt in (OTHER[:first_len], LONG[:8])
+    ]
 
 
 def test_no_retraction_while_pages_are_evictable():
@@ -169,17 +119,6 @@ def test_a_window_that_slides_keeps_few_pages():
     assert max(used) == 3
 
 
-def test_pages_slid_out_of_a_shared_prefix_are_evictable():
-    serving = Serving()
-    serving.submit(OTHER, max_new_tokens=20)
-    serving.step(2)
-    before = serving.engine.cache.evictable("swa")
-
-    serving.step(8)
-
-    assert (before, serving.engine.cache.evictable("swa")) == (2, 4)
-
-
 class PageTaker(EventLog):
     """Another owner that takes all free pages when the first reservation is made."""
 
@@ -202,19 +141,10 @@ def test_request_refused_a_reserved_page_is_requeued_and_served():
     serving.submit(SHORT)
     serving.step()
     ran_out = taker.of(RanOut)
-
     release_held(serving.engine.memory, "full", taker.held)
+    free, num_rows = serving.free, serving.engine.memory.table.rows.num_free
+
     serving.run()
 
-    assert (ran_out, serving.tokens(1)) == ([RanOut(1, "full", 2, 1)], serving.expected(SHORT, max_new_tokens=4))
-
-
-def test_requeued_request_holds_nothing():
-    taker = PageTaker()
-    serving = taker.serving = Serving(log=taker)
-    serving.submit(SHORT)
-
-    serving.step()
-    release_held(serving.engine.memory, "full", taker.held)
-
-    assert (free_pages(serving.engine.memory), serving.engine.memory.table.rows.num_free) == (all_pages(HYBRID), 4)
+    assert (ran_out, free, num_rows) == ([RanOut(1, "full", 2, 1)], all_pages(HYBRID), 4)
+    assert serving.tokens(1) == serving.expected(SHORT, max_new_tokens=4)

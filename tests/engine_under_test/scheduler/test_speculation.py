@@ -87,60 +87,18 @@ def test_accepted_drafts_save_passes():
 
     serving.serve(PROMPT[:9], max_new_tokens=9)
 
-    assert serving.passes == [((1, 0, 9),), ((1, 9, 10),), ((1, 13, 14),)]
+    assert len(serving.passes) == 3
     assert [verified.num_accepted for verified in serving.log.of(Verified)] == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("length", "cursors"),
-    [
-        pytest.param(0, (10, 10, 13, 4), id="none accepted"),
-        pytest.param(2, (12, 12, 13, 4), id="some accepted"),
-        pytest.param(3, (13, 13, 13, 4), id="all accepted"),
-    ],
-)
-def test_record_ends_with_the_accepted_drafts(length, cursors):
-    """KV of rejected drafts stays behind committed_len, in allocated pages."""
-    serving = SpeculativeServing(CONFIGS["hybrid"], (length,))
-    serving.submit(PROMPT[:9], max_new_tokens=20)
-    serving.step(2)
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert (record.committed_len, record.launched_len, record.allocated_len, len(record.handles)) == cursors
-
-
-def test_launched_len_excludes_drafts_in_flight():
-    serving = SpeculativeServing(CONFIGS["overlapped"], (3,))
-    serving.submit(PROMPT[:9], max_new_tokens=20)
-    serving.until(Proposed)
-
-    [record] = serving.engine.scheduler.custody.records
-
-    assert (record.committed_len, record.launched_len, record.allocated_len) == (9, 10, 13)
-
-
-def test_decode_waits_for_draft_verification():
-    serving = SpeculativeServing(CONFIGS["overlapped"], (1,))
-
-    serving.serve(PROMPT[:9], max_new_tokens=7)
-
-    assert serving.passes == [((1, 0, 9),), ((1, 9, 10),), ((1, 11, 12),), ((1, 13, 14),)]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "tokens", "reason"),
-    [
-        pytest.param(SamplingParams(3), 3, "length", id="3 tokens"),
-        pytest.param(SamplingParams(20, stop_token_ids=()), 20, "length", id="20 tokens"),
-    ],
-)
-def test_drafts_beyond_max_new_tokens_are_not_sent(wanted, tokens, reason):
+@pytest.mark.parametrize("max_new_tokens", [3, 20])
+def test_drafts_beyond_max_new_tokens_are_not_sent(max_new_tokens):
     serving = SpeculativeServing(CONFIGS["hybrid"], (3,))
 
-    received = serving.serve(PROMPT[:9], max_new_tokens=wanted.max_new_tokens)
+    received = serving.serve(PROMPT[:9], max_new_tokens=max_new_tokens)
 
-    assert (received.tokens, received.reason) == (serving.expected(PROMPT[:9], max_new_tokens=tokens), reason)
+    tokens = serving.expected(PROMPT[:9], max_new_tokens=max_new_tokens)
+    assert (received.tokens, received.reason) == (tokens, "length")
 
 
 def test_tokens_after_a_stop_token_are_not_sent_or_published():
@@ -204,21 +162,6 @@ def test_proposer_forgets_ended_requests():
     SpeculativeServing(CONFIGS["hybrid"], proposer=proposer).serve(PROMPT, max_new_tokens=3)
 
     assert proposer.forgotten == [1]
-
-
-def test_ratio_falls_once_per_decode_with_drafts():
-    """The ratio falls with each decode, not with steps that wait for draft verification."""
-    serving = SpeculativeServing(CONFIGS["overlapped"], (1,))
-    serving.submit(PROMPT[:9], max_new_tokens=20)
-    serving.until(Proposed)
-    before = serving.engine.scheduler.ratio.value
-    serving.step(4)
-
-    passes = len(serving.log.of(Proposed)) - 1
-    step = (serving.config.new_token_ratio - serving.config.new_token_ratio_floor) / (
-        serving.config.new_token_ratio_decay_steps
-    )
-    assert before - serving.engine.scheduler.ratio.value == pytest.approx(passes * step)
 
 
 def test_missing_drafts_of_a_proposer_raise_an_error():

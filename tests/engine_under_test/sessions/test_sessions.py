@@ -84,18 +84,6 @@ def test_rewind_below_the_frontier_recomputes_the_window():
     assert serving.log.of(GivenUp) == [GivenUp(session, "diverged")]
 
 
-def test_idle_session_holds_no_row_and_no_empty_page():
-    serving = SessionServing(replace(HYBRID, lookahead_tokens=7))
-    session = serving.engine.open_session()
-
-    serving.serve_turn(session, PROMPT)
-
-    [kept] = serving.engine.scheduler.custody.sessions.records
-    assert serving.engine.memory.table.rows.num_free == serving.engine.memory.table.rows.capacity
-    assert (kept.row, kept.allocated_len, len(kept.handles)) == (0, 13, 4)
-    assert serving.log.of(Kept) == [Kept(session, 1, 13)]
-
-
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_closed_session_frees_its_pages_in_every_pool(config):
     serving = SessionServing(config)
