@@ -42,7 +42,8 @@ class Outgoing:
 
     The request waits here for an invitation (`prefix_len` is None), and is then in the scheduler.  When it has ended
     there, this side holds its record, and starts the peer timer with the next step (`is_timer_running`).  The pools
-    that keep the whole prefix have sent [0, sent_len).  `unacknowledged` has the pages sent and not acknowledged.
+    that keep the whole prefix have sent [prefix_len, sent_len).  `unacknowledged` has the pages sent and not
+    acknowledged.  `terms` are the page layout and a digest of the prompt, which must be equal on both sides.
     """
 
     request: Request
@@ -159,7 +160,7 @@ class PrefillSide(Side):
                 pass
 
     def _receive_invitation(self, invitation: Invitation, outgoing: Outgoing | None) -> None:
-        """An unknown id above the last one may still arrive here; any other unknown id is closed."""
+        """Accept an invitation; ignore it until the client's request arrives; close it if the transfer has ended."""
         transfer_id = invitation.transfer_id
         if outgoing is None:
             if transfer_id <= self._last_transfer_id:

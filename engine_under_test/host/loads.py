@@ -25,7 +25,8 @@ class UnderWay(NamedTuple):
 class Loads:
     """Loads the pages that a reader of a prefix needs: the whole prefix, or its last tokens in a windowed component.
 
-    A load owns its device pages, and pins its host pages, until it is acknowledged; then the tree owns the former.
+    A load owns its device pages, and pins its host pages, until it is acknowledged.  Then the tree owns the device
+    pages, or they are freed.
     """
 
     def __init__(self, memory: KVMemory, cache: PrefixCache, jobs: CopyJobs) -> None:
@@ -48,8 +49,8 @@ class Loads:
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:
         """Begin to load the `need` pages that a match lacks up to its reach; returns the job's id.
 
-        The pages to read are locked and pinned before `make_room` evicts others.  Raises PoolExhausted if a pool is
-        short after that; the lock and the pins are undone.
+        The path is locked and its host pages are pinned before `make_room` evicts others.  Raises PoolExhausted if a
+        pool is short after that; the lock and the pins are undone.
         """
         receipt = self._cache.lock(match.farthest)
         absent = [
@@ -76,7 +77,7 @@ class Loads:
         return self._jobs.begin(receipt, moves, to_host=False).id
 
     def end(self, job: CopyJob, *, succeeded: bool) -> None:
-        """Give the pages to the tree, or free those of nodes that became live in the meantime."""
+        """Give the pages to the tree, and unlock.  Pages of a failed load, or of nodes that became live, are freed."""
         ledgers, tree, owner = self._memory.ledgers, self._cache.tree, job.owner
         for part in job.parts(self._memory.page_size):
             node, component, pool = part.node, part.component, self._memory.pools[part.component].name

@@ -39,7 +39,7 @@ class HostTier:
 
     @property
     def under_way(self) -> Sequence[CopyJob]:
-        """Transfers that have not been acknowledged."""
+        """The copy jobs that have not been acknowledged."""
         return list(self._jobs.under_way.values())
 
     def poll(self) -> None:

@@ -32,7 +32,7 @@ class EventLog:
         self.add = self._events.append
 
     def forward_to(self, listener: Listener) -> None:
-        """Pass every event to a listener too, after it is added."""
+        """Pass each event of `notice` to this listener too; an event of `add` is only kept."""
 
         def notice(event: NamedTuple) -> None:
             self.add(event)

@@ -1,7 +1,7 @@
 """The operations on an engine, as data: every op is total and is written to the op-log.
 
-Handles are ordinals, which the system resolves among the live requests, sessions and receipts; if there are none, the
-op is a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges are checked when
+Requests, sessions and receipts are named by ordinals, which the system resolves among the live ones; if there are none,
+the op is a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges are checked when
 an op-log is read.
 """
 

@@ -18,7 +18,10 @@ def chunks_are_limited(change: Transition) -> bool:
 
 @invariant(When.OP, on=(Launched,))
 def passes_prefill_within_chunk_len(change: Transition) -> Evidence:
-    """A pass has at least one request, and prefills at most chunk_len tokens."""
+    """A pass has at least one request, and prefills at most chunk_len tokens.
+
+    An entry of one token counts as a decode.
+    """
     budget = change.after.limits.chunk_len
     for event in change.events_of(Launched):
         subject = Ref("launch", event.launch)

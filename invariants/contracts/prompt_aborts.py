@@ -12,7 +12,7 @@ class PromptAbortsCode(Code):
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)
 def aborted_requests_are_released(change: Transition) -> Evidence:
-    """An aborted request is in no queue."""
+    """An aborted request is no longer in the engine: it neither waits nor runs."""
     for request in change.after.requests or ():
         expected = change.reference.expectations.get(request.id)
         if expected is not None and expected.is_aborted:

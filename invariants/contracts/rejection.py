@@ -18,8 +18,8 @@ class Impossible(StrEnum):
     """Why a request could not run on an empty engine."""
 
     EMPTY_PROMPT = "its prompt is empty"
-    CONTEXT_TOO_LONG = "it is longer than max_context_len"
-    POOL_TOO_SMALL = "its prompt needs more pages than a pool has"
+    CONTEXT_TOO_LONG = "it is longer than max_context_len, with the lookahead"
+    POOL_TOO_SMALL = "its prompt, one token and the lookahead need more pages than a pool has"
 
 
 @invariant(When.OP, on=(Rejected,))
@@ -33,7 +33,7 @@ def rejected_requests_cannot_run(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests",))
 def impossible_requests_are_rejected(change: Transition) -> Evidence:
-    """A request that could not run even on an empty engine is rejected at arrival and never queued."""
+    """A request that cannot compute its first token on an empty engine, or is too long, is rejected at arrival."""
     known = change.before.request_by_id
     for request in change.after.requests or ():
         if request.id not in known:
@@ -44,7 +44,7 @@ def impossible_requests_are_rejected(change: Transition) -> Evidence:
 
 
 def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) -> Impossible | None:
-    """A request must fit its row; its prompt and one token must fit each unwindowed pool; both with the lookahead."""
+    """Prompt, output and lookahead must fit a row; prompt, one token and lookahead must fit each unwindowed pool."""
     limits = snapshot.limits
     if not prompt_len:
         return Impossible.EMPTY_PROMPT

@@ -1,4 +1,4 @@
-"""A reservation covers the units that its request takes, does not fail, and its range is computed completely."""
+"""The reservation of a request suffices, its units are free when taken, and the admitted range is computed."""
 
 from invariants.events import (
     Admitted,
@@ -49,8 +49,8 @@ def reservations_cover_taken_units(change: Transition) -> Evidence:
 def reserved_units_never_run_out(change: Transition) -> Evidence:
     """Reserved units are free when they are taken.
 
-    Two faults are no violations: a pool that refuses a take although enough units are free, and a host that has not yet
-    acknowledged the backup of a page to be evicted.
+    Takes of requests (RanOut) and of loads (Refused) are checked.  A refusal although enough units are free is a fault,
+    and so is each shortage while a backup that began in this step is in progress.
     """
     backups = set[int]()  # in progress, of those that began in this step
     for event in change.events:

@@ -84,7 +84,7 @@ SENTENCES: Mapping[Code, str] = {
     AdmissionCode.SLOT_LEFT_EMPTY: "waits, but it fits, and only {taken} of {slots} slots are taken",
     ChunkBudgetCode.EMPTY: "computes nothing",
     ChunkBudgetCode.PREFILLS_TOO_MUCH: "prefills {count} tokens, at most {most} are allowed",
-    ChunkBudgetCode.COMPUTES_TOO_MUCH: "prefills and computes {count} tokens, at most {most} are allowed",
+    ChunkBudgetCode.COMPUTES_TOO_MUCH: "computes {count} tokens, decodes included, at most {most} are allowed",
     DraftingCode.NOT_BEHIND_ONE_TOKEN: "{count} drafts in launch {launch}, which computes [{start}, {end})",
     DraftingCode.RIGHT_DRAFT_REJECTED: "{accepted} of the drafts {drafts} are accepted, the model samples {sampled}",
     DraftingCode.VERDICT_NOT_AWAITED: (
@@ -100,7 +100,7 @@ SENTENCES: Mapping[Code, str] = {
     ),
     LongestMatchCode.TOO_SHORT: "matched {length} tokens, {usable} are usable",
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
-    ModelCode.DIFFERS: "the model has {expected}, the engine {got}",
+    ModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
     OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
     PreemptionCode.NOT_PREEMPTED: "lacks only a row, but {lesser} of lower priority runs on",
     PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
@@ -113,7 +113,7 @@ SENTENCES: Mapping[Code, str] = {
     ),
     RatioCode.OTHER_THAN_FORETOLD: "changed from {before} to {after} millionths, want {want}",
     RejectionCode.COULD_RUN: (
-        "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens fit an empty engine"
+        "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens can run on an empty engine"
     ),
     RejectionCode.CANNOT_RUN: "queued with {prompt_len} prompt tokens and {max_new_tokens} new tokens, but {reason}",
     ReservationCode.EXCEEDED: "took {excess} more units of {pool} than were reserved",

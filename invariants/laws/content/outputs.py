@@ -29,7 +29,7 @@ def logits_are_compared(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("requests",), given=outputs_are_predictable)
 def outputs_match_reference(change: Transition) -> Evidence:
-    """A client gets the tokens that a model without any cache would sample."""
+    """A client gets the tokens that the reference computes from the token ids."""
     reference, windows = change.reference, change.reference.windows
     for request in change.before.requests or ():
         expected = reference.expectations.get(request.id)
@@ -48,7 +48,7 @@ def outputs_match_reference(change: Transition) -> Evidence:
 def logits_match_uncached_model(change: Transition) -> Evidence:
     """The logits of every position for which they are requested are those of a model without a cache.
 
-    Discarded results are not compared: they may depend on slots that a failed pass did not write.
+    Differences of discarded results are ignored: the results may depend on slots that a failed pass did not write.
     """
     for event in change.events_of(Compared):
         is_close = event.difference is None or event.difference <= event.tolerance  # False for NaN
@@ -66,7 +66,7 @@ def logits_match_uncached_model(change: Transition) -> Evidence:
 
 @invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def outputs_match_uncached_model(change: Transition) -> Evidence:
-    """A pass samples, and a client gets, the most likely token by a model without a cache."""
+    """With greedy sampling, a pass samples and a client gets the most likely token of a model without a cache."""
     for event in change.events_of(Compared):
         want = event.likeliest
         if want is not None and (event.launch, event.request_id) not in change.discarded:
