@@ -53,7 +53,7 @@ class Generation:
 
 @dataclass(slots=True)
 class Setbacks:
-    """How often a request lost its KV: by retraction, or by the failure of its pass."""
+    """How often a request was retracted, preempted or gave way, and how often its pass failed."""
 
     retractions: int = 0
     failures: int = 0

@@ -49,8 +49,8 @@ def reservations_cover_taken_units(change: Transition) -> Evidence:
 def reserved_units_never_run_out(change: Transition) -> Evidence:
     """Reserved units are free when they are taken.
 
-    Takes of requests (RanOut) and of loads (Refused) are checked.  A refusal although enough units are free is a fault,
-    and so is each shortage while a backup that began in this step is in progress.
+    Takes of requests (RanOut) and of loads (Refused) are checked.  Two injected faults are not violations: a refusal
+    although enough units are free, and a shortage while a backup that began in this step is in progress.
     """
     backups = set[int]()  # in progress, of those that began in this step
     for event in change.events:

@@ -59,7 +59,7 @@ class TieredCache:
         )
 
     def write(self, record: KVRecord, tokens: Sequence[int], namespace: int) -> None:
-        """Write the tags of [protected_len, end) into its pages, as a forward would write KV."""
+        """Write the tags of [protected_len, len(tokens)) into its pages, as a forward would write KV."""
         first, page_size = record.protected_len // self.memory.page_size, self.memory.page_size
         tags = tags_of(tokens, namespace)[first * page_size :]
         tags += [0] * (-len(tags) % page_size)

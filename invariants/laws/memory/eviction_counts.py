@@ -13,7 +13,7 @@ class EvictionCountCode(Code):
 
 @invariant(When.OP, needs=("Freed",), on=(Evicted,))
 def evictions_count_freed_units(change: Transition) -> Evidence:
-    """An eviction reports at most as many freed units of a pool as the tree freed."""
+    """An eviction reports at most as many freed units of a pool as the tree freed since the last one."""
     freed: dict[str, int] = {}
     for event in change.tree_events:
         if isinstance(event, Freed) and event.owner.kind == TREE_KIND:

@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
 @invariant(When.OP, needs=("records",))
 def rows_match_their_records(change: Transition) -> Evidence:
-    """A row has exactly the pages of its record, in order, and at most those of the longest context."""
+    """A record has an entry per page in each component, and its row lists those of the first one, in order."""
     after, longest = change.after, change.after.limits.max_context_len
     for record in change.changes.records:
         subject, allocated_len = owner_ref(record.owner), record.allocated_len
