@@ -269,9 +269,8 @@ class Admission:
         input_len = len(request.tokens)
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
-        lookahead = (
-            self._config.lookahead_tokens if new_len > 1 else 0
-        )  # without output after the first token, no decode
+        # A request whose only output token is sampled by its prefill is never decoded.
+        lookahead = self._config.lookahead_tokens if new_len > 1 else 0
         return Extent(start, end, input_len, new_len, lookahead)
 
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:

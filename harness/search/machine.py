@@ -65,10 +65,7 @@ class Machine(RuleBasedStateMachine):
             return
         if not self.listener.before_op(op):
             return
-        driver, self.driver = (
-            self.driver,
-            None,
-        )  # after an interrupt within the op the state of the engine is undefined, so it is not checked
+        driver, self.driver = self.driver, None  # an interrupt leaves an undefined state, which is not checked
         driver.apply(op)
         self.driver = driver
         self.listener.on_op(driver)
