@@ -75,7 +75,7 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
 
 def _check_version(path: Path, header: Header) -> None:
     """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
-    here = target_of(header.engine).version()
+    here = header.target.version()
     if header.version not in ("", here):
         remedy = f"give --engine {header.engine} to replay it on the installed version"
         raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {remedy}")
@@ -122,7 +122,7 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
         "path": str(path),
         "verdict": verdict,
         "engine": log.header.engine,
-        "version": target_of(log.header.engine).version(),
+        "version": log.header.target.version(),
         "mutant": log.header.mutant,
     }
 

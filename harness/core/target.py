@@ -100,6 +100,10 @@ class Target(Protocol):
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
 
+    def at(self, version: str) -> "Target | None":
+        """This target with that version of its engine; None if that version is not installed."""
+        return self if version == self.version() else None
+
     def version(self) -> str:
         """The version of the distribution that contains the engine's package."""
         distributions = packages_distributions().get(self.code.package, ())
