@@ -66,7 +66,7 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
     }
     kind: Any = release.part("ServerArgs")
     if dataclasses.is_dataclass(kind):
-        args = object.__new__(cast(type, kind))
+        args: Any = object.__new__(cast(type, kind))
         for field in dataclasses.fields(kind):
             makes = field.default_factory
             value = field.default if makes is dataclasses.MISSING else makes()
