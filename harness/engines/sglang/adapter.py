@@ -1,7 +1,7 @@
 """A release of SGLang behind EnginePort: its own scheduler, policies, allocators and trees; only the model is not."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.core.event_log import EventLog
@@ -24,6 +24,7 @@ REPORTED = frozenset(
     kind.__name__
     for kind in (
         seen.Completed,
+        seen.Discarded,
         seen.Finished,
         seen.Fired,
         seen.Freed,
@@ -33,6 +34,7 @@ REPORTED = frozenset(
         seen.Read,
         seen.Rejected,
         seen.Resumed,
+        seen.Retracted,
         seen.Taken,
         seen.Written,
     )
@@ -55,7 +57,7 @@ class SglangEngine(EnginePort):
             release,
             config,
             run_batch=lambda batch: self._forward.launch(batch, self.built.memory),
-            complete=self._forward.complete,
+            complete=self._complete,
             on_message=self._requests.on_message,
         )
         allocator = self.built.memory.allocator
@@ -124,6 +126,10 @@ class SglangEngine(EnginePort):
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
+
+    def _complete(self, result: Any) -> None:
+        self._requests.report_retractions()
+        self._forward.complete(result, self._requests.unfinished)
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)

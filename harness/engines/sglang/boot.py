@@ -68,13 +68,17 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "first_row_is_padding": Feature(
         "row 0 of the request table is never handed out",
-        lambda release: release.version >= (0, 5, 12),
+        lambda release: min(_small_table(release).free_slots) == 1,
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",
         lambda release: "running_batch" in parameters(release.part("Scheduler").get_next_batch_to_run),
     ),
 }
+
+
+def _small_table(release: "Release") -> Any:
+    return release.part("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
 
 
 class Release:

@@ -35,10 +35,11 @@ class Entry(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A launched pass whose result is not processed yet."""
+    """A launched pass whose result is not processed yet; `reads` are reported when it is."""
 
     launch: int
     entries: Sequence[Entry]
+    reads: list[seen.Read]
 
 
 class TagForward:
@@ -61,13 +62,13 @@ class TagForward:
             Entry(req.swarden, start, end, _slots(memory, row, end), row)
             for req, (start, end), row in zip(batch.reqs, _ranges(batch), _rows(batch), strict=True)
         ]
-        launched = Pass(self._last_launch, entries)
+        launched = Pass(self._last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
         for entry in entries:
             self._write(launched.launch, entry)
         torch = self._release.torch
-        tokens = torch.tensor([self._read(launched.launch, entry) for entry in entries], dtype=torch.int64)
+        tokens = torch.tensor([self._read(launched, entry) for entry in entries], dtype=torch.int64)
         batch.output_ids = tokens
         return Missing(
             next_token_ids=tokens,
@@ -80,11 +81,16 @@ class TagForward:
             swarden_pass=launched,
         )
 
-    def complete(self, result: Any) -> None:
+    def complete(self, result: Any, unfinished: Mapping[int, Request]) -> None:
         """The scheduler begins to process a result."""
         done: Pass = result.swarden_pass
         self.in_flight.remove(done)
+        for read in done.reads:
+            self._notice(read)
         self._notice(seen.Completed(done.launch))
+        for entry in done.entries:
+            if not entry.is_held_by(unfinished):
+                self._notice(seen.Discarded(done.launch, entry.request.id))
 
     def _write(self, launch: int, entry: Entry) -> None:
         full, swa = self._tags
@@ -98,20 +104,15 @@ class TagForward:
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
             self._notice(seen.Written(launch, request.id, pool, start, end, pages, component))
 
-    def _read(self, launch: int, entry: Entry) -> int:
-        """Report the tags that the entry reads; returns the token sampled from them.
-
-        Tags of outputs beyond the request's maximum are not reported: with overlap a release computes one more output,
-        which no client gets.
-        """
+    def _read(self, one: Pass, entry: Entry) -> int:
+        """Read the tags of an entry in both pools; returns the token sampled from them."""
         full, swa = self._tags
         request, start, end, (places, windowed), _ = entry
         read = array("q", [full[place] for place in places])
         first = max(0, start + 1 - self._window)
         in_window = array("q", [swa[place] for place in windowed[first:]])
-        known = request.max_len
-        self._notice(seen.Read(launch, request.id, "full", 0, read[:known], FULL))
-        self._notice(seen.Read(launch, request.id, "swa", first, in_window[: max(0, known - first)], SWA))
+        one.reads.append(seen.Read(one.launch, request.id, "full", 0, read, FULL))
+        one.reads.append(seen.Read(one.launch, request.id, "swa", first, in_window, SWA))
         last = max(0, end - self._window)
         token = sampled_token((sum(read), sum(in_window[last - first :])), VOCABULARY)
         request.next_tokens[end] = token

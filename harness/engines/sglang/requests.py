@@ -20,7 +20,7 @@ class Request:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    `num_streamed` outputs have reached the client.
+    `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions are reported.
     """
 
     id: int
@@ -28,11 +28,7 @@ class Request:
     namespace: int
     next_tokens: dict[int, int] = field(default_factory=dict)
     num_streamed: int = 0
-
-    @property
-    def max_len(self) -> int:
-        """The number of tokens of the prompt and of all outputs that the client can get."""
-        return len(self.req.origin_input_ids) + int(self.req.sampling_params.max_new_tokens)
+    num_retractions: int = 0
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens at positions [start, end)."""
@@ -91,8 +87,17 @@ class Requests:
         if about is not None and hasattr(about, "swarden"):
             self._aborted.add(about.swarden.id)
 
+    def report_retractions(self) -> None:
+        """Report the requests that were retracted or preempted since the last call; a release counts them as one."""
+        for number, request in self._live.items():
+            retractions = getattr(request.req, "retraction_count", 0)
+            if retractions > request.num_retractions:
+                request.num_retractions = retractions
+                self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
+
     def streamed(self) -> Sequence[Streamed]:
         """The new outputs of all requests; a request that ended is forgotten."""
+        self.report_retractions()
         found, self._rejected = self._rejected, []
         for number, request in list(self._live.items()):
             req = request.req
@@ -105,8 +110,7 @@ class Requests:
                 del self._live[number]
                 self._notice(seen.Finished(number, reason))
             if new or reason is not None:
-                retractions = getattr(req, "retraction_count", 0)
-                found.append(Streamed(number, new, reason, req.cached_tokens or 0, retractions))
+                found.append(Streamed(number, new, reason, req.cached_tokens or 0, request.num_retractions))
         self._aborted.clear()
         return found
 
