@@ -116,12 +116,13 @@ class Requests:
 
     def _req(self, number: int, submission: Submission) -> Any:
         release = self._release
+        kind = release.part("Req")
+        kind.__hash__ = _number_of  # a release iterates over sets of requests, for example of those it preempts
         params = release.part("SamplingParams")(
             max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
         )
         params.normalize(None)
         tokens: Any = list(submission.tokens)
-        kind = release.part("Req")
         priority = {"priority": submission.priority} if self._config.preemption_threshold is not None else {}
         req = kind(
             rid=rid_of(number),
@@ -134,6 +135,10 @@ class Requests:
         )
         req.logprob_start_len = -1
         return req
+
+
+def _number_of(req: Any) -> int:
+    return int(req.rid)
 
 
 def rid_of(number: int) -> str:
