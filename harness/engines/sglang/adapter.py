@@ -56,7 +56,7 @@ class SglangEngine(EnginePort):
         self.built = build(
             release,
             config,
-            run_batch=lambda batch: self._forward.launch(batch, self.built.memory),
+            run_batch=self._launch,
             complete=self._complete,
             on_message=self._requests.on_message,
         )
@@ -121,14 +121,19 @@ class SglangEngine(EnginePort):
 
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the snapshots before and after."""
+        self._requests.report_changes()
         before, self._before = self._before, self.capture()
         events = with_owners(self.log.take(), before, self._before)
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
 
+    def _launch(self, batch: Any) -> Any:
+        self._requests.report_changes()
+        return self._forward.launch(batch, self.built.memory)
+
     def _complete(self, result: Any) -> None:
-        self._requests.report_retractions()
+        self._requests.report_changes()
         self._forward.complete(result, self._requests.unfinished)
 
     def _notice(self, event: NamedTuple) -> None:

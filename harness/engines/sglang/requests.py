@@ -20,7 +20,8 @@ class Request:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions are reported.
+    `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions and the
+    `finish_reason` are reported.
     """
 
     id: int
@@ -29,6 +30,7 @@ class Request:
     next_tokens: dict[int, int] = field(default_factory=dict)
     num_streamed: int = 0
     num_retractions: int = 0
+    finish_reason: FinishReason | None = None
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens at positions [start, end)."""
@@ -87,32 +89,48 @@ class Requests:
         if about is not None and hasattr(about, "swarden"):
             self._aborted.add(about.swarden.id)
 
-    def report_retractions(self) -> None:
-        """Report the requests that were retracted or preempted since the last call; a release counts them as one."""
+    def report_changes(self) -> None:
+        """Report the requests that ended, or were retracted or preempted, since the last call.
+
+        A release counts preemptions as retractions.
+        """
         for number, request in self._live.items():
             retractions = getattr(request.req, "retraction_count", 0)
             if retractions > request.num_retractions:
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
+            if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
+                request.finish_reason = reason
+                self._notice(seen.Finished(number, reason))
 
     def streamed(self) -> Sequence[Streamed]:
         """The new outputs of all requests; a request that ended is forgotten."""
-        self.report_retractions()
+        self.report_changes()
         found, self._rejected = self._rejected, []
         for number, request in list(self._live.items()):
-            req = request.req
-            has_ended = req.finished()
-            outputs = list(req.output_ids)[: req.finished_len if has_ended else None]
+            req, reason = request.req, request.finish_reason
+            outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
             new = tuple(outputs[request.num_streamed :])
             request.num_streamed = len(outputs)
-            reason = _finish_reason(req) if has_ended else FinishReason.ABORT if number in self._aborted else None
             if reason is not None:
                 del self._live[number]
-                self._notice(seen.Finished(number, reason))
             if new or reason is not None:
                 found.append(Streamed(number, new, reason, req.cached_tokens or 0, request.num_retractions))
         self._aborted.clear()
         return found
+
+    def _finish_reason(self, request: Request) -> FinishReason | None:
+        """Why the request has ended; None if it has not."""
+        req = request.req
+        name = type(req.finished_reason).__name__
+        if not req.finished():
+            return FinishReason.ABORT if request.id in self._aborted else None
+        if name == "FINISH_LENGTH":
+            return FinishReason.LENGTH
+        if name != "FINISH_ABORT":
+            return FinishReason.STOP
+        message = getattr(req.finished_reason, "message", "") or ""
+        return FinishReason.OUT_OF_MEMORY if "memory" in message.lower() else FinishReason.ABORT
 
     def _req(self, number: int, submission: Submission) -> Any:
         release = self._release
@@ -149,13 +167,3 @@ def held(req: Any, name: str) -> Any:
     """A field of a request's KV: from 0.5.17 on it is in `req.kv`, before in the request."""
     kv = getattr(req, "kv", None)
     return getattr(kv, name) if kv is not None and hasattr(kv, name) else getattr(req, name)
-
-
-def _finish_reason(req: Any) -> FinishReason:
-    name = type(req.finished_reason).__name__
-    if name == "FINISH_LENGTH":
-        return FinishReason.LENGTH
-    if name != "FINISH_ABORT":
-        return FinishReason.STOP
-    message = getattr(req.finished_reason, "message", "") or ""
-    return FinishReason.OUT_OF_MEMORY if "memory" in message.lower() else FinishReason.ABORT
