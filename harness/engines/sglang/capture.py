@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.requests import Request, held
+from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
+    HANDOVER_KIND,
     REQUEST_KIND,
     TREE_KIND,
     ComponentView,
@@ -38,10 +40,11 @@ class SglangCapture:
         self._release, self._config, self._built = release, config, built
         self._unreported = unreported
         self._page = config.page_size
-        self._limits = limits_of(config)
+        self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._last_node = 0
+        self._queues = TransferQueues(built.scheduler)
         self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes()
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
@@ -71,7 +74,7 @@ class SglangCapture:
         pools = (
             PoolView("full", "page", config.full_pages, free_units(full), (), held_full),
             PoolView("swa", "page", config.swa_pages, free_units(swa), (), held_swa),
-            PoolView("rows", "row", rows.size, free_rows, (), held_rows),
+            PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free_rows, (), held_rows),
         )
         return Snapshot(
             step,
@@ -102,12 +105,17 @@ class SglangCapture:
             int(ratio * MILLION),
         )
 
+    @property
+    def _root(self) -> Any:
+        """The root of the tree; None on a decode side, which caches no prefixes."""
+        return getattr(self._built.memory.tree, "root_node", None)
+
     def _nodes(self, mapping: Sequence[int]) -> Iterator[NodeView]:
         page = self._page
-        stack = [(0, 0, self._built.memory.tree.root_node)]
+        stack = [(0, 0, self._root)]
         while stack:
             parent, start, above = stack.pop()
-            for node in above.children.values():
+            for node in above.children.values() if above is not None else ():
                 number = getattr(node, "swarden_id", 0)
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
@@ -122,18 +130,24 @@ class SglangCapture:
         self, request: Request, mapping: Sequence[int], in_flight: Sequence[Pass]
     ) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
-        req, page, owner = request.req, self._page, Owner(REQUEST_KIND, request.id)
+        req, page = request.req, self._page
+        is_arriving = self._queues.is_arriving(req)
+        owner = Owner(HANDOVER_KIND if is_arriving else REQUEST_KIND, request.id)
         row, protected = held(req, "req_pool_idx"), held(req, "cache_protected_len")
         launched, allocated = held(req, "kv_committed_len"), held(req, "kv_allocated_len")
+        if is_arriving:
+            launched = protected
         starts = [entry.start for one in in_flight for entry in one.entries if entry.request is request]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         swa = [mapping[slot] // page for slot in slots[::page]]
         frontier = self._tree.frontier(req)
+        if is_arriving or self._config.role == DECODE:  # it takes only the windowed pages that the next token reads
+            frontier = max(frontier, page * next((index for index, unit in enumerate(swa) if unit), 0))
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that
             frontier = 0
         node = self._tree.last_node(req, self._built.memory.tree)
-        root = self._built.memory.tree.root_node
+        root = self._root
         bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
         record = RecordView(
             owner,
@@ -152,7 +166,7 @@ class SglangCapture:
 
     def _covers(self, req: Any, node: Any) -> tuple[list[int], list[int]]:
         """The nodes that dec_lock_ref will unlock: up to the root, and in the window up to the node with its mark."""
-        root = self._built.memory.tree.root_node
+        root = self._root
         full: list[int] = []
         swa: list[int] = []
         node, mark, is_windowed = self._tree.lock(req, node, self._built.memory.tree)
@@ -179,6 +193,8 @@ class SglangCapture:
 
     def _place(self, req: Any) -> Place:
         scheduler = self._built.scheduler
+        if (place := self._queues.place(req)) is not None:
+            return place
         batches = [scheduler.running_batch, scheduler.last_batch]
         if req is scheduler.chunked_req:
             return Place.CHUNKED
@@ -253,17 +269,18 @@ class _UnifiedNodes:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
 
 
-def limits_of(config: SglangConfig) -> Limits:
+def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window) + config.window_eviction_interval
     return Limits(
         config.page_size,
         config.max_running_requests,
-        config.max_context_len,
+        max_request_len,
         config.chunk_len,
         2 * config.page_size + lag,
         most_launches=2 if config.overlap else 1,
         reuses_in_launch_order=True,
+        spare_len=SPARE_TOKENS + 1,
     )
 
 

@@ -10,6 +10,7 @@ from harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
+BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 
 
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,7 +18,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
     ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
-    release's SGLANG_OPT_* switches for windowed locks and leaves.
+    release's SGLANG_OPT_* switches for windowed locks and leaves.  `role` is the disaggregation mode: a prefill side, a
+    decode side, which has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -39,11 +41,14 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
     new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
     new_token_ratio_decay_steps: Annotated[int, Meta(ge=1)] = 600
+    role: str = BOTH
+    reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
 
     def __post_init__(self) -> None:
         for name, choices in {
             "tree": (DEFAULT_TREE, SWA_TREE, UNIFIED_TREE),
             "waiting_order": (FIRST_COME, LONGEST_PREFIX),
+            "role": (BOTH, PREFILL, DECODE),
         }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")

@@ -1,6 +1,6 @@
 """SGLang as a target, in any release that is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,18 @@ from harness.core.errors import InvalidConfig, UsageError
 from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.sources import hash_of
+from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.sglang import releases
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import boot
-from harness.engines.sglang.config import SglangConfig, random_config
+from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from harness.engines.sglang.pair import side_systems
 
+PAIR = "pd"
+GENERIC = "harness.search.traffic:EngineTraffic"
+PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
 
@@ -25,7 +30,10 @@ class SglangTarget(Target):
 
     name = "sglang"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    traffic = (*(GENERIC,) * 3, PAIRED)
+    contracts = frozenset({"rejection"})
+    kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
 
@@ -64,6 +72,14 @@ class SglangTarget(Target):
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape
+
+    def role(self, config: Any) -> str:
+        return "" if config.role == BOTH else str(config.role)
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if machine == PAIR:
+            return side_systems(boot(self._release, releases.folders_of(self._release)), configs)
+        return super().systems(machine, configs, model)
 
     def build(self, config: Any) -> EnginePort:
         return SglangEngine(boot(self._release, releases.folders_of(self._release)), config)
