@@ -38,12 +38,17 @@ class LinkedSystem(EngineSystem):
             self._idle_steps.restart()
         return events
 
+    def part_of(self, submission: Submission) -> Submission:
+        """The part of a request that this side serves: on the prefill side at most one output."""
+        if self is not self._sides[0]:
+            return submission
+        return submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
+
     def _send(self, submission: Submission) -> int:
         first = self._sides[0]
         first._num_transfers += 1
         submission = submission._replace(transfer_id=first._num_transfers)
-        prompt_alone = submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
-        sent = [EngineSystem._send(side, prompt_alone if side is first else submission) for side in self._sides]
+        sent = [EngineSystem._send(side, side.part_of(submission)) for side in self._sides]
         return sent[self._sides.index(self)]
 
     def _step(self) -> bool:

@@ -141,6 +141,9 @@ class Target(Protocol):
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
 
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        """Raises InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
+
     def build(self, config: Any) -> EnginePort:
         """A new engine behind its port."""
 

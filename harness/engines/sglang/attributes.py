@@ -11,6 +11,8 @@ from harness.engines.sglang.requests import max_pool_len
 from harness.engines.sglang.stand_ins import Missing, Silent
 
 VOCABULARY = 64
+# The names of the length in tokens of the pool that bounds a request, oldest first.
+POOL_LENS = ("max_token_pool_size", "effective_max_total_num_tokens", "effective_logical_max_total_num_tokens")
 
 
 def attributes(
@@ -35,8 +37,9 @@ def _model_runner(release: Release, config: SglangConfig) -> Any:
     return SimpleNamespace(
         prefill_aware_swa=False,
         attn_backend=Missing(),
+        kv_cache_dtype_str="auto",
         swa_max_total_num_tokens=config.swa_pages * config.page_size,
-        max_token_pool_size=max_pool_len(release, config),
+        **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
     )
 
 
@@ -115,6 +118,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
             hidden_size=4,
             is_multimodal=False,
             num_hidden_layers=2,
+            hf_config=Missing(),
             get_total_num_kv_heads=_one,
         ),
         "pp_size": 1,
@@ -142,6 +146,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
             spec_total_num_forward_ct=0,
         ),
         "output_streamer": Silent(),
+        "future_map": Silent(),  # the next input tokens, on the device
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),
         "load_inquirer": Silent(_get_num_pending_tokens=_none),

@@ -186,7 +186,7 @@ class SglangCapture:
             self._place(req),
             request.namespace,
             len(req.origin_input_ids),
-            len(req.output_ids),
+            0 if request.awaits_its_first_pass else len(req.output_ids),
             req.sampling_params.max_new_tokens,
             req.priority if getattr(req, "priority", None) is not None else 0,
         )

@@ -24,7 +24,7 @@ FAULTS = {
 DELAY_POLLS = 3
 
 
-class Side(NamedTuple):
+class End(NamedTuple):
     """The memory of one side, as far as a transfer reads or writes it."""
 
     tags: tuple[list[int], list[int]]
@@ -62,8 +62,8 @@ class Link:
 
     def __init__(self) -> None:
         self.rooms: dict[int, Room] = {}
-        self.prefill: Side | None = None
-        self.decode: Side | None = None
+        self.prefill: End | None = None
+        self.decode: End | None = None
 
     def room(self, number: int) -> Room:
         return self.rooms.setdefault(number, Room())
@@ -79,7 +79,7 @@ class Link:
             count = min(len(windowed), len(swa))
             room.moves.append(Moved(1, windowed[:count], swa[:count]))
             room.is_sent = True
-            faults = self._sides[0].faults
+            faults = self._ends[0].faults
             room.has_failed |= faults.fires("link.fails")
             room.is_silent = faults.fires("link.drop")
             room.delay = DELAY_POLLS * faults.fires("link.delay")
@@ -97,7 +97,7 @@ class Link:
         return True
 
     def _copy(self, room: Room) -> None:
-        prefill, decode = self._sides
+        prefill, decode = self._ends
         size = prefill.page_size
         for pool, pages, places in room.moves:
             source, target = prefill.tags[pool], decode.tags[pool]
@@ -108,7 +108,7 @@ class Link:
                 getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
 
     @property
-    def _sides(self) -> tuple[Side, Side]:
+    def _ends(self) -> tuple[End, End]:
         assert self.prefill is not None, "the prefill side is built before the first transfer"
         assert self.decode is not None, "the decode side is built before the first transfer"
         return self.prefill, self.decode
@@ -136,6 +136,7 @@ def backend(release: Release) -> Callable[..., Any]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.link: Link | None = None
+            self.kv_args = args[0]
             self.is_dummy_cp_rank = False
             self.prefill_info_table = Missing(get=lambda address: Missing(dp_size=1))
 

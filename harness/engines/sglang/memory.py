@@ -106,11 +106,14 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
 
 def _tree(release: Release, config: SglangConfig, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
-    name = "SWAChunkCache" if config.role == DECODE else kinds.get(config.tree, release.trees[0])
+    is_absent = config.role == DECODE  # a decode side caches no prefixes
+    name = kinds.get(config.tree, release.trees[0])
+    if is_absent and release.part("SWAChunkCache") is not None:
+        name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
-        "disable": False,
+        "disable": is_absent,
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
         "page_size": config.page_size,

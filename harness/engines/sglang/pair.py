@@ -9,7 +9,7 @@ from harness.core.port import Streamed, Submission
 from harness.engines.sglang.adapter import SglangEngine
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import TIMEOUT_POLLS, Link, Side
+from harness.engines.sglang.link import TIMEOUT_POLLS, End, Link
 from harness.engines.sglang.memory import set_environment
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
@@ -23,11 +23,11 @@ class LinkedEngine(SglangEngine):
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
-        side = Side(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
+        end = End(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
         if config.role == PREFILL:
-            link.prefill, queue = side, scheduler.disagg_prefill_bootstrap_queue
+            link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
-            link.decode, queue = side, scheduler.disagg_decode_prealloc_queue
+            link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
             pool = self.built.memory.allocator.get_kvcache()
             for part, of_part in zip((pool.full_kv_pool, pool.swa_kv_pool), tags, strict=True):
                 part.get_cpu_copy = partial(_offload, release, of_part)
@@ -52,6 +52,9 @@ class LinkedEngine(SglangEngine):
         return super().step()
 
     def pause(self) -> bool:
+        """A paused decode side asks the prefill side's HTTP server to compute its requests again, so it has no pause."""
+        if self._config.role == DECODE:
+            return False
         self._make_current()
         return super().pause()
 
@@ -60,11 +63,19 @@ class LinkedEngine(SglangEngine):
         self._release.part("publish_server_args")(self.built.scheduler.server_args)
 
 
+class Side(LinkedSystem):
+    """One side of a pair; the prefill side looks at no stop tokens."""
+
+    def part_of(self, submission: Submission) -> Submission:
+        part = super().part_of(submission)
+        return part if part is submission else part._replace(stop=())
+
+
 def side_systems(release: Release, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode."""
     link, sides = Link(), list[LinkedSystem]()
     for config in configs:
-        sides.append(LinkedSystem(LinkedEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
+        sides.append(Side(LinkedEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides
 
 

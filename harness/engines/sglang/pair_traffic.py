@@ -14,7 +14,6 @@ from harness.search.scenes import RequestMix, crowds, pauses, submissions
 from harness.search.traffic import OUTPUT_LENS, HypothesisDraw
 
 PREFILL_SIDE, DECODE_SIDE = 0, 1  # the ordinals of the engines
-RESERVES = (4, 0, 1, 16)
 KINDS = (
     *("submit",) * 6,
     *("crowd",) * 2,
@@ -31,17 +30,22 @@ KINDS = (
 
 
 def sides(draw: HypothesisDraw) -> tuple[SglangConfig, SglangConfig]:
-    """A prefill and a decode configuration: one model and the same switches, but other pools and batches."""
+    """A prefill and a decode configuration: one model and the same switches, but other pools and batches.
+
+    The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token also
+    in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
+    """
     prefill = msgspec.structs.replace(random_config(draw), role=PREFILL, preemption_threshold=None)
     page = prefill.page_size
-    least = max(least_swa_pages(page, prefill.sliding_window, prefill.chunk_len), -(-32 // page))
+    least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + -(-48 // page)
+    full = prefill.full_pages * draw.one_of((2, 4, 3))
     decode = msgspec.structs.replace(
         prefill,
         role=DECODE,
-        full_pages=max(8, draw.one_of((64, 40, 128, 32)) // page),
-        swa_pages=least + draw.one_of((0, 4, 16, 64)) // page,
+        full_pages=full,
+        swa_pages=full if page == 1 else max(least, draw.one_of((full, least))),
         max_running_requests=draw.one_of((4, 2, 8, 1)),
-        reserved_decode_tokens=draw.one_of(RESERVES),
+        reserved_decode_tokens=page * draw.one_of((1, 2, 4)),
         overlap=draw.one_of((False, True)),
     )
     return prefill, decode
@@ -106,8 +110,8 @@ def pair_ops(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
 
 @st.composite
 def long_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
-    """A prompt that one pool of one side can just hold, or just not; it matches no prefix of the others."""
-    config = draw(st.sampled_from(run.configs))
+    """A prompt that a pool of the prefill side can just hold, or just not; it matches no prefix of the others."""
+    config = run.configs[PREFILL_SIDE]
     units = draw(st.sampled_from((config.swa_pages, config.full_pages)))
     length = units * config.page_size + draw(st.sampled_from((1, 0, -1, -8)))
     recipe = Recipe(path=(3,), stretch=max(1, min(length, config.max_context_len // 2)))

@@ -26,8 +26,8 @@ class Request:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions and the
-    `finish_reason` are reported.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs have
+    reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
     """
 
     id: int
@@ -39,6 +39,11 @@ class Request:
     num_streamed: int = 0
     num_retractions: int = 0
     finish_reason: FinishReason | None = None
+
+    @property
+    def awaits_its_first_pass(self) -> bool:
+        """Whether a request of a decode side may have its first output, but no client has got it."""
+        return self.awaits_kv and not self.num_retractions
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens at positions [start, end)."""
@@ -102,7 +107,7 @@ class Requests:
         """
         for number, request in self._live.items():
             self._report_arrival(number, request)
-            retractions = getattr(request.req, "retraction_count", 0)
+            retractions = _retractions(request.req)
             if retractions > request.num_retractions:
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
@@ -117,8 +122,8 @@ class Requests:
     def _report_arrival(self, number: int, request: Request) -> None:
         """Report that the KV of a request of a decode side has arrived, and with it the first output."""
         awaited, request.awaits_kv = request.awaits_kv, self.awaits_kv(request.req)
-        outputs = list(request.req.output_ids)
-        if awaited and not request.awaits_kv and outputs and number not in self._aborted:
+        outputs, is_retracted = list(request.req.output_ids), _retractions(request.req) > request.num_retractions
+        if awaited and outputs and (is_retracted or not request.awaits_kv) and number not in self._aborted:
             length = len(request.req.origin_input_ids) + len(outputs) - 1
             tokens = () if request.num_retractions else (outputs[0],)
             self._notice(seen.TakenOver(number, length, tokens))
@@ -130,8 +135,8 @@ class Requests:
         for number, request in list(self._live.items()):
             req, reason = request.req, request.finish_reason
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
-            new = tuple(outputs[request.num_streamed :])
-            request.num_streamed = len(outputs)
+            new = () if request.awaits_its_first_pass else tuple(outputs[request.num_streamed :])
+            request.num_streamed += len(new)
             if reason is not None:
                 del self._live[number]
             if new or reason is not None:
@@ -188,6 +193,10 @@ def max_pool_len(release: Release, config: SglangConfig) -> int:
 def max_request_len(release: Release, config: SglangConfig) -> int:
     """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
     return min(config.max_context_len, max_pool_len(release, config)) - 1
+
+
+def _retractions(req: Any) -> int:
+    return int(getattr(req, "retraction_count", 0))
 
 
 def _number_of(req: Any) -> int:

@@ -76,6 +76,12 @@ class SglangTarget(Target):
     def role(self, config: Any) -> str:
         return "" if config.role == BOTH else str(config.role)
 
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        for name in ("page_size", "sliding_window"):
+            first, *others = [msgspec.structs.asdict(config)[name] for config in configs]
+            if others != [first] * len(others):
+                raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
+
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
             return side_systems(boot(self._release, releases.folders_of(self._release)), configs)
