@@ -146,6 +146,8 @@ def _beside_the_scheduler() -> dict[str, Any]:
             spec_total_num_forward_ct=0,
         ),
         "output_streamer": Silent(),
+        "schedule_stream": Silent(),
+        "forward_stream": Silent(),
         "future_map": Silent(),  # the next input tokens, on the device
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),

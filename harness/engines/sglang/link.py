@@ -128,8 +128,17 @@ class Patience:
 @cache
 def backend(release: Release) -> Callable[..., Any]:
     """The release's get_kv_class, with the classes of this link."""
-    poll, kinds = release.part("KVPoll"), release.part("KVClassType")
+    kinds = release.part("KVClassType")
+    classes = {
+        kinds.KVARGS: release.part("KVArgs"),
+        kinds.MANAGER: _manager(release),
+        kinds.SENDER: _sender(release),
+        kinds.RECEIVER: _receiver(release),
+    }
+    return lambda transfer_backend, class_type: classes[class_type]
 
+
+def _manager(release: Release) -> type:
     class Manager(release.part("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
         """One engine's end; the prefill server is known and has one rank."""
 
@@ -139,6 +148,12 @@ def backend(release: Release) -> Callable[..., Any]:
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
             self.prefill_info_table = Missing(get=lambda address: Missing(dp_size=1))
+
+    return Manager
+
+
+def _sender(release: Release) -> type:
+    poll = release.part("KVPoll")
 
     class Sender(release.part("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
@@ -174,6 +189,12 @@ def backend(release: Release) -> Callable[..., Any]:
 
         def clear(self) -> None: ...
 
+    return Sender
+
+
+def _receiver(release: Release) -> type:
+    poll = release.part("KVPoll")
+
     class Receiver(release.part("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
             super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
@@ -208,13 +229,7 @@ def backend(release: Release) -> Callable[..., Any]:
 
         def clear(self) -> None: ...
 
-    classes = {
-        kinds.KVARGS: release.part("KVArgs"),
-        kinds.MANAGER: Manager,
-        kinds.SENDER: Sender,
-        kinds.RECEIVER: Receiver,
-    }
-    return lambda transfer_backend, class_type: classes[class_type]
+    return Receiver
 
 
 def _numbers(indices: Any) -> list[int]:

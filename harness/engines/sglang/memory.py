@@ -61,6 +61,7 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "disaggregation_mode": config.role,
         "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
         "disaggregation_bootstrap_port": 1,
+        "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
         "num_reserved_decode_tokens": config.reserved_decode_tokens,
         "disable_radix_cache": config.role == DECODE,
         "grammar_backend": "none",

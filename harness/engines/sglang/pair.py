@@ -52,7 +52,7 @@ class LinkedEngine(SglangEngine):
         return super().step()
 
     def pause(self) -> bool:
-        """A paused decode side asks the prefill side's HTTP server to compute its requests again, so it has no pause."""
+        """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
         if self._config.role == DECODE:
             return False
         self._make_current()

@@ -32,8 +32,8 @@ KINDS = (
 def sides(draw: HypothesisDraw) -> tuple[SglangConfig, SglangConfig]:
     """A prefill and a decode configuration: one model and the same switches, but other pools and batches.
 
-    The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token also
-    in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
+    The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
+    also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
     """
     prefill = msgspec.structs.replace(random_config(draw), role=PREFILL, preemption_threshold=None)
     page = prefill.page_size

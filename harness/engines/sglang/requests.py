@@ -26,8 +26,8 @@ class Request:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs have
-    reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs
+    have reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
     """
 
     id: int

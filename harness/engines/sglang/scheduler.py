@@ -119,6 +119,19 @@ def turn(scheduler: Any) -> None:
         return
 
 
+def _outliving_turns(name: str) -> property:
+    """An attribute that the start of the event loop sets only once."""
+
+    def get(scheduler: Any) -> Any:
+        return scheduler.__dict__[name]
+
+    def set_unless_starting(scheduler: Any, value: Any) -> None:
+        if scheduler.swarden_turns or name not in scheduler.__dict__:
+            scheduler.__dict__[name] = value
+
+    return property(get, set_unless_starting)
+
+
 def is_prebuilt(batch: Any) -> bool:
     """Whether a batch stands for prompts that the prefill side computed, which need no pass."""
     return bool(batch.forward_mode.is_prebuilt()) if hasattr(batch.forward_mode, "is_prebuilt") else False
@@ -133,28 +146,15 @@ def _scheduler_class(release: Release) -> type:
 
         def __init__(self) -> None:
             self.swarden_missing: set[str] = set()
+            self.swarden_turns = 0
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
             self.swarden_missing.add(name)
 
-        @property
-        def result_queue(self) -> Any:
-            return self.__dict__["result_queue"]
-
-        @result_queue.setter
-        def result_queue(self, queue: Any) -> None:
-            self.__dict__.setdefault("result_queue", queue)
-
-        @property
-        def last_batch(self) -> Any:
-            return self.__dict__["last_batch"]
-
-        @last_batch.setter
-        def last_batch(self, batch: Any) -> None:
-            if self.swarden_turns:
-                self.__dict__["last_batch"] = batch
+        result_queue = _outliving_turns("result_queue")
+        last_batch = _outliving_turns("last_batch")
 
         def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
             if is_prebuilt(batch):
