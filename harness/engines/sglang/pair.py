@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from harness.core.errors import InvalidConfig
 from harness.core.linked import LinkedSystem
 from harness.core.port import Streamed, Submission
 from harness.engines.sglang.adapter import SglangEngine
@@ -13,6 +14,9 @@ from harness.engines.sglang.link import TIMEOUT_POLLS, End, Link
 from harness.engines.sglang.memory import set_environment
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
+
+# The parts of a release that the link builds on.
+NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")
 
 
 class LinkedEngine(SglangEngine):
@@ -72,7 +76,9 @@ class Side(LinkedSystem):
 
 
 def side_systems(release: Release, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
-    """The two linked sides of a pair: prefill, then decode."""
+    """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
+    if absent := [name for name in NEEDED if release.part(name) is None]:
+        raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
     link, sides = Link(), list[LinkedSystem]()
     for config in configs:
         sides.append(Side(LinkedEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
