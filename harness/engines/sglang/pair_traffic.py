@@ -14,6 +14,7 @@ from harness.search.scenes import RequestMix, crowds, pauses, submissions
 from harness.search.traffic import OUTPUT_LENS, HypothesisDraw
 
 PREFILL_SIDE, DECODE_SIDE = 0, 1  # the ordinals of the engines
+MOST_RESERVED_PAGES = 4
 KINDS = (
     *("submit",) * 6,
     *("crowd",) * 2,
@@ -37,15 +38,16 @@ def sides(draw: HypothesisDraw) -> tuple[SglangConfig, SglangConfig]:
     """
     prefill = msgspec.structs.replace(random_config(draw), role=PREFILL, preemption_threshold=None)
     page = prefill.page_size
-    least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + -(-48 // page)
-    full = prefill.full_pages * draw.one_of((2, 4, 3))
+    beside = -(-max(OUTPUT_LENS[-1]) // page) + MOST_RESERVED_PAGES + 1
+    least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + beside
+    full = prefill.full_pages + beside * draw.one_of((1, 2, 4))
     decode = msgspec.structs.replace(
         prefill,
         role=DECODE,
         full_pages=full,
         swa_pages=full if page == 1 else max(least, draw.one_of((full, least))),
         max_running_requests=draw.one_of((4, 2, 8, 1)),
-        reserved_decode_tokens=page * draw.one_of((1, 2, 4)),
+        reserved_decode_tokens=page * draw.one_of((1, 2, MOST_RESERVED_PAGES)),
         overlap=draw.one_of((False, True)),
     )
     return prefill, decode

@@ -16,7 +16,8 @@ PAGE = 2
 def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' tags."""
     faults = FaultPlan(FAULTS)
-    ends = [End((list(range(8)), list(range(8))), SimpleNamespace(), PAGE, faults), End(([0] * 8, [0] * 8), 0, PAGE, 0)]
+    tags = (list(range(8)), list(range(8))), ([0] * 8, [0] * 8)
+    ends = [End(one, SimpleNamespace(), PAGE, faults) for one in tags]
     link = Link()
     link.prefill, link.decode = ends
     room = link.room(1)
