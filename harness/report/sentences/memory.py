@@ -84,7 +84,7 @@ SENTENCES: Mapping[Code, str] = {
     CursorCode.FRONTIER_INSIDE_A_PAGE: "frontier {frontier} is inside a {component} page of {page_size}",
     CursorCode.FRONTIER_IN_WINDOW: "frontier {frontier}, but position {position} reads {component} from {most} on",
     #
-    TableCode.BEYOND_THE_ROW: "allocated_len {allocated_len}, but a row ends at {max_context_len}",
+    TableCode.BEYOND_THE_ROW: "allocated_len {allocated_len}, but a row has only pages for {max_context_len} tokens",
     TableCode.WRONG_PAGE_COUNT: "has {pages} {component} pages for allocated_len {allocated_len}",
     TableCode.STALE_ROW: "row {row} names page {named} at page index {index}, the record page {held}",
     TableCode.SHARES_NO_NODE: "protected_len {protected_len}, but it shares no node",
@@ -107,5 +107,5 @@ SENTENCES: Mapping[Code, str] = {
     #
     EventCode.NOT_TOLD: "the cache has {gained} more units, the KV events report {reported} more",
     EventCode.NOT_DONE: "the cache has {gained} more units, the KV events report {reported} more",
-    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction counts {claimed} freed units, the tree gave back {freed}",
+    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction counts {claimed} freed units, the tree freed {freed}",
 }
