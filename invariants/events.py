@@ -1,6 +1,7 @@
 """The events of a step; an adapter translates those of its engine into these.
 
 Units are ids in the named pool ("rows" for the request table).  Lengths and positions are in tokens.
+A component is named by its pool, except in Read and Written.
 `PoolCounts` is one number of units per pool.  If an engine never reports a type of event, its snapshots name
 the type in `unreported`: an invariant that needs it is not applicable, and the campaign's report says so.
 """

@@ -26,7 +26,7 @@ SENTENCES: Mapping[Code, str] = {
     FlightCode.TOO_MANY_IN_FLIGHT: "launched while {in_flight} are in flight, at most {most} may be",
     FlightCode.NOT_IN_FLIGHT: "named by {event}, but not in flight",
     FlightCode.NOT_THE_OLDEST: "named by {event}, but {oldest} is older and still in flight",
-    FlightCode.FAILED_NOT_COMPLETED: "failed, but has not completed",
+    FlightCode.FAILED_NOT_COMPLETED: "failed, but has not completed in that step",
     FlightCode.IN_FLIGHT_DIFFERS: "the launches in flight are {found}, but by the events they are {wanted}",
     FlightCode.DISCARDED_NOT_COMPLETED: "its result of {launch} discarded, but no such result came in this step",
     FlightCode.VALID_RESULT_DISCARDED: "[{start}, {end}) of {launch} discarded, but the result is valid",

@@ -18,7 +18,7 @@ from invariants.violation import Code
 SENTENCES: Mapping[Code, str] = {
     PoolCode.OUT_OF_RANGE: "owned by {owners}, but ids run from 1 to {last}",
     PoolCode.LEAKED: "no owner",
-    PoolCode.FREE_TWICE: "owned by {owners}",
+    PoolCode.FREE_TWICE: "free twice: {owners}",
     PoolCode.FREE_IN_USE: "owned by {owners}",
     PoolCode.OWNED_TWICE: "owned by {owners}",
     PoolCode.TOO_MANY: "{terms}",
@@ -78,7 +78,7 @@ SENTENCES: Mapping[Code, str] = {
     CursorCode.OUT_OF_ORDER: "protected_len {protected_len}, committed_len {committed_len}, "
     "launched_len {launched_len}, allocated_len {allocated_len}",
     CursorCode.FRONTIER_OUT_OF_RANGE: "frontier {frontier}, allocated_len {allocated_len}",
-    CursorCode.NOT_IN_FLIGHT: "committed_len {committed_len}, launched_len {launched_len}, "
+    CursorCode.IN_FLIGHT_DIFFERS: "committed_len {committed_len}, launched_len {launched_len}, "
     "but the positions in flight (start, end) are {in_flight}",
     CursorCode.SHARES_PART_OF_A_PAGE: "protected_len {protected_len} is inside a {component} page of {page_size}",
     CursorCode.FRONTIER_INSIDE_A_PAGE: "frontier {frontier} is inside a {component} page of {page_size}",
@@ -105,7 +105,7 @@ SENTENCES: Mapping[Code, str] = {
     HostCode.TOO_FEW_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     HostCode.TOO_MANY_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     #
-    EventCode.NOT_REPORTED: "the cache has {gained} more units, the KV events report {reported} more",
-    EventCode.REPORTED_NOT_DONE: "the cache has {gained} more units, the KV events report {reported} more",
-    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction counts {claimed} freed units, the tree gave back {freed}",
+    EventCode.NOT_REPORTED: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
+    EventCode.REPORTED_NOT_DONE: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
+    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction reports {claimed} freed units, but the tree freed {freed}",
 }

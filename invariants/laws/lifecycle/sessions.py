@@ -31,7 +31,10 @@ def session_ref(session_id: int) -> Ref:
 
 @invariant(When.OP, needs=("sessions", "requests"))
 def session_has_one_turn(change: Transition) -> Evidence:
-    """A session has at most one turn, in its namespace and in a queue; a closed session has none."""
+    """A session has at most one turn, in its namespace and in a queue; a closed session has none.
+
+    A session may still name a turn that finished in this step.
+    """
     after = change.after
     for request in after.requests or ():
         if not request.session:
