@@ -20,10 +20,10 @@ from harness.core.mutant import Mutant
 from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.core.target import Target
-from harness.engines.own.mutants.catalog import ROWS
+from harness.engines.own.mutants.catalog import BUGS
 from harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
 from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.unplanted import ForTheOracle, Row, Waiting
+from harness.mutants.unplanted import Bug, DetectedByTest, Waiting
 from harness.search.jobs import STOPPING
 
 FINDINGS = Path(".swarden/mutants")
@@ -42,8 +42,8 @@ mutants.command()(sample)
 def listing(context: typer.Context) -> None:
     """Every bug of the catalogue: its id, its status and its source."""
     if context.invoked_subcommand is None:
-        for row in ROWS:
-            OUT.print(f"{row.id:4} {_status(row)}: {row.source}", markup=False)
+        for bug in BUGS:
+            OUT.print(f"{bug.id:4} {_status(bug)}: {bug.source}", markup=False)
 
 
 @mutants.command("list", hidden=True)
@@ -101,15 +101,15 @@ def matrix(
     oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
 ) -> None:
     """The page of the kill matrix: which invariant detects which bug, from replays of their op-logs."""
-    OUT.file.write(page(matrix_of(ROWS, oplogs)))
+    OUT.file.write(page(matrix_of(BUGS, oplogs)))
 
 
-def _status(row: Row) -> str:
-    if isinstance(row, Mutant):
+def _status(bug: Bug) -> str:
+    if isinstance(bug, Mutant):
         return "planted"
-    if isinstance(row, ForTheOracle):
-        return "for the oracle"
-    return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
+    if isinstance(bug, DetectedByTest):
+        return "detected by a test only"
+    return f"waits for {bug.capability}" if isinstance(bug, Waiting) else "excluded by design"
 
 
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:

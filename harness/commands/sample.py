@@ -40,8 +40,8 @@ def sample(
     results = Results(out, Conditions(target_of(OWN).source_hash(), seed, runs, seconds))
     left = results.left(mutations)
     corpus = recorded(out.with_name(f"corpus-{target_of(OWN).source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
-    if corpus.num_red:
-        ERR.print(f"{corpus.num_red} runs fail without any change, and were skipped", markup=False)
+    if corpus.num_failed:
+        ERR.print(f"{corpus.num_failed} runs fail without any change, and were skipped", markup=False)
     for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):
         tried = results.add(trial)
         ERR.print(f"{number} of {len(left)}: {_line(tried)}", markup=False)
