@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping
 
+from invariants.contracts.aborted_requests import AbortedRequestsCode
 from invariants.contracts.admission import AdmissionCode
 from invariants.contracts.chunk_budget import ChunkBudgetCode
 from invariants.contracts.decode_reservations import DecodeReservationsCode
 from invariants.contracts.drafting import DraftingCode
 from invariants.contracts.eviction import EvictionCode
+from invariants.contracts.fence_release import FenceReleaseCode
 from invariants.contracts.footprint import FootprintCode
 from invariants.contracts.host_tier import HostTierCode
 from invariants.contracts.loads import LoadCode
 from invariants.contracts.longest_match import LongestMatchCode
-from invariants.contracts.model import ModelCode
+from invariants.contracts.naive_model import NaiveModelCode
 from invariants.contracts.out_of_memory import OutOfMemoryCode
+from invariants.contracts.overdue_requests import OverdueRequestsCode
 from invariants.contracts.preemption import PreemptionCode
-from invariants.contracts.prompt_aborts import PromptAbortsCode
-from invariants.contracts.prompt_fences import PromptFencesCode
-from invariants.contracts.prompt_timeouts import PromptTimeoutsCode
 from invariants.contracts.publishing import PublishingCode
 from invariants.contracts.queue_order import QueueOrderCode
 from invariants.contracts.ratio import RatioCode
@@ -42,12 +42,12 @@ SENTENCES: Mapping[Code, str] = {
     LoadCode.JOINED_TOO_SHORT: "lacks {lacks} pages of {pool}, but {load} loads {brings}",
     LoadCode.LOADED_BUT_UNUSED: "continues at {start}, but {loaded} tokens were loaded for it",
     LoadCode.COMPUTED_AGAIN: "admitted at {start}, but {cached} tokens are cached on the device and the host",
-    PromptAbortsCode.STILL_SERVED: "aborted, but still {place}",
-    PromptFencesCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
-    PromptFencesCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",
-    PromptFencesCode.LOCKED_AFTER_COMPLETION: "still held after {launch} completed",
-    PromptFencesCode.LOCKED_FOR_NO_LAUNCH: "held for {launch}, which is not in flight",
-    PromptTimeoutsCode.LATE: "{place} after {age_ms} ms, the timeout is {timeout_ms} ms",
+    AbortedRequestsCode.STILL_SERVED: "aborted, but still {place}",
+    FenceReleaseCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
+    FenceReleaseCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",
+    FenceReleaseCode.LOCKED_AFTER_COMPLETION: "still held after {launch} completed",
+    FenceReleaseCode.LOCKED_FOR_NO_LAUNCH: "held for {launch}, which is not in flight",
+    OverdueRequestsCode.LATE: "{place} after {age_ms} ms, the timeout is {timeout_ms} ms",
     RatioRangeCode.BELOW_FLOOR: "{ratio} millionths, the floor is {floor}",
     RatioRangeCode.ABOVE_ONE: "{ratio} millionths, at most 1000000",
     RetractingPauseCode.RECORD_LEFT: "has row {row} in a pause",
@@ -100,7 +100,7 @@ SENTENCES: Mapping[Code, str] = {
     ),
     LongestMatchCode.TOO_SHORT: "matched {length} tokens, {usable} are usable",
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
-    ModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
+    NaiveModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
     OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
     PreemptionCode.NOT_PREEMPTED: "lacks only a row, but {lesser} of lower priority runs on",
     PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
