@@ -1,6 +1,6 @@
 """The pages that a naive planner counts for a stretch of a request, by pool, for pools of one page size.
 
-A stretch is the range [start, end) of a request's positions that one pass prefills.  `rest_len` is the number of output
+A stretch is the range [start, end) of a request's positions that one pass computes.  `rest_len` is the number of output
 tokens that a request may still have, `estimated_len` admission's estimate of it.
 """
 
