@@ -16,7 +16,7 @@ from invariants.violation import Violation
 CAUSES_FIRST = (
     "moves",
     "flights",
-    "prompt_fences",
+    "fence_release",
     "matches",
     "batches",
     "chunk_budget",
@@ -33,7 +33,7 @@ CAUSES_FIRST = (
     "retries",
     "out_of_memory",
     "timeouts",
-    "prompt_timeouts",
+    "overdue_requests",
     "ratio",
     "ratio_range",
     "places",
@@ -65,9 +65,9 @@ CAUSES_FIRST = (
     "reads",
     "outputs",
     "clients",
-    "prompt_aborts",
+    "aborted_requests",
     "progress",
-    "model",
+    "naive_model",
 )  # modules that are not in this list come last
 
 
