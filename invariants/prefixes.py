@@ -1,4 +1,4 @@
-"""The cached prefixes behind which a request can start, by brute force over the nodes."""
+"""The cached prefixes after which a request can start, by brute force over the nodes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +25,7 @@ def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) ->
 
 
 def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
+    """The longest usable prefix of the cached pages in `columns`."""
     for count in range(len(columns[0]), 0, -1):
         if is_usable(snapshot, columns, count):
             return Prefix(count * snapshot.limits.page_size, columns[0][:count])
@@ -32,7 +33,7 @@ def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
 
 
 def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
-    """Can a request start behind the first `count` pages?
+    """Can a request start after the first `count` pages?
 
     A component without a window must have all of these pages; one with a window those that the next token reads.
     """

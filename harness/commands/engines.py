@@ -1,4 +1,4 @@
-"""swarden engines: which targets are installed."""
+"""swarden engines: lists the installed targets."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ def engines(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """List the installed engines with their versions; of one that cannot be loaded, why."""
+    """List the installed engines with their versions; for one that cannot be loaded, print the reason."""
     found = []
     for name, entry in installed().items():
         row = {"name": name, "target": entry.value, "version": None, "why": None}

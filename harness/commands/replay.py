@@ -1,4 +1,4 @@
-"""swarden replay: op-logs again, each with a verdict."""
+"""swarden replay: runs op-logs again, each with a verdict."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -21,17 +21,20 @@ from harness.search.jobs import JobDeath
 
 
 def replay(
-    paths: Annotated[list[Path], typer.Argument(help="op-logs, as written when a run failed")],
+    paths: Annotated[list[Path], typer.Argument(help="op-log files")],
     *,
     engine: Annotated[
         str | None,
-        typer.Option(help="replay on this engine, NAME or NAME==VERSION, whatever a log was written for"),
+        typer.Option(help="replay on this engine, NAME or NAME==VERSION, not on the one that the log names"),
     ] = None,
-    runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log, which must all end alike")] = RUNS,
+    runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run op-logs again: FIXED, FAILED (as before), CHANGED (in another way), FLAKY (not each time) or ERROR each."""
+    """Run op-logs again, each with a verdict.
+
+    FIXED, FAILED (the same failure), CHANGED (another failure), FLAKY (the runs differ) or ERROR (an unusable log).
+    """
     replays = []
     with event_lines(events) as lines:
         for path in paths:

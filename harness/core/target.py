@@ -28,7 +28,7 @@ ENGINE = "engine"  # the machine that drives one whole engine
 class Pool(NamedTuple):
     """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
 
-    A window of None reads the whole prefix.
+    The window includes the position itself.  A window of None reads the whole prefix.
     """
 
     name: str

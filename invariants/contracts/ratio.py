@@ -28,7 +28,9 @@ def ratio_is_predictable(change: Transition) -> bool:
 def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
     """A retraction sets the new-token ratio to the survivors' share of output so far; other decode steps lower it.
 
-    It is reset when no request holds KV.  A decode step that lacks pages but retracts no request does not change it.
+    The share is of their max_new_tokens.  It counts HEADROOM more output tokens for each survivor, and is at least the
+    ratio's floor.  The ratio is reset when no request holds KV.  A decode step that lacks pages but retracts no request
+    does not change it.
     """
     estimates, before, after = change.after.limits.estimates, change.before.counters, change.after.counters
     assert estimates is not None, "estimates are needed"

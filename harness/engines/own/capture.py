@@ -49,7 +49,7 @@ class EngineCapture:
 
 
 def awaits_another(engine: Engine) -> bool:
-    """Whether the other side of a pair has all the work, or holds pages that requests here may need."""
+    """Whether this side of a pair waits for the other: transfers hold records here, or no other work is left."""
     scheduler = engine.scheduler
     other_side = scheduler.custody.other_side
     return bool(other_side.records) or (other_side.has_work and not scheduler.has_work)

@@ -12,7 +12,7 @@ PAIR_PROBES = {
     "aborted_before_a_reservation": "a request was aborted while it waited for pages on the decode side",
     "aborted_before_an_invitation": "a request was aborted while it waited for an invitation on the prefill side",
     "aborted_in_a_transfer": "a request was aborted during its transfer",
-    "held_record_released_early": "a record held for the decode side was released before the transfer was complete",
+    "held_record_released_early": "a record held for the decode side was released before the end of the transfer",
     "ended_with_pages_missing": "a request ended when only some of its pages had arrived",
     "swapped_out_during_a_transfer": "a request was swapped out while pages were reserved for another transfer",
     "swapped_in": "a swapped-out request was restored",

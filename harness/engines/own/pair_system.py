@@ -13,7 +13,8 @@ from harness.engines.own.adapter import SwardenEngine
 class SideSystem(EngineSystem):
     """One side of a pair; a submission to either side goes to both, to the prefill side first.
 
-    Each step advances the clock, so that lost messages are retransmitted.
+    The prefill side gets it with at most one output token.  Each step advances the clock, so that lost messages are
+    retransmitted.
     """
 
     def __init__(self, port: SwardenEngine, sides: "list[SideSystem]", *, patience_ms: int) -> None:
@@ -29,6 +30,7 @@ class SideSystem(EngineSystem):
         return super().drain_bound + self._patience_ms // LINKED_MS_PER_STEP
 
     def take_events(self) -> list[NamedTuple]:
+        """Steps in which this side waits for the other side do not count as idle."""
         events = super().take_events()
         if self._engine.awaits_another():
             self._idle_steps.restart()

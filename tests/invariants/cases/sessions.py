@@ -142,6 +142,6 @@ CASES = [
         idle_sessions_keep_their_kv,
         "changed-without-an-event",
         with_sessions(**NOW_LENT),
-        found(S4_REF, SessionCode.CHANGED_UNTOLD, was_len=8, kept_len=0),
+        found(S4_REF, SessionCode.CHANGED_UNREPORTED, was_len=8, kept_len=0),
     ),
 ]
