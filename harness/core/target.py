@@ -148,8 +148,19 @@ class Target(Protocol):
         """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
 
+    @property
+    def process(self) -> str:
+        """A name for the code that this target loads: a process can load only one such code.
+
+        "" means that it shares a process with every other target.
+        """
+        return ""
+
+    def check_environment(self) -> None:
+        """Raise UsageError if no run can start here, before any worker is started; must be cheap."""
+
     def prepare_process(self) -> None:
-        """Called once in each process that drives many runs of this engine."""
+        """Called once in each process that drives many runs of this engine, before the first run is timed."""
 
     def watch(self) -> Watch:
         """An observer for the probes of one run."""

@@ -68,7 +68,14 @@ class SglangTarget(Target):
     def build(self, config: Any) -> EnginePort:
         return SglangEngine(boot(self._release, releases.folders_of(self._release)), config)
 
-    def prepare_process(self) -> None:
+    @property
+    def process(self) -> str:
+        return f"{self.name}=={self._release}"
+
+    def check_environment(self) -> None:
         if not self._release:
             raise UsageError("no release of sglang is installed; run: swarden engines install sglang==VERSION")
+
+    def prepare_process(self) -> None:
+        self.check_environment()
         boot(self._release, releases.folders_of(self._release))
