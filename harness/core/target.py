@@ -15,6 +15,7 @@ from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, Op
 from harness.core.origins import EngineCode
 from harness.core.port import EnginePort
+from harness.core.releases import Releases
 from harness.core.sources import hash_of_packages
 from harness.core.system import EngineSystem, System
 from invariants.events import Fired
@@ -88,6 +89,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
+    `releases` are those that `swarden engines` installs, if the target can drive several.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Target(Protocol):
     defaults: Mapping[str, Any] = {}
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
+    releases: Releases | None = None
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.releases import parsed
 from harness.engines.sglang import stand_ins
-from harness.engines.sglang.releases import parsed
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -1,21 +1,23 @@
 """SGLang as a target, in any release that is installed."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
+from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
 from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
+from harness.core.releases import in_environment
 from harness.core.sources import hash_of
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
 from harness.core.validation import validation_text
-from harness.engines.sglang import releases
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import boot
+from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import SglangConfig, random_config
+from harness.engines.sglang.releases import SGLANG
 
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
@@ -28,23 +30,24 @@ class SglangTarget(Target):
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
+    releases = SGLANG
 
     def __init__(self, release: str = "") -> None:
-        self._release = release or releases.version_in_environment() or next(reversed(releases.installed()), "")
+        self._release = release or next(iter(_versions()), "")
 
     def at(self, version: str) -> Target | None:
         if version == self._release:
             return self
-        known = (releases.version_in_environment(), *releases.installed())
-        return type(self)(version) if version in known else None
+        return type(self)(version) if version in _versions() else None
 
     def version(self) -> str:
         return self._release
 
     def source_hash(self) -> str:
-        """The hash of the adapter and of swarden; the version stands for the release."""
-        here = Path(__file__).parent
-        return hash_of([here, here.parents[1] / "core", here.parents[2] / "invariants"])
+        """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
+        found = in_environment(SGLANG.package)
+        is_checkout = found is not None and found.version == self._release and not found.is_release
+        return _source_hash(self._release, found.folder if found is not None and is_checkout else None)
 
     def config(self, draw: Draw) -> SglangConfig:
         return random_config(draw)
@@ -66,7 +69,7 @@ class SglangTarget(Target):
         return shape
 
     def build(self, config: Any) -> EnginePort:
-        return SglangEngine(boot(self._release, releases.folders_of(self._release)), config)
+        return SglangEngine(self._booted(), config)
 
     @property
     def process(self) -> str:
@@ -77,5 +80,28 @@ class SglangTarget(Target):
             raise UsageError("no release of sglang is installed; run: swarden engines install sglang==VERSION")
 
     def prepare_process(self) -> None:
+        self._booted()
+
+    def _booted(self) -> Release:
         self.check_environment()
-        boot(self._release, releases.folders_of(self._release))
+        folders = SGLANG.folders_of(self._release)
+        try:
+            return boot(self._release, folders)
+        except ImportError as error:
+            again = f"swarden engines remove sglang=={self._release}, and install it again"
+            repair = f"run: {again}" if folders else "repair the sglang of this environment"
+            remedy = INSTALL_ENGINE if error.name == "torch" else repair
+            raise UsageError(f"sglang {self._release} cannot be imported: {error}; {remedy}") from error
+
+
+def _versions() -> list[str]:
+    """The versions that can be driven here: that of this environment first, then the installed ones, newest first."""
+    found = in_environment(SGLANG.package)
+    return [*([found.version] if found is not None else []), *reversed(SGLANG.installed())]
+
+
+@cache
+def _source_hash(version: str, checkout: Path | None) -> str:
+    here = Path(__file__).parent
+    swarden = (here, here.parents[1] / "core", here.parents[2] / "invariants")
+    return hash_of(swarden if checkout is None else (*swarden, checkout), version)
