@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.commands.console import ERR, OUT, print_json, progress
-from harness.core.errors import UsageError
+from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.registry import UnknownEngine, installed, target_of
 from harness.core.releases import Releases, in_environment
 
@@ -51,6 +51,8 @@ def install(names: NamedReleases) -> None:
             OUT.print(f"{name} is installed; use it with --engine {name}", markup=False)
         else:
             OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
+        for package in releases.absent:
+            ERR.print(f"{name} also needs {package} in this environment: {INSTALL_ENGINE}", markup=False)
 
 
 @engines.command()

@@ -73,6 +73,7 @@ class Releases:
 
     `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
     under its name when it is complete. The sizes of the downloads are approximate, with their unit.
+    `from_environment` are the packages that are installed by the user, because there are several builds of them.
     """
 
     package: str
@@ -80,6 +81,7 @@ class Releases:
     requirements: Path
     release_size: str
     shared_size: str
+    from_environment: tuple[str, ...] = ()
 
     def installed(self) -> list[str]:
         """The versions that are installed here, oldest first."""
@@ -100,22 +102,29 @@ class Releases:
         if not self._has(version):
             parts.append(f"{self.package} {version} ({self.release_size})")
         if not self._shared_is_complete:
-            parts.append(f"{self._contents.count('==')} packages that all its releases share ({self.shared_size})")
+            parts.append(f"the packages that its releases share ({self._contents.count('==')}, {self.shared_size})")
         return " and ".join(parts)
+
+    @property
+    def absent(self) -> list[str]:
+        """The packages that the environment must have and has not."""
+        return [name for name in self.from_environment if find_spec(name) is None]
 
     def install(self, version: str) -> None:
         """Install what `download_for` names; raises UsageError if pip cannot."""
         self._check(version)
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
-            if not self._shared_is_complete:
-                _install(unfinished, "--requirement", str(self.requirements))
-                (unfinished / CONTENTS).write_text(self._contents)
-                _delete(self._shared)
-                unfinished.rename(self._shared)
+            release, shared = unfinished / "release", unfinished / "shared"
             if not self._has(version):
-                _install(unfinished, f"{self.package}=={version}")
-                unfinished.rename(self.root / version)
+                _install(release, f"{self.package}=={version}")
+            if not self._shared_is_complete:
+                _install(shared, "--requirement", str(self.requirements))
+                (shared / CONTENTS).write_text(self._contents)
+                _delete(self._shared)
+                shared.rename(self._shared)
+            if release.is_dir():
+                release.rename(self.root / version)
 
     def remove(self, version: str) -> None:
         """Delete a release; with the last one also the shared packages. Raises UsageError if it is not installed."""
@@ -123,7 +132,7 @@ class Releases:
             here = ", ".join(self.installed()) or "none"
             raise UsageError(f"{self.package}=={version} is not installed in {self.root}; installed are: {here}")
         with self._alone() as unfinished:
-            (self.root / version).rename(unfinished)
+            (self.root / version).rename(unfinished / "release")
             if not self.installed():
                 _delete(self._shared)
 
@@ -149,11 +158,12 @@ class Releases:
 
     @contextmanager
     def _alone(self) -> Iterator[Path]:
-        """A path for unfinished work, deleted before and after; other processes wait."""
+        """A directory for unfinished work, empty before and deleted after; other processes wait."""
         unfinished = self.root / UNFINISHED
         with (self.root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _delete(unfinished)
+            unfinished.mkdir()
             try:
                 yield unfinished
             finally:

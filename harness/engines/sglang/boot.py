@@ -47,7 +47,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
-NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0"}
+NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 class Feature(NamedTuple):

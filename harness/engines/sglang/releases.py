@@ -10,4 +10,5 @@ SGLANG = Releases(
     requirements=Path(__file__).with_name("packages.txt"),
     release_size="6 to 40 MB",
     shared_size="about 60 MB",
+    from_environment=("torch",),
 )
