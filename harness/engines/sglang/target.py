@@ -14,7 +14,7 @@ from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.sglang import releases
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import boot
+from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import SglangConfig, random_config
 
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
@@ -47,7 +47,7 @@ class SglangTarget(Target):
         return hash_of([here, here.parents[1] / "core", here.parents[2] / "invariants"])
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw)
+        return random_config(draw, has_host_tier=self._boot().has("host_tier"))
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -66,9 +66,17 @@ class SglangTarget(Target):
         return shape
 
     def build(self, config: Any) -> EnginePort:
-        return SglangEngine(boot(self._release, releases.folders_of(self._release)), config)
+        release = self._boot()
+        if config.host_ratio is not None and not release.has("host_tier"):
+            raise InvalidConfig(
+                f"host_ratio: sglang {release.text} has no hierarchical cache for this model; leave it out"
+            )
+        return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
         if not self._release:
             raise UsageError("no release of sglang is installed; run: swarden engines install sglang==VERSION")
-        boot(self._release, releases.folders_of(self._release))
+        self._boot()
+
+    def _boot(self) -> Release:
+        return boot(self._release, releases.folders_of(self._release))
