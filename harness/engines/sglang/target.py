@@ -47,7 +47,7 @@ class SglangTarget(Target):
         return hash_of([here, here.parents[1] / "core", here.parents[2] / "invariants"])
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw, has_host_tier=self._boot().has("host_tier"))
+        return random_config(draw, host_ratios=self._boot().host_ratios)
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -66,11 +66,13 @@ class SglangTarget(Target):
         return shape
 
     def build(self, config: Any) -> EnginePort:
-        release = self._boot()
-        if config.host_ratio is not None and not release.has("host_tier"):
+        release, ratio = self._boot(), config.host_ratio
+        if ratio is not None and not release.has("host_tier"):
             raise InvalidConfig(
-                f"host_ratio: sglang {release.text} has no hierarchical cache for this model; leave it out"
+                f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache"
             )
+        if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
