@@ -13,9 +13,10 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import SglangCapture
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.moves import watch, with_owners
+from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
+from harness.engines.sglang.moves import with_owners
 from harness.engines.sglang.requests import Requests, rid_of
-from harness.engines.sglang.scheduler import build, turn
+from harness.engines.sglang.scheduler import Passes, build, turn
 from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
 
@@ -40,8 +41,7 @@ REPORTED = frozenset(
     )
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED
-FAULTS = CLIENT_FAULTS
-EVERYTHING = 10**9  # tokens, more than any pool has
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS}
 
 
 class SglangEngine(EnginePort):
@@ -49,21 +49,21 @@ class SglangEngine(EnginePort):
 
     def __init__(self, release: Release, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
-        self.faults = FaultPlan(FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        faults = CLIENT_FAULTS if config.host_ratio is None else FAULTS
+        self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._release, self._config = release, config
         self._requests = Requests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
             release,
             config,
-            run_batch=self._launch,
-            complete=self._complete,
+            passes=Passes(self._launch, self._complete),
             on_message=self._requests.on_message,
+            notice=self._notice,
         )
-        allocator = self.built.memory.allocator
-        watch("full", allocator.full_attn_allocator, self._notice)
-        watch("swa", allocator.swa_attn_allocator, self._notice)
-        self._capture = SglangCapture(release, config, self.built, UNREPORTED)
+        tree, tags = self.built.memory.tree, self._forward.tags
+        self._host = None if config.host_ratio is None else HostTier(release, tree, tags, self.faults)
+        self._capture = SglangCapture(release, config, self.built, UNREPORTED, self._host)
         self._steps = 0
         self._snapshot: view.Snapshot | None = None
         self._before = self.capture()
@@ -73,7 +73,7 @@ class SglangEngine(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight)
+        return bool(self._requests or self._forward.in_flight or (self._host and self._host.is_copying))
 
     def submit(self, submission: Submission) -> int:
         self._snapshot = None
@@ -103,6 +103,11 @@ class SglangEngine(EnginePort):
         self.built.memory.tree.evict(everything)
         return True
 
+    def clear(self) -> None:
+        self.flush()
+        if self._host is not None:
+            self._host.drop_copies()
+
     def pause(self) -> bool:
         self._snapshot = None
         self.log.notice(seen.Paused())
@@ -130,6 +135,8 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
+        if self._host is not None:
+            self._host.wait_for_loads(batch)
         return self._forward.launch(batch, self.built.memory)
 
     def _complete(self, result: Any) -> None:

@@ -53,6 +53,7 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
     tracker, algorithm = release.part("NewTokenRatioTracker"), release.part("SpeculativeAlgorithm")
     return {
         "enable_overlap": config.overlap,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "is_mixed_chunk": config.mixed_batches,
         "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
         "disaggregation_mode": release.part("DisaggregationMode").NULL,

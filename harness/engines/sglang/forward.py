@@ -51,7 +51,7 @@ class TagForward:
         page = config.page_size
         self._release, self._notice = release, notice
         self._page_size, self._window = page, config.sliding_window + 1
-        self._tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
+        self.tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
         self._last_launch = 0
         self.in_flight: list[Pass] = []
 
@@ -93,7 +93,7 @@ class TagForward:
                 self._notice(seen.Discarded(done.launch, entry.request.id))
 
     def _write(self, launch: int, entry: Entry) -> None:
-        full, swa = self._tags
+        full, swa = self.tags
         request, start, end, (places, windowed), _ = entry
         tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
         for token, place, other in zip(request.tokens(start, end), places[start:], windowed[start:], strict=True):
@@ -106,7 +106,7 @@ class TagForward:
 
     def _read(self, one: Pass, entry: Entry) -> int:
         """Read the tags of an entry in both pools; returns the token sampled from them."""
-        full, swa = self._tags
+        full, swa = self.tags
         request, start, end, (places, windowed), _ = entry
         read = array("q", [full[place] for place in places])
         first = max(0, start + 1 - self._window)

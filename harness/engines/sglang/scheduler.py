@@ -38,7 +38,6 @@ SILENT_METHODS = (
     "_maybe_log_idle_metrics",
     "_record_step_counters",
     "publish_load_snapshot",
-    "_process_hicache_events",
     "cancel_bubble_timer",
     "process_input_requests",
     "launch_batch_sample_if_needed",
@@ -63,6 +62,13 @@ class TurnEnded(BaseException):
     """Ends the release's endless event loop after one turn."""
 
 
+class Passes(NamedTuple):
+    """The stand-in for the model: `launch` begins a batch, `complete` is called before its result is processed."""
+
+    launch: Callable[[Any], Any]
+    complete: Callable[[Any], None]
+
+
 class Built(NamedTuple):
     """The scheduler and its memory; `missing` are the attributes that it read and that were never set."""
 
@@ -75,20 +81,19 @@ def build(
     release: Release,
     config: SglangConfig,
     *,
-    run_batch: Callable[[Any], Any],
-    complete: Callable[[Any], None],
+    passes: Passes,
     on_message: Callable[..., None],
+    notice: Callable[[NamedTuple], None],
 ) -> Built:
-    """A scheduler whose passes are launched by `run_batch` and waited for by `complete`."""
+    """A scheduler and its memory; `on_message` gets its messages to clients, `notice` the moves of pages."""
     set_environment(config)
     server_args = server_args_of(release, config)
-    memory = memory_of(release, config)
+    memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
     scheduler.__dict__.update(
         attributes(release, config, memory, on_message),
         server_args=server_args,
-        swarden_run_batch=run_batch,
-        swarden_complete=complete,
+        swarden_passes=passes,
     )
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, config, memory.tree)
@@ -131,10 +136,10 @@ def _scheduler_class(release: Release) -> type:
 
         def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
             self.forward_ct += 1
-            return self.swarden_run_batch(batch)
+            return self.swarden_passes.launch(batch)
 
         def process_batch_result(self, batch: Any, result: Any) -> None:
-            self.swarden_complete(result)
+            self.swarden_passes.complete(result)
             super().process_batch_result(batch, result)
 
         def maybe_prepare_mlp_sync_batch(self, batch: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -195,7 +200,7 @@ def _policy(release: Release, config: SglangConfig, tree: Any) -> Any:
     wanted = {
         "policy": config.waiting_order,
         "tree_cache": tree,
-        "enable_hierarchical_cache": False,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "schedule_low_priority_values_first": False,
     }

@@ -50,7 +50,7 @@ class SglangTarget(Target):
         return _source_hash(self._release, found.folder if found is not None and is_checkout else None)
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw)
+        return random_config(draw, has_host_tier=self._booted().has("host_tier"))
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -69,7 +69,12 @@ class SglangTarget(Target):
         return shape
 
     def build(self, config: Any) -> EnginePort:
-        return SglangEngine(self._booted(), config)
+        release = self._booted()
+        if config.host_ratio is not None and not release.has("host_tier"):
+            raise InvalidConfig(
+                f"host_ratio: sglang {release.text} has no hierarchical cache for this model; leave it out"
+            )
+        return SglangEngine(release, config)
 
     @property
     def process(self) -> str:
