@@ -83,6 +83,10 @@ FEATURES: Mapping[str, Feature] = {
         "a hierarchical cache for full attention with a window",
         lambda release: hasattr(release.part("UnifiedRadixCache"), "init_hicache"),
     ),
+    "small_host_pools": Feature(
+        "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
+        lambda release: release.version >= (0, 5, 17),
+    ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",
         lambda release: "running_batch" in parameters(release.part("Scheduler").get_next_batch_to_run),
@@ -114,6 +118,13 @@ class Release:
     def is_unified(self, tree: Any) -> bool:
         kind = self.part("UnifiedRadixCache")
         return kind is not None and isinstance(tree, kind)
+
+    @property
+    def host_ratios(self) -> tuple[float, ...]:
+        """The sizes of host pools to draw, in units of the device pools; () without a hierarchical cache."""
+        if not self.has("host_tier"):
+            return ()
+        return (1.0, 0.5, 2.0, 0.25) if self.has("small_host_pools") else (1.0, 2.0)
 
     @cached_property
     def trees(self) -> tuple[str, ...]:

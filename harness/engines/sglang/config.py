@@ -1,5 +1,6 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -42,7 +43,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
     new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
     new_token_ratio_decay_steps: Annotated[int, Meta(ge=1)] = 600
-    host_ratio: Annotated[float, Meta(ge=1, le=16)] | None = None
+    host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
     write_policy: str = WRITE_THROUGH
     load_back_threshold: Annotated[int, Meta(ge=1)] = 10
 
@@ -75,8 +76,8 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw, *, has_host_tier: bool) -> SglangConfig:
-    """A scheduler with small pools."""
+def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
+    """A scheduler with small pools; half of them have a hierarchical cache, if there is any ratio for it."""
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
@@ -98,7 +99,7 @@ def random_config(draw: Draw, *, has_host_tier: bool) -> SglangConfig:
         splits_leaves=draw.one_of((False, False, True)),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
-        host_ratio=draw.one_of((None, 1.0, None, 2.0)) if has_host_tier else None,
+        host_ratio=draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None,
         write_policy=draw.one_of((WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)),
         load_back_threshold=draw.one_of((10, 1)),
     )

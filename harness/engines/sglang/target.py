@@ -50,7 +50,7 @@ class SglangTarget(Target):
         return _source_hash(self._release, found.folder if found is not None and is_checkout else None)
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw, has_host_tier=self._booted().has("host_tier"))
+        return random_config(draw, host_ratios=self._booted().host_ratios)
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -69,11 +69,13 @@ class SglangTarget(Target):
         return shape
 
     def build(self, config: Any) -> EnginePort:
-        release = self._booted()
-        if config.host_ratio is not None and not release.has("host_tier"):
+        release, ratio = self._booted(), config.host_ratio
+        if ratio is not None and not release.has("host_tier"):
             raise InvalidConfig(
-                f"host_ratio: sglang {release.text} has no hierarchical cache for this model; leave it out"
+                f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache"
             )
+        if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         return SglangEngine(release, config)
 
     @property
