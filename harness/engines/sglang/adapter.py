@@ -61,8 +61,8 @@ class SglangEngine(EnginePort):
             on_message=self._requests.on_message,
             notice=self._notice,
         )
-        tree, tags = self.built.memory.tree, self._forward.tags
-        self._host = None if config.host_ratio is None else HostTier(release, tree, tags, self.faults)
+        has_host = config.host_ratio is not None
+        self._host = HostTier(release, self.built, self._forward, self.faults) if has_host else None
         self._capture = SglangCapture(release, config, self.built, UNREPORTED, self._host)
         self._steps = 0
         self._snapshot: view.Snapshot | None = None
@@ -137,7 +137,10 @@ class SglangEngine(EnginePort):
         self._requests.report_changes()
         if self._host is not None:
             self._host.wait_for_loads(batch)
-        return self._forward.launch(batch, self.built.memory)
+        result = self._forward.launch(batch, self.built.memory)
+        if self._host is not None:
+            self._host.launched(batch)
+        return result
 
     def _complete(self, result: Any) -> None:
         self._requests.report_changes()

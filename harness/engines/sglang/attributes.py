@@ -8,6 +8,7 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.stand_ins import Missing, Silent
+from harness.engines.sglang.streams import Stream
 
 VOCABULARY = 64
 
@@ -93,11 +94,17 @@ def _initial_state(release: Release) -> dict[str, Any]:
 
 def _beside_the_scheduler() -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
+    runner = Missing()
     return {
         "is_generation": True,
         "model_config": Missing(
             vocab_size=VOCABULARY, is_encoder_decoder=False, is_matryoshka=False, hidden_size=4, is_multimodal=False
         ),
+        "schedule_stream": Stream(),
+        "forward_stream": Stream(),
+        "_war_barrier_enabled": True,  # as with CUDA
+        "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
+        "swarden_runner": runner,
         "tp_worker": SimpleNamespace(model_runner=SimpleNamespace(prefill_aware_swa=False, attn_backend=Missing())),
         "pp_size": 1,
         "tp_size": 1,

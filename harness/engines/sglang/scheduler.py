@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from harness.engines.sglang.boot import Release, known
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
 from harness.engines.sglang.stand_ins import Silent
+from harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
 SILENT_METHODS = (
@@ -41,7 +43,6 @@ SILENT_METHODS = (
     "cancel_bubble_timer",
     "process_input_requests",
     "launch_batch_sample_if_needed",
-    "_apply_war_barrier",
     "_record_scheduler_state_for_paused_engine",
 )
 SILENT_PROCESSOR_METHODS = (
@@ -105,10 +106,8 @@ def turn(scheduler: Any) -> None:
     """One turn of the release's own event loop."""
     scheduler.swarden_turns = 0
     loop = scheduler.event_loop_overlap if scheduler.enable_overlap else scheduler.event_loop_normal
-    try:
+    with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
         loop()
-    except TurnEnded:
-        return
 
 
 @cache

@@ -1,7 +1,7 @@
 """Stand-ins for the streams and events of a GPU.
 
 A stream makes its copies in order, each at the last moment at which a GPU may make it: when the release waits for the
-copy or asks whether it has ended.
+copy or asks whether it has ended.  Streams and events also carry the last launched pass that they wait for.
 """
 
 from collections import deque
@@ -19,11 +19,15 @@ class Copy(NamedTuple):
 
 
 class Stream:
-    """A stand-in for a stream of a GPU: the copies that it has still to make, in order."""
+    """A stand-in for a stream of a GPU: the copies that it has still to make, in order.
+
+    What is put on it begins when the passes up to launch `behind` have ended.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._waiting: deque[Copy] = deque()
         self._num_done = 0
+        self.behind = 0
 
     @property
     def end(self) -> int:
@@ -50,7 +54,8 @@ class Stream:
     def wait_event(self, event: "Event") -> None:
         event.synchronize()
 
-    def wait_stream(self, other: object) -> None: ...
+    def wait_stream(self, other: "Stream") -> None:
+        self.behind = max(self.behind, other.behind)
 
     def _make_next(self) -> None:
         self._waiting.popleft().make()
@@ -61,11 +66,11 @@ class Event:
     """A stand-in for an event of a GPU: it has happened when its stream has made the copies before it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._stream, self._end = Stream(), 0
+        self._stream, self._end, self._behind = Stream(), 0, 0
 
     def record(self, stream: Stream | None = None) -> None:
         self._stream = stream or Devices.current
-        self._end = self._stream.end
+        self._end, self._behind = self._stream.end, self._stream.behind
 
     def query(self) -> bool:
         return self._stream.has_done(self._end)
@@ -73,7 +78,9 @@ class Event:
     def synchronize(self) -> None:
         self._stream.make(self._end)
 
-    def wait(self, stream: Stream | None = None) -> None: ...
+    def wait(self, stream: Stream) -> None:
+        """Let a stream wait for the passes that this event waits for."""
+        stream.behind = max(stream.behind, self._behind)
 
     def elapsed_time(self, other: "Event") -> float:
         return 0.0

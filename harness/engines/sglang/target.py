@@ -71,9 +71,7 @@ class SglangTarget(Target):
     def build(self, config: Any) -> EnginePort:
         release, ratio = self._booted(), config.host_ratio
         if ratio is not None and not release.has("host_tier"):
-            raise InvalidConfig(
-                f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache"
-            )
+            raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         return SglangEngine(release, config)
