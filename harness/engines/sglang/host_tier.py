@@ -83,7 +83,7 @@ class HostTier:
             counter.wait_until(layer)
 
     def launched(self, batch: Any) -> None:
-        """Tell the streams that a pass was launched; a decode is a CUDA graph, which says early that it read its input."""
+        """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
         self._scheduler.forward_stream.behind = self._forward.last_launch
         if not batch.forward_mode.is_extend():
             vars(self._scheduler.swarden_runner).update({name: Event() for name in READ_DONE_EVENTS})
