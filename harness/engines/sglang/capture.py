@@ -1,6 +1,6 @@
 """Snapshots of an SGLang scheduler: facts from a walk over its tree, tables and queues, and its own counters."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.boot import Release
@@ -169,26 +169,24 @@ class SglangCapture:
     def _copy_receipts(self) -> Iterator[ReceiptView]:
         """The locks on nodes that are being copied; their ids are negative, to differ from those of requests."""
         for kind, node, lock in () if self._host is None else self._host.locks():
-            mark, skipped = self._tree.receipt(lock)
-            number = getattr(node, "swarden_id", 0)
-            covers = self._covers(node, mark, True, skipped)
+            number, mark = getattr(node, "swarden_id", 0), self._tree.mark_of(lock)
+            covers = self._covers(node, mark, True, lock)
             yield ReceiptView(-2 * number - (kind == LOAD_KIND), Owner(kind, number), number, covers)
 
-    def _covers(
-        self, node: Any, mark: Any, is_windowed: bool, skipped: tuple[Container[int], Container[int]] = ((), ())
-    ) -> tuple[list[int], list[int]]:
+    def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[list[int], list[int]]:
         """The nodes that dec_lock_ref will unlock: up to the root, and in the window up to the node with its mark.
 
-        `skipped` are, per component, the release's ids of the nodes that it passes over.
+        A `lock` names nodes that its release passes over.
         """
         root = self._built.memory.tree.root_node
         full: list[int] = []
         swa: list[int] = []
         while node is not None and node is not root:
             number = getattr(node, "swarden_id", 0)
-            if node.id not in skipped[0]:
+            passes_full, passes_swa = self._tree.passed_over(node, lock)
+            if not passes_full:
                 full.append(number)
-            if is_windowed and node.id not in skipped[1]:
+            if is_windowed and not passes_swa:
                 swa.append(number)
             is_windowed = is_windowed and not (mark and self._tree.mark(node) == mark)
             node = node.parent
@@ -253,8 +251,11 @@ class _SwaNodes:
         """The locked node, the mark of its windowed lock, and whether that lock is held."""
         return node, getattr(req, "swa_uuid_for_lock", None), not getattr(req, "swa_prefix_lock_released", False)
 
-    def receipt(self, lock: Any) -> tuple[Any, tuple[Container[int], Container[int]]]:
+    def mark_of(self, lock: Any) -> Any:
         raise NotImplementedError("SWARadixCache has no host tier")
+
+    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
+        return False, False
 
     def mark(self, node: Any) -> Any:
         return node.swa_uuid
@@ -290,12 +291,22 @@ class _UnifiedNodes:
         node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
         return node, lock.receipt.component_lock_uuids.get(self._swa), not lock.swa_released
 
-    def receipt(self, lock: Any) -> tuple[Any, tuple[Container[int], Container[int]]]:
-        """The mark of the windowed lock of a receipt, and the nodes that its release passes over."""
+    def mark_of(self, lock: Any) -> Any:
+        """The mark of the windowed lock of a receipt."""
         if hasattr(lock, "component_lock_uuids"):
-            return lock.component_lock_uuids.get(self._swa), ((), ())
-        skipped = lock.skip_lock_node_ids
-        return lock.swa_uuid_for_lock, (skipped.get(self._full, ()), skipped.get(self._swa, ()))
+            return lock.component_lock_uuids.get(self._swa)
+        return lock.swa_uuid_for_lock
+
+    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
+        """Does the release of a lock pass over a node, in each pool?
+
+        To 0.5.17 a lock skips nodes without pages, and its release skips these nodes and all other tombstones.
+        """
+        skipped = getattr(lock, "skip_lock_node_ids", None)
+        if skipped is None:
+            return False, False
+        is_tombstone = node.component_data[self._swa].value is None
+        return node.id in skipped.get(self._full, ()), is_tombstone or node.id in skipped.get(self._swa, ())
 
     def mark(self, node: Any) -> Any:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
