@@ -76,7 +76,7 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
+def random_config(draw: Draw, *, host_ratios: Sequence[float] = ()) -> SglangConfig:
     """A scheduler with small pools; half of them have a hierarchical cache, if there is any ratio for it."""
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.sglang import releases
+from harness.engines.sglang.releases import SGLANG
 
 OPLOGS = Path(__file__).parent / "oplogs"
 
 
 def replay(name: str, version: str) -> str:
     """The verdict of an op-log on a release, which needs a process of its own."""
-    if version not in releases.installed():
+    if version not in SGLANG.installed():
         pytest.fail(f"sglang {version} is not installed; run: swarden engines install sglang=={version}")
     command = [sys.executable, "-m", "harness.cli", "replay", "--engine", f"sglang=={version}", str(OPLOGS / name)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
