@@ -92,7 +92,7 @@ def _check(option: str, value: str, choices: Collection[str]) -> None:
 
 def _check_machine(target: Target, machine: str | None, model: str | None) -> None:
     """Raise UsageError unless the engine can run here, with this machine and this model."""
-    target.prepare_process()
+    target.check_environment()
     if machine is not None:
         _check("--machine", machine, target.machines)
     if model is None:

@@ -1,5 +1,8 @@
 """swarden replay: runs op-logs again, each with a verdict."""
 
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -36,10 +39,11 @@ def replay(
     FIXED, FAILED (the same failure), CHANGED (another failure), FLAKY (the runs differ) or ERROR (an unusable log).
     """
     replays = []
-    with event_lines(events) as lines:
+    with event_lines(events) as lines, ExitStack() as processes:
+        replaying = _Replaying(engine, runs, lines, processes)
         for path in paths:
             lines.write("replay", path=str(path))
-            replays.append(_ended(path, engine, runs, lines))
+            replays.append(replaying.ended(path))
             if not as_json:
                 print_lines(OUT, replays[-1].lines)
     if as_json:
@@ -53,6 +57,42 @@ class Ended(NamedTuple):
     code: ExitCode
     figures: dict[str, Any]
     lines: list[Line]
+
+
+class _Replaying:
+    """Replays op-logs in this process; those whose target needs a process of its own, in one more for each target."""
+
+    def __init__(self, engine: str | None, runs: int, lines: EventLines, processes: ExitStack) -> None:
+        self._engine, self._runs, self._lines = engine, runs, lines
+        self._processes = processes
+        self._first = ""
+        self._pools: dict[str, ProcessPoolExecutor] = {}
+
+    def ended(self, path: Path) -> Ended:
+        needed = self._process_of(path)
+        self._first = self._first or needed
+        if needed in ("", self._first):
+            return _ended(path, self._engine, self._runs, self._lines)
+        if self._lines.is_on:
+            raise UsageError(
+                f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
+            )
+        if needed not in self._pools:
+            pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+            self._pools[needed] = self._processes.enter_context(pool)
+        return self._pools[needed].submit(_ended, path, self._engine, self._runs, EventLines(None)).result()
+
+    def _process_of(self, path: Path) -> str:
+        """The process that the target of an op-log needs; "" for an op-log that cannot be read."""
+        try:
+            return OpLog.load(path, engine=self._engine).header.target.process
+        except UsageError:
+            return ""
+
+
+def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
+    """The figures of one run of an op-log on an engine."""
+    return _ended(path, engine, 1, EventLines(None)).figures
 
 
 def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ended:
@@ -78,7 +118,7 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
 
 def _check_version(path: Path, header: Header) -> None:
     """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
-    here = target_of(header.engine).version()
+    here = header.target.version()
     if header.version not in ("", here):
         remedy = f"give --engine {header.engine} to replay it on the installed version"
         raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {remedy}")
@@ -125,7 +165,7 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
         "path": str(path),
         "verdict": verdict,
         "engine": log.header.engine,
-        "version": target_of(log.header.engine).version(),
+        "version": log.header.target.version(),
         "mutant": log.header.mutant,
     }
 

@@ -6,7 +6,6 @@ import msgspec
 
 from harness.core.oplog import OpLog
 from harness.core.ops import Recipe
-from harness.core.registry import target_of
 
 INDENT = "    "
 RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "model")  # the fields of a header that change a run
@@ -14,7 +13,7 @@ RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "model")  # t
 
 def log_code(log: OpLog) -> str:
     """A Python expression for an op-log, one op per line, without settings and arguments that have their defaults."""
-    defaults, absent = target_of(log.header.engine).defaults, object()
+    defaults, absent = log.header.target.defaults, object()
     configs = [
         {name: value for name, value in config.items() if value != defaults.get(name, absent)}
         for config in log.header.configs

@@ -25,7 +25,7 @@ import msgspec
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.files import write_whole
 from harness.core.ops import AnyOp, Op, name_of
-from harness.core.registry import OWN, UnknownEngine, target_of
+from harness.core.registry import OWN, UnknownEngine, target_at, target_of
 from harness.core.target import ENGINE, MachineSpec, Target
 from harness.core.validation import shortened, validation_text
 
@@ -75,6 +75,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     truncated: str = ""
     sealed: bool = False
 
+    @property
+    def target(self) -> Target:
+        """The target that the log is for, in its version if that is installed."""
+        return target_at(self.engine, self.version)
+
 
 @dataclass(slots=True)
 class OpLog:
@@ -116,7 +121,7 @@ class OpLog:
         ended = bool(raws) and "end" in raws[-1] and "op" not in raws[-1]
         num_ops = len(raws) - ended
         digests = [raw.pop("digest", None) for raw in raws[:num_ops]]
-        spec = target_of(header.engine).machines[header.machine]
+        spec = header.target.machines[header.machine]
         ops = [_op(line, raw, header, spec) for line, raw in zip(lines[1:], raws[:num_ops], strict=False)]
         if not header.sealed:
             return cls(header, ops)
@@ -183,13 +188,16 @@ def _header(line: Line, engine: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
-    raw = _converted(line, raw) | ({"engine": engine} if engine is not None else {})
+    raw = _converted(line, raw)
+    if engine is not None:
+        name, _, version = engine.partition("==")
+        raw |= {"engine": name, "version": version}
     try:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:
         raise _invalid(line, "the header", raw, error) from error
     try:
-        target = target_of(header.engine)
+        target = header.target if engine is None else target_of(engine)
     except UnknownEngine as error:
         raise line.error(f"the header: {error.what}", error.remedy) from error
     _check_machine(line, header, target)

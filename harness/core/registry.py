@@ -36,15 +36,25 @@ def target_of(engine: str) -> Target:
         names = ", ".join(known) or "none"
         raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; installed are {names}")
     try:
-        found = known[name].load()
-        target: Target = found() if isinstance(found, type) else found
+        loaded = known[name].load()
+        target: Target = loaded() if isinstance(loaded, type) else loaded
     except ModuleNotFoundError as error:
         remedy = INSTALL_ENGINE if name == OWN else f"install {error.name}"
         raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", remedy) from error
     except Exception as error:
         what = f"engine {name!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"
         raise UnknownEngine(what, f"repair or uninstall the package of {known[name].value}") from error
-    if version and version != target.version():
+    found = target.at(version) if version else target
+    if found is None:
+        if target.releases is not None:
+            raise UnknownEngine(f"{engine} is not installed", f"run: swarden engines install {engine}")
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that version, or name {name} without a version")
-    return target
+    return found
+
+
+@cache
+def target_at(engine: str, version: str) -> Target:
+    """The target in this version if it is installed, otherwise in the version that is; raises UnknownEngine."""
+    target = target_of(engine)
+    return (target.at(version) if version else None) or target

@@ -12,7 +12,6 @@ from harness.core.errors import UsageError
 from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
-from harness.core.registry import target_of
 from harness.core.target import Target
 from invariants.catalog import catalog_of
 from invariants.transition import Transition
@@ -63,7 +62,7 @@ class Replayed:
 
     @property
     def is_same_build(self) -> bool:
-        return self.log.header.source_hash == target_of(self.log.header.engine).source_hash()
+        return self.log.header.source_hash == self.log.header.target.source_hash()
 
     @property
     def is_nondeterministic(self) -> bool:
@@ -101,7 +100,7 @@ def driver_of(
     header: Header, *, keep: Kept = EVERYTHING, observe: Callable[[Transition], None] | None = None
 ) -> Driver:
     """A driver over fresh systems, one for each configuration of a header."""
-    target = target_of(header.engine)
+    target = header.target
     systems = target.systems(header.machine, [target.decode(config) for config in header.configs], header.model)
     checking = Checking(catalog_of(target.contracts), code=target.code)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
@@ -109,7 +108,7 @@ def driver_of(
 
 def log_of(header: Header, driver: Driver) -> OpLog:
     """The run of a driver as an op-log of this build; all other fields are those of `header`."""
-    failure, target = driver.failure, target_of(header.engine)
+    failure, target = driver.failure, header.target
     full = msgspec.structs.replace(
         header,
         version=target.version(),
@@ -133,7 +132,7 @@ def run_log(
         if observe is not None:
             observe(driver, change)
 
-    with planted(target_of(log.header.engine), log.header.mutant):
+    with planted(log.header.target, log.header.mutant):
         driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()

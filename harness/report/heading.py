@@ -7,7 +7,6 @@ from harness.core.driver import Failure
 from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header
 from harness.core.ops import name_of
-from harness.core.registry import target_of
 from harness.core.target import ENGINE
 from invariants.reference import Expectation, Reference
 
@@ -16,14 +15,14 @@ MAX_REQUESTS = 8  # of one engine that a story lists
 
 def engine_name(header: Header, engine: int) -> str:
     """The name of an engine of the header, as in "engine 1 (decode)"."""
-    target = target_of(header.engine)
+    target = header.target
     role = target.role(target.decode(header.configs[engine]))
     return f"engine {engine} ({role})" if role else f"engine {engine}"
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
     """The lines with the engine, the failed one of several engines, and the planted bug."""
-    target = target_of(header.engine)
+    target = header.target
     named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
         named += f", machine {header.machine}"
@@ -40,7 +39,7 @@ def mutant_lines(header: Header) -> list[str]:
     """The line about the planted bug: its id, the changed functions, and its source."""
     if header.mutant is None:
         return []
-    mutant = mutant_of(target_of(header.engine), header.mutant)
+    mutant = mutant_of(header.target, header.mutant)
     return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
 
 
@@ -52,7 +51,7 @@ def failed_line(failure: Failure) -> str:
 
 def configuration_line(header: Header, engine: int) -> str:
     """The settings of one engine that are not the default."""
-    target = target_of(header.engine)
+    target = header.target
     own, absent = target.encode(target.decode(header.configs[engine])), object()
     changed = [f"{name} {value}" for name, value in own.items() if value != target.defaults.get(name, absent)]
     return f"configuration: {', '.join(changed) or 'the default'}"

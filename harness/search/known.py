@@ -36,7 +36,7 @@ class Trail:
 
     @classmethod
     def of(cls, log: OpLog) -> "Trail":
-        names, defaults = [name_of(op) for op in log.ops], target_of(log.header.engine).simplified
+        names, defaults = [name_of(op) for op in log.ops], log.header.target.simplified
         kinds = [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
         settings = [
             {name: value for name, value in engine.items() if value != defaults.get(name, value)}

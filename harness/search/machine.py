@@ -58,7 +58,7 @@ class Machine(RuleBasedStateMachine):
         self.configs, target = configs, self.listener.target
         if not self.listener.is_over:
             encoded = [target.encode(config) for config in configs]
-            self.header = Header(engine=target.name, machine=self.machine, configs=encoded)
+            self.header = Header(engine=target.name, version=target.version(), machine=self.machine, configs=encoded)
             self.driver = self.listener.drive(self.header)
 
     def apply(self, op: Op) -> None:

@@ -16,7 +16,6 @@ import msgspec
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import OpLog
 from harness.core.ops import Drain, Op, Step
-from harness.core.registry import target_of
 from harness.core.target import Target
 from harness.search.simpler import (
     drains_as_steps,
@@ -93,7 +92,7 @@ def shrink(
 def measure(log: OpLog) -> tuple[int, int, int, int]:
     """The size of a log: its ops, engine steps, distance of the arguments from their defaults, changed settings."""
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
-    defaults = target_of(log.header.engine).simplified
+    defaults = log.header.target.simplified
     settings = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
     return len(log.ops), steps, sum(map(size, log.ops)), settings
 
@@ -116,7 +115,7 @@ class _Search:
 
     @property
     def target(self) -> Target:
-        return target_of(self.log.header.engine)
+        return self.log.header.target
 
     def run(self, *, simplify_config: bool) -> None:
         """Repeat the passes until none makes the log smaller; expensive ones run when cheaper ones have no effect."""

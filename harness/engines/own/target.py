@@ -92,8 +92,12 @@ class OwnTarget(Target):
         return [PARTS[machine](config) for config in configs]
 
     def prepare_process(self) -> None:
-        """Use one thread, the fastest for small tensors. An invalid strict level is an error before the first run."""
+        """Use one thread, the fastest for small tensors."""
         torch.set_num_threads(1)
+        self.check_environment()
+
+    def check_environment(self) -> None:
+        """Check the strict level of the environment."""
         try:
             setting_of(os.environ)
         except ConfigError as error:

@@ -1,0 +1,150 @@
+"""A release of SGLang behind EnginePort: its own scheduler, policies, allocators and trees; only the model is not."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.event_log import EventLog
+from harness.core.faults import CLIENT_FAULTS, FaultPlan
+from harness.core.origins import EngineCode
+from harness.core.port import EnginePort, Streamed, Submission
+from harness.engines.sglang.attributes import VOCABULARY
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.capture import SglangCapture
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.forward import TagForward
+from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
+from harness.engines.sglang.moves import with_owners
+from harness.engines.sglang.requests import Requests, rid_of
+from harness.engines.sglang.scheduler import Passes, build, turn
+from harness.engines.sglang.stand_ins import Missing
+from invariants import reference, view
+
+CODE = EngineCode("sglang", ledgers="sglang.srt.mem_cache.alloc")
+REPORTED = frozenset(
+    kind.__name__
+    for kind in (
+        seen.Completed,
+        seen.Discarded,
+        seen.Finished,
+        seen.Fired,
+        seen.Freed,
+        seen.Given,
+        seen.Launched,
+        seen.Paused,
+        seen.Read,
+        seen.Rejected,
+        seen.Resumed,
+        seen.Retracted,
+        seen.Taken,
+        seen.Written,
+    )
+)
+UNREPORTED = seen.ALL_EVENTS - REPORTED
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS}
+
+
+class SglangEngine(EnginePort):
+    """One scheduler; a step is one turn of its event loop."""
+
+    def __init__(self, release: Release, config: SglangConfig) -> None:
+        self.log = EventLog(code=CODE)
+        faults = CLIENT_FAULTS if config.host_ratio is None else FAULTS
+        self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        self._release, self._config = release, config
+        self._requests = Requests(release, config, self._notice)
+        self._forward = TagForward(release, config, self._notice)
+        self.built = build(
+            release,
+            config,
+            passes=Passes(self._launch, self._complete),
+            on_message=self._requests.on_message,
+            notice=self._notice,
+        )
+        has_host = config.host_ratio is not None
+        self._host = HostTier(release, self.built, self._forward, self.faults) if has_host else None
+        self._capture = SglangCapture(release, config, self.built, UNREPORTED, self._host)
+        self._steps = 0
+        self._snapshot: view.Snapshot | None = None
+        self._before = self.capture()
+
+    def reference(self) -> reference.Reference:
+        return reference.Reference(VOCABULARY, (None, self._config.sliding_window + 1))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._requests or self._forward.in_flight or (self._host and self._host.is_copying))
+
+    def submit(self, submission: Submission) -> int:
+        self._snapshot = None
+        number, req = self._requests.new(submission)
+        if req is not None:
+            scheduler = self.built.scheduler
+            scheduler.max_req_len = self._requests.max_len
+            scheduler.init_req_max_new_tokens(req)
+            scheduler._add_request_to_queue(req)
+        return number
+
+    def abort(self, request_id: int) -> None:
+        self._snapshot = None
+        if request_id in self._requests:
+            self.built.scheduler.abort_request(Missing(rid=rid_of(request_id), abort_all=False))
+
+    def step(self) -> Sequence[Streamed]:
+        self._snapshot = None
+        self._steps += 1
+        turn(self.built.scheduler)
+        return self._requests.streamed()
+
+    def flush(self) -> bool:
+        """Evict all cached pages that are not locked. The release's own flush resets the pools, which hides leaks."""
+        self._snapshot = None
+        everything = self._release.part("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
+        self.built.memory.tree.evict(everything)
+        return True
+
+    def clear(self) -> None:
+        self.flush()
+        if self._host is not None:
+            self._host.drop_copies()
+
+    def pause(self) -> bool:
+        self._snapshot = None
+        self.log.notice(seen.Paused())
+        self.built.scheduler.pause_generation(Missing(mode="retract"))
+        return True
+
+    def resume(self) -> None:
+        self._snapshot = None
+        self.log.notice(seen.Resumed())
+        self.built.scheduler._engine_paused = False
+
+    def capture(self) -> view.Snapshot:
+        if self._snapshot is None:
+            self._snapshot = self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
+        return self._snapshot
+
+    def take_events(self) -> list[NamedTuple]:
+        """The events, with the owners of moved units inferred from the snapshots before and after."""
+        self._requests.report_changes()
+        before, self._before = self._before, self.capture()
+        events = with_owners(self.log.take(), before, self._before)
+        if self.log.origins:
+            self.log.origins = [self.log.origins[index] for index, _ in events]
+        return [event for _, event in events]
+
+    def _launch(self, batch: Any) -> Any:
+        self._requests.report_changes()
+        if self._host is not None:
+            self._host.wait_for_loads(batch)
+        result = self._forward.launch(batch, self.built.memory)
+        if self._host is not None:
+            self._host.launched(batch)
+        return result
+
+    def _complete(self, result: Any) -> None:
+        self._requests.report_changes()
+        self._forward.complete(result, self._requests.unfinished)
+
+    def _notice(self, event: NamedTuple) -> None:
+        self.log.notice(event)

@@ -1,0 +1,147 @@
+"""The attributes that Scheduler.__init__ sets, as far as the event loop reads them."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.memory import Memory
+from harness.engines.sglang.stand_ins import Missing, Silent
+from harness.engines.sglang.streams import Stream
+
+VOCABULARY = 64
+
+
+def attributes(
+    release: Release, config: SglangConfig, memory: Memory, on_message: Callable[..., None]
+) -> dict[str, Any]:
+    sender = SimpleNamespace(send_output=on_message)
+    return {
+        "req_to_token_pool": memory.rows,
+        "token_to_kv_pool_allocator": memory.allocator,
+        "tree_cache": memory.tree,
+        "send_to_tokenizer": sender,
+        "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
+        **_limits(config),
+        **_policies(release, config),
+        **_initial_state(release),
+        **_beside_the_scheduler(),
+    }
+
+
+def _limits(config: SglangConfig) -> dict[str, Any]:
+    full = config.full_pages * config.page_size
+    return {
+        "page_size": config.page_size,
+        "is_hybrid_swa": True,
+        "full_tokens_per_layer": full,
+        "swa_tokens_per_layer": config.swa_pages * config.page_size,
+        "max_total_num_tokens": full,
+        "chunked_prefill_size": config.chunk_len,
+        "max_prefill_tokens": config.max_prefill_tokens,
+        "max_running_requests": config.max_running_requests,
+        "max_prefill_bs": 0,
+        "max_queued_requests": None,
+        "kv_shard_widening": 1,
+    }
+
+
+def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
+    has_priority = config.preemption_threshold is not None
+    ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
+    decay = (ratio - floor) / config.new_token_ratio_decay_steps
+    tracker, algorithm = release.part("NewTokenRatioTracker"), release.part("SpeculativeAlgorithm")
+    return {
+        "enable_overlap": config.overlap,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "is_mixed_chunk": config.mixed_batches,
+        "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
+        "disaggregation_mode": release.part("DisaggregationMode").NULL,
+        "new_token_ratio": ratio,
+        "init_new_token_ratio": ratio,
+        "min_new_token_ratio": floor,
+        "new_token_ratio_decay": decay,
+        "new_token_ratio_tracker": (
+            Silent(current=ratio) if tracker is None else tracker(init=ratio, min=floor, decay=decay, current=ratio)
+        ),
+        "enable_priority_scheduling": has_priority,
+        "enable_priority_preemption": has_priority,
+        "priority_scheduling_preemption_threshold": config.preemption_threshold or 0,
+        "schedule_low_priority_values_first": False,
+        "abort_on_priority_when_disabled": False,
+        "prefill_decode_interval": 0,
+        "prefill_decode_interval_min_bs": 0,
+        "_prefill_decode_interval_remaining": 0,
+    }
+
+
+def _initial_state(release: Release) -> dict[str, Any]:
+    return {
+        "waiting_queue": [],
+        "running_batch": release.part("ScheduleBatch")(reqs=[], batch_is_full=False),
+        "last_batch": None,
+        "cur_batch": None,
+        "chunked_req": None,
+        "forward_ct": 0,
+        "forward_ct_decode": 0,
+        "num_generated_tokens": 0,
+        "processed_tokens_counter": 0,
+        "_chunked_req_scheduled_last_iter": False,
+        "_engine_paused": False,
+    }
+
+
+def _beside_the_scheduler() -> dict[str, Any]:
+    """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
+    runner = Missing()
+    return {
+        "is_generation": True,
+        "model_config": Missing(
+            vocab_size=VOCABULARY, is_encoder_decoder=False, is_matryoshka=False, hidden_size=4, is_multimodal=False
+        ),
+        "schedule_stream": Stream(),
+        "forward_stream": Stream(),
+        "_war_barrier_enabled": True,  # as with CUDA
+        "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
+        "swarden_runner": runner,
+        "tp_worker": SimpleNamespace(model_runner=SimpleNamespace(prefill_aware_swa=False, attn_backend=Missing())),
+        "pp_size": 1,
+        "tp_size": 1,
+        "dp_size": 1,
+        "attn_tp_rank": 0,
+        "ps": SimpleNamespace(pp_size=1, tp_size=1, dp_size=1, pp_rank=0, tp_rank=0),
+        "dp_attn_adapter": SimpleNamespace(
+            maybe_prepare_mlp_sync_batch=_same,
+            maybe_convert_decode_to_extend=_same,
+            maybe_prepare_mlp_sync_batch_and_log_stats=_same,
+        ),
+        "ngram_embedding_manager": SimpleNamespace(prepare_for_forward=_same),
+        "grammar_manager": Silent(has_waiting_grammars=_no, grammar_queue=[]),
+        "metrics_reporter": Silent(
+            enable_metrics=False,
+            num_retracted_reqs=0,
+            current_scheduler_metrics_enabled=False,
+            is_stats_logging_rank=False,
+            num_generated_tokens=0,
+            forward_ct_decode=0,
+            spec_total_num_forward_ct=0,
+        ),
+        "beam_coordinator": Silent(pending_member_rows=_none),
+        "load_publisher": Silent(),
+        "load_inquirer": Silent(_get_num_pending_tokens=_none),
+        "kv_events_publisher": Silent(),
+        "stats": SimpleNamespace(),
+    }
+
+
+def _same(batch: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return batch
+
+
+def _no() -> bool:
+    return False
+
+
+def _none(*args: Any, **kwargs: Any) -> int:
+    return 0

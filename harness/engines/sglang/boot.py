@@ -1,0 +1,193 @@
+"""The import of one release of SGLang into this process, and where its parts are in each release."""
+
+import importlib
+import inspect
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from harness.core.errors import UsageError
+from harness.core.releases import parsed
+from harness.engines.sglang import stand_ins, streams
+
+# The name of each part, and its places in the releases, newest first.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "Scheduler": ("managers.scheduler:Scheduler",),
+    "ScheduleBatch": ("managers.schedule_batch:ScheduleBatch",),
+    "Req": ("managers.schedule_batch:Req",),
+    "SchedulePolicy": ("managers.schedule_policy:SchedulePolicy",),
+    "ServerArgs": ("server_args:ServerArgs",),
+    "publish_server_args": (
+        "server_args:set_global_server_args_for_scheduler",
+        "server_args:set_global_server_args",
+    ),
+    "DisaggregationMode": ("disaggregation.utils:DisaggregationMode",),
+    "SamplingParams": ("sampling.sampling_params:SamplingParams",),
+    "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
+    "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
+    "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
+    "ReqToTokenPool": ("mem_cache.memory_pool:ReqToTokenPool",),
+    "SWAKVPool": ("mem_cache.swa_memory_pool:SWAKVPool",),
+    "Allocator": (
+        "mem_cache.allocator.swa:SWATokenToKVPoolAllocator",
+        "mem_cache.swa_memory_pool:SWATokenToKVPoolAllocator",
+    ),
+    "SWARadixCache": ("mem_cache.swa_radix_cache:SWARadixCache",),
+    "UnifiedRadixCache": ("mem_cache.unified_radix_cache:UnifiedRadixCache",),
+    "ComponentType": (
+        "mem_cache.unified_cache.component_type:ComponentType",
+        "mem_cache.unified_cache_components:ComponentType",
+    ),
+    "PoolName": ("mem_cache.hicache_storage:PoolName",),
+    "NewTokenRatioTracker": ("managers.scheduler_components.new_token_ratio_tracker:NewTokenRatioTracker",),
+    "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
+}
+KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
+STREAM_MODULES = (
+    "managers.cache_controller",
+    "mem_cache.hybrid_cache.hybrid_cache_controller",
+    "mem_cache.l2_transfer",
+    "mem_cache.memory_pool_host",
+    "mem_cache.pool_host.base",
+)
+NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+class Feature(NamedTuple):
+    """A difference between releases, with its reason, and how a release is found to have it."""
+
+    reason: str
+    is_in: Callable[["Release"], bool]
+
+
+FEATURES: Mapping[str, Feature] = {
+    "full_pool_bounds_requests": Feature(
+        "a request may be as long as the full pool; before, as the smaller pool (ModelRunner.max_token_pool_size)",
+        lambda release: release.version >= (0, 5, 11),
+    ),
+    "token_arrays": Feature(
+        "token ids are array('q'); before, lists",
+        lambda release: release.version >= (0, 5, 13),
+    ),
+    "first_row_is_padding": Feature(
+        "row 0 of the request table is never handed out",
+        lambda release: min(_small_table(release).free_slots) == 1,
+    ),
+    "host_tier": Feature(
+        "a hierarchical cache for full attention with a window",
+        lambda release: hasattr(release.part("UnifiedRadixCache"), "init_hicache"),
+    ),
+    "small_host_pools": Feature(
+        "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
+        lambda release: release.version >= (0, 5, 17),
+    ),
+    "batch_plan": Feature(
+        "get_next_batch_to_run takes the running batch and returns a plan",
+        lambda release: "running_batch" in parameters(release.part("Scheduler").get_next_batch_to_run),
+    ),
+}
+
+
+def _small_table(release: "Release") -> Any:
+    return release.part("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
+
+
+class Release:
+    """The release that is imported in this process: its parts by name, and its features."""
+
+    def __init__(self, version: str) -> None:
+        self.version: tuple[int, ...] = parsed(version)
+        self.text = version
+        self.torch = importlib.import_module("torch")
+        self._parts: dict[str, Any] = {name: _first(places) for name, places in PARTS.items()}
+        self._features = {name: feature.is_in(self) for name, feature in FEATURES.items()}
+
+    def part(self, name: str) -> Any:
+        """A class or function of the release; None if the release does not have it."""
+        return self._parts[name]
+
+    def has(self, feature: str) -> bool:
+        return self._features[feature]
+
+    def is_unified(self, tree: Any) -> bool:
+        kind = self.part("UnifiedRadixCache")
+        return kind is not None and isinstance(tree, kind)
+
+    @property
+    def host_ratios(self) -> tuple[float, ...]:
+        """The sizes of host pools to draw, in units of the device pools; () without a hierarchical cache."""
+        if not self.has("host_tier"):
+            return ()
+        return (1.0, 0.5, 2.0, 0.25) if self.has("small_host_pools") else (1.0, 2.0)
+
+    @cached_property
+    def trees(self) -> tuple[str, ...]:
+        """The prefix trees of this release, its default first."""
+        return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
+
+
+def _first(places: tuple[str, ...]) -> Any:
+    """The first of "module:attribute" that exists; None if none does."""
+    for place in places:
+        module, _, attribute = place.partition(":")
+        found = getattr(_optional(f"sglang.srt.{module}"), attribute, None)
+        if found is not None:
+            return found
+    return None
+
+
+def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def known(arguments: Mapping[str, Any], kind: Any, also: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The arguments that the constructor of this release has; `also` are passed on in its **kwargs."""
+    names = {*parameters(kind.__init__), *also}
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+_booted: list[Release] = []
+
+
+def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
+    """Import a release once per process, from `folders` or from the environment.
+
+    Raises UsageError if this process has imported another one.
+    """
+    if _booted:
+        if _booted[0].text != version:
+            what = f"sglang {_booted[0].text} is loaded in this process, {version} is wanted"
+            raise UsageError(f"{what}; run each release in a process of its own")
+        return _booted[0]
+    for name, value in NEEDS_NO_GPU.items():
+        os.environ.setdefault(name, value)
+    sys.path[:0] = [str(folder) for folder in folders]
+    stand_ins.provide_absent_packages()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch").set_num_threads(1)
+        stand_ins.replace_triton()
+        importlib.import_module("sglang.srt.managers.scheduler")
+        stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
+        streams.replace_devices(_modules(STREAM_MODULES))
+    logging.disable(logging.CRITICAL)
+    _booted.append(Release(version))
+    return _booted[0]
+
+
+def _modules(names: tuple[str, ...]) -> list[ModuleType]:
+    """Those of the modules that this release has."""
+    return [module for name in names if (module := _optional(f"sglang.srt.{name}")) is not None]
+
+
+def _optional(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None

@@ -1,0 +1,105 @@
+"""The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from harness.core.errors import InvalidConfig
+from harness.core.target import Draw, Pool, Shape
+
+FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
+WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
+DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
+
+
+class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
+
+    `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
+    ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
+    release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
+    the size of each host pool in units of its device pool.  `load_back_threshold` is the smallest number of tokens that
+    a load of full attention from the host has.
+    """
+
+    page_size: Annotated[int, Meta(ge=1, le=256)] = 1
+    full_pages: Annotated[int, Meta(ge=2, le=65536)] = 64
+    swa_pages: Annotated[int, Meta(ge=2, le=65536)] = 40
+    sliding_window: Annotated[int, Meta(ge=1, le=65536)] = 4
+    max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
+    max_context_len: Annotated[int, Meta(ge=8, le=65536)] = 384
+    chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
+    max_prefill_tokens: Annotated[int, Meta(ge=1)] = 16384
+    tree: str = DEFAULT_TREE
+    overlap: bool = False
+    mixed_batches: bool = False
+    waiting_order: str = FIRST_COME
+    preemption_threshold: Annotated[int, Meta(ge=0)] | None = None
+    window_eviction_interval: Annotated[int, Meta(ge=1)] = 1
+    releases_early: bool = False
+    splits_leaves: bool = False
+    new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
+    new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
+    new_token_ratio_decay_steps: Annotated[int, Meta(ge=1)] = 600
+    host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
+    write_policy: str = WRITE_THROUGH
+    load_back_threshold: Annotated[int, Meta(ge=1)] = 10
+
+    def __post_init__(self) -> None:
+        for name, choices in {
+            "tree": (DEFAULT_TREE, SWA_TREE, UNIFIED_TREE),
+            "waiting_order": (FIRST_COME, LONGEST_PREFIX),
+            "write_policy": (WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK),
+        }.items():
+            if (value := getattr(self, name)) not in choices:
+                raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")
+        if self.host_ratio is not None and self.tree == SWA_TREE:
+            raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
+        if self.chunk_len % self.page_size:
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
+        if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):
+            raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
+
+    @property
+    def shape(self) -> Shape:
+        pools = (Pool("full", self.full_pages), Pool("swa", self.swa_pages, self.sliding_window + 1))
+        return Shape(self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+
+
+def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
+    """The smallest SWA pool with which every request can run.
+
+    `PrefillAdder.add_one_req` wants more free tokens than max(chunk, window) + page beside a locked window.
+    """
+    return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
+
+
+def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
+    """A scheduler with small pools; half of them have a hierarchical cache, if there is any ratio for it."""
+    page = draw.one_of((1, 4, 1, 2, 16))
+    window = draw.one_of((4, 2, 8, 3, 5, 16))
+    chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
+    spare = draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page // 4)
+    ratio = draw.one_of((0.7, 0.1, 0.01, 1.0))
+    return SglangConfig(
+        page_size=page,
+        full_pages=max(8, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3),
+        swa_pages=least_swa_pages(page, window, chunk) + spare,
+        sliding_window=window,
+        chunk_len=chunk,
+        max_running_requests=draw.one_of((4, 2, 3, 8)),
+        waiting_order=draw.one_of((FIRST_COME, LONGEST_PREFIX)),
+        preemption_threshold=draw.one_of((None, None, 0, 1)),
+        overlap=draw.one_of((False, True)),
+        mixed_batches=draw.one_of((False, False, True)),
+        window_eviction_interval=draw.one_of((1, 4, 1, 128)),
+        releases_early=draw.one_of((False, False, True)),
+        splits_leaves=draw.one_of((False, False, True)),
+        new_token_ratio=ratio,
+        new_token_ratio_floor=min(ratio, 0.098),
+        host_ratio=draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None,
+        write_policy=draw.one_of((WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)),
+        load_back_threshold=draw.one_of((10, 1)),
+    )

@@ -1,0 +1,133 @@
+"""The pools, the request table and the prefix tree of a release, and the settings that it reads for them."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from harness.engines.sglang.boot import Release, known, parameters
+from harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.moves import watch
+
+DEVICE = "cpu"
+
+
+class Memory(NamedTuple):
+    """The request table, the allocator of both pools, and the prefix tree."""
+
+    rows: Any
+    allocator: Any
+    tree: Any
+
+
+def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
+    """The memory of an engine; the allocators are watched before a tree keeps their methods."""
+    rows = release.part("ReqToTokenPool")(
+        size=config.max_running_requests,
+        max_context_len=config.max_context_len,
+        device=DEVICE,
+        enable_memory_saver=False,
+    )
+    allocator = _allocator(release, config)
+    watch("full", allocator.full_attn_allocator, notice)
+    watch("swa", allocator.swa_attn_allocator, notice)
+    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
+
+
+def set_environment(config: SglangConfig) -> None:
+    """The settings that a release reads from the environment while it runs."""
+    switches = {
+        "SGLANG_SWA_EVICTION_INTERVAL": config.window_eviction_interval,  # 128 by default, from 0.5.17 on
+        "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": 1.0,
+        "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW": config.releases_early,
+        "SGLANG_OPT_RELEASE_PREFILL_SWA": config.releases_early,
+        "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
+    }
+    os.environ.update({name: str(value).lower() for name, value in switches.items()})
+
+
+def server_args_of(release: Release, config: SglangConfig) -> Any:
+    """The arguments of a server, without the checks of __post_init__, which read a model from disk."""
+    wanted = {
+        "model_path": "dummy",
+        "tokenizer_path": "dummy",
+        "device": DEVICE,
+        "attention_backend": "torch_native",
+        "sampling_backend": "pytorch",
+        "disable_cuda_graph": True,
+        "disable_overlap_schedule": not config.overlap,
+        "speculative_algorithm": None,
+        "disaggregation_mode": "null",
+        "grammar_backend": "none",
+        "page_size": config.page_size,
+        "chunked_prefill_size": config.chunk_len,
+        "pp_max_micro_batch_size": config.max_running_requests,
+        "max_running_requests": config.max_running_requests,
+        "enable_priority_scheduling": config.preemption_threshold is not None,
+        "schedule_low_priority_values_first": False,
+        "enable_mixed_chunk": config.mixed_batches,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "hicache_ratio": config.host_ratio or 1.0,
+        "hicache_write_policy": config.write_policy,
+    }
+    kind: Any = release.part("ServerArgs")
+    if dataclasses.is_dataclass(kind):
+        args: Any = object.__new__(cast(type, kind))
+        for field in dataclasses.fields(kind):
+            makes = field.default_factory
+            value = field.default if makes is dataclasses.MISSING else makes()
+            vars(args)[field.name] = None if value is dataclasses.MISSING else value
+        vars(args).update(wanted)
+    else:
+        names = {field.name for field in msgspec.structs.fields(kind)}
+        args = kind(**{name: value for name, value in wanted.items() if name in names})
+    release.part("publish_server_args")(args)
+    return args
+
+
+def _allocator(release: Release, config: SglangConfig) -> Any:
+    page, torch = config.page_size, release.torch
+    sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
+    of_pool = {
+        "dtype": torch.float32,
+        "head_num": 1,
+        "head_dim": 2,
+        "swa_attention_layer_ids": [0],
+        "full_attention_layer_ids": [1],
+        "device": DEVICE,
+        "enable_kvcache_transpose": False,
+    }
+    kind = release.part("SWAKVPool")
+    pool = kind(**sizes, **known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
+    return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
+
+
+def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
+    kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
+    has_host_tier = config.host_ratio is not None
+    name = "UnifiedRadixCache" if has_host_tier else kinds.get(config.tree, release.trees[0])
+    kind, init_params = release.part(name), release.part("CacheInitParams")
+    assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
+    of_cache: dict[str, Any] = {
+        "disable": False,
+        "req_to_token_pool": rows,
+        "token_to_kv_pool_allocator": allocator,
+        "page_size": config.page_size,
+        "sliding_window_size": config.sliding_window,
+        "chunked_prefill_size": config.chunk_len,
+        "tree_core_backend": "python",  # the Rust core shows no nodes
+    }
+    beside: dict[str, Any] = {}
+    if name == "UnifiedRadixCache":
+        components = release.part("ComponentType")
+        both = {"tree_components": (components.FULL, components.SWA)}
+        (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
+    params = init_params(**known(of_cache, init_params))
+    tree = kind(params=params, **beside)
+    if has_host_tier:
+        tree.init_hicache(server_args, params)
+        tree.load_back_threshold = config.load_back_threshold  # no setting of a release
+    tree.pretty_print = lambda: None  # it prints before each error for want of memory
+    return tree

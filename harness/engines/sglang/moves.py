@@ -1,0 +1,119 @@
+"""The units that the release's allocators hand out and take back, and their owners, inferred from two snapshots.
+
+An allocator of SGLang does not know for whom it allocates. A taken unit belongs to the request whose pass writes it in
+the same step, or to its owner in the snapshot after the step; a freed one to the owner that it had before.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from invariants import view
+
+# The public methods of an allocator that change its free lists; calls among them are one change.
+MOVING_METHODS = ("free", "free_segment", "free_page_ids", "free_group_end", "alloc", "alloc_extend", "alloc_decode")
+UNKNOWN = view.Owner(view.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
+
+
+class Moved(NamedTuple):
+    """Units that an allocator handed out (`taken`) or took back."""
+
+    pool: str
+    taken: bool
+    units: tuple[int, ...]
+
+
+def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None]) -> None:
+    """Report each change of an allocator's free lists, found by comparing them before and after each call."""
+    depth = 0
+
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            before = None if depth else _free_lists(allocator)
+            depth += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                depth -= 1
+                if before is not None:
+                    _report(pool, before, _free_lists(allocator), notice)
+
+        return call
+
+    for name in MOVING_METHODS:
+        if callable(getattr(allocator, name, None)):
+            setattr(allocator, name, watching(getattr(allocator, name)))
+
+
+def free_units(allocator: Any) -> list[int]:
+    """The free units of an allocator, in order."""
+    return list(chain.from_iterable(part.tolist() for part in _free_lists(allocator)))
+
+
+def _free_lists(allocator: Any) -> tuple[Any, ...]:
+    lists = (allocator.free_pages, allocator.release_pages)
+    return tuple([one for one in lists if one is not None])
+
+
+def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: Callable[[NamedTuple], None]) -> None:
+    if len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True)):
+        return
+    then, now = (Counter(chain.from_iterable(part.tolist() for part in lists)) for lists in (before, after))
+    for taken, units in ((True, then - now), (False, now - then)):
+        if units:
+            notice(Moved(pool, taken, tuple(units.elements())))
+
+
+def with_owners(
+    events: Iterable[NamedTuple], before: view.Snapshot, after: view.Snapshot
+) -> list[tuple[int, NamedTuple]]:
+    """The events with each Moved replaced by Taken and Freed, each with the index of its source.
+
+    Units that change hands without an allocator follow as Given, with the index of the last event.
+    """
+    listed = list(events)
+    writers = {
+        (event.pool, unit): event.request_id
+        for event in listed
+        if isinstance(event, seen.Written)
+        for unit in event.pages
+    }
+    owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
+    ends = {pool.name: pool.owner_of for pool in after.pools}
+    found: list[tuple[int, NamedTuple]] = []
+    for index, event in enumerate(listed):
+        if not isinstance(event, Moved):
+            found.append((index, event))
+            continue
+        known, end = owners[event.pool], ends[event.pool]
+        by_owner: dict[view.Owner, list[int]] = {}
+        for unit in event.units:
+            writer = writers.get((event.pool, unit)) if event.taken else None
+            owner = (end if event.taken else known).get(unit, UNKNOWN)
+            if writer is not None:
+                owner = view.Owner(view.REQUEST_KIND, writer)
+            by_owner.setdefault(UNKNOWN if owner == view.FREE else owner, []).append(unit)
+        for owner, units in by_owner.items():
+            if event.taken:
+                found.append((index, seen.Taken(event.pool, tuple(units), owner)))
+            else:
+                found.append((index, seen.Freed(event.pool, tuple(units), owner, "freed", 0)))
+            known.update(dict.fromkeys(units, owner if event.taken else view.FREE))
+    return found + [
+        (max(0, len(listed) - 1), given) for pool in owners for given in _given(pool, owners[pool], ends[pool])
+    ]
+
+
+def _given(pool: str, before: Mapping[int, view.Owner], after: Mapping[int, view.Owner]) -> list[seen.Given]:
+    """The units of a pool whose owner differs; nodes of the tree that were split or merged are one owner."""
+    moved: dict[tuple[view.Owner, view.Owner], list[int]] = {}
+    for unit, owner in after.items() if pool != "rows" else ():
+        was = before.get(unit)
+        if was is None or was == owner or view.FREE in (was, owner):
+            continue
+        if not was.kind == owner.kind == view.TREE_KIND:
+            moved.setdefault((was, owner), []).append(unit)
+    return [seen.Given(pool, tuple(units), *owners) for owners, units in moved.items()]

@@ -1,0 +1,169 @@
+"""The requests of clients: the release's own objects, and what the stand-in model and the clients know of them."""
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.port import Streamed, Submission
+from harness.engines.sglang.boot import Release, parameters
+from harness.engines.sglang.config import SglangConfig
+from invariants.kinds import FinishReason
+
+RID_LEN = 8  # abort_request matches ids by prefix, so all have one length
+SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free positions than this (validate_input_length)
+
+
+@dataclass
+class Request:
+    """A request: the release's own object, and what the stand-in model and the client know of it.
+
+    `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
+    `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions and the
+    `finish_reason` are reported.
+    """
+
+    id: int
+    req: Any
+    namespace: int
+    next_tokens: dict[int, int] = field(default_factory=dict)
+    num_streamed: int = 0
+    num_retractions: int = 0
+    finish_reason: FinishReason | None = None
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """The tokens at positions [start, end)."""
+        known = [*self.req.origin_input_ids, *self.req.output_ids]
+        late = [self.next_tokens[position] for position in range(max(start, len(known)), end)]
+        return known[start:end] + late
+
+
+class Requests:
+    """The unfinished requests by id, and the outputs that the clients have not got yet."""
+
+    def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
+        self._release, self._config, self._notice = release, config, notice
+        self._live: dict[int, Request] = {}
+        self._rejected: list[Streamed] = []
+        self._aborted: set[int] = set()
+        self._last_id = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._live or self._rejected)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._live
+
+    @property
+    def unfinished(self) -> dict[int, Request]:
+        """The requests that the scheduler has not ended, although their clients may not know it yet."""
+        return {
+            number: request
+            for number, request in self._live.items()
+            if number not in self._aborted and not request.req.finished()
+        }
+
+    def new(self, submission: Submission) -> tuple[int, Any]:
+        """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""
+        self._last_id = number = self._last_id + 1
+        if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
+            self._rejected.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
+            self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
+            self._notice(seen.Finished(number, FinishReason.REJECTED))
+            return number, None
+        req = self._req(number, submission)
+        self._live[number] = req.swarden = Request(number, req, submission.namespace)
+        return number, req
+
+    @property
+    def max_len(self) -> int:
+        """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
+        config = self._config
+        full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
+        of_pools = full if self._release.has("full_pool_bounds_requests") else min(full, swa)
+        return min(config.max_context_len, of_pools) - 1
+
+    def on_message(self, message: Any, about: Any = None) -> None:
+        """Called when the scheduler informs the tokenizer; `about` is the request that it aborted."""
+        if about is not None and hasattr(about, "swarden"):
+            self._aborted.add(about.swarden.id)
+
+    def report_changes(self) -> None:
+        """Report the requests that ended, or were retracted or preempted, since the last call.
+
+        A release counts preemptions as retractions.
+        """
+        for number, request in self._live.items():
+            retractions = getattr(request.req, "retraction_count", 0)
+            if retractions > request.num_retractions:
+                request.num_retractions = retractions
+                self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
+            if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
+                request.finish_reason = reason
+                self._notice(seen.Finished(number, reason))
+
+    def streamed(self) -> Sequence[Streamed]:
+        """The new outputs of all requests; a request that ended is forgotten."""
+        self.report_changes()
+        found, self._rejected = self._rejected, []
+        for number, request in list(self._live.items()):
+            req, reason = request.req, request.finish_reason
+            outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
+            new = tuple(outputs[request.num_streamed :])
+            request.num_streamed = len(outputs)
+            if reason is not None:
+                del self._live[number]
+            if new or reason is not None:
+                found.append(Streamed(number, new, reason, req.cached_tokens or 0, request.num_retractions))
+        self._aborted.clear()
+        return found
+
+    def _finish_reason(self, request: Request) -> FinishReason | None:
+        """Why the request has ended; None if it has not."""
+        req = request.req
+        name = type(req.finished_reason).__name__
+        if not req.finished():
+            return FinishReason.ABORT if request.id in self._aborted else None
+        if name == "FINISH_LENGTH":
+            return FinishReason.LENGTH
+        if name != "FINISH_ABORT":
+            return FinishReason.STOP
+        message = getattr(req.finished_reason, "message", "") or ""
+        return FinishReason.OUT_OF_MEMORY if "memory" in message.lower() else FinishReason.ABORT
+
+    def _req(self, number: int, submission: Submission) -> Any:
+        release = self._release
+        kind = release.part("Req")
+        kind.__hash__ = _number_of  # a release iterates over sets of requests, for example of those it preempts
+        params = release.part("SamplingParams")(
+            max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
+        )
+        params.normalize(None)
+        tokens: Any = list(submission.tokens)
+        priority = {"priority": submission.priority} if self._config.preemption_threshold is not None else {}
+        req = kind(
+            rid=rid_of(number),
+            origin_input_text="",
+            origin_input_ids=array("q", tokens) if release.has("token_arrays") else tokens,
+            sampling_params=params,
+            vocab_size=1 << 30,
+            extra_key=str(submission.namespace) if submission.namespace else None,
+            **(priority if "priority" in parameters(kind.__init__) else {}),
+        )
+        req.logprob_start_len = -1
+        return req
+
+
+def _number_of(req: Any) -> int:
+    return int(req.rid)
+
+
+def rid_of(number: int) -> str:
+    return f"{number:0{RID_LEN}d}"
+
+
+def held(req: Any, name: str) -> Any:
+    """A field of a request's KV: from 0.5.17 on it is in `req.kv`, before in the request."""
+    kv = getattr(req, "kv", None)
+    return getattr(kv, name) if kv is not None and hasattr(kv, name) else getattr(req, name)

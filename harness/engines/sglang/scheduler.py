@@ -1,0 +1,206 @@
+"""Builds the scheduler of a release, with its own pools, tree and policies, but without model, sockets and metrics."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from harness.engines.sglang.attributes import attributes
+from harness.engines.sglang.boot import Release, known
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
+from harness.engines.sglang.stand_ins import Silent
+from harness.engines.sglang.streams import Devices
+
+# Methods of the scheduler that only inform others or measure; none of them moves KV.
+SILENT_METHODS = (
+    "stream_output",
+    "log_batch_result_stats",
+    "report_prefill_stats",
+    "report_decode_stats",
+    "log_prefill_stats",
+    "log_decode_stats",
+    "log_prefill_stats_late",
+    "maybe_collect_routed_experts",
+    "maybe_collect_indexer_topk",
+    "maybe_collect_customized_info",
+    "_maybe_update_reasoning_tokens",
+    "_mamba_prefix_cache_update",
+    "_maybe_clear_mm_inputs",
+    "maybe_send_health_check_signal",
+    "update_device_timer",
+    "_emit_forward_pass_metrics",
+    "_abort_on_waiting_timeout",
+    "_abort_on_running_timeout",
+    "update_spec_metrics",
+    "reset_metrics",
+    "_prefetch_kvcache",
+    "_maybe_log_idle_metrics",
+    "_record_step_counters",
+    "publish_load_snapshot",
+    "cancel_bubble_timer",
+    "process_input_requests",
+    "launch_batch_sample_if_needed",
+    "_record_scheduler_state_for_paused_engine",
+)
+SILENT_PROCESSOR_METHODS = (
+    "_maybe_collect_routed_experts",
+    "_maybe_collect_indexer_topk",
+    "_maybe_collect_customized_info",
+    "_maybe_update_reasoning_tokens",
+    "_mamba_prefix_cache_update",
+    "_validate_pp_skip_output_comm",
+    "_get_prefill_hidden_capture_mode",
+    "materialize_sampling_mask_output",
+)
+INTAKES = ("recv_requests", "ingest_requests")  # the first call of each turn of the event loop
+IDLE_WORK = ("on_idle", "self_check_during_idle")
+
+
+class TurnEnded(BaseException):
+    """Ends the release's endless event loop after one turn."""
+
+
+class Passes(NamedTuple):
+    """The stand-in for the model: `launch` begins a batch, `complete` is called before its result is processed."""
+
+    launch: Callable[[Any], Any]
+    complete: Callable[[Any], None]
+
+
+class Built(NamedTuple):
+    """The scheduler and its memory; `missing` are the attributes that it read and that were never set."""
+
+    scheduler: Any
+    memory: Memory
+    missing: set[str]
+
+
+def build(
+    release: Release,
+    config: SglangConfig,
+    *,
+    passes: Passes,
+    on_message: Callable[..., None],
+    notice: Callable[[NamedTuple], None],
+) -> Built:
+    """A scheduler and its memory; `on_message` gets its messages to clients, `notice` the moves of pages."""
+    set_environment(config)
+    server_args = server_args_of(release, config)
+    memory = memory_of(release, config, server_args, notice)
+    scheduler = _scheduler_class(release)()
+    scheduler.__dict__.update(
+        attributes(release, config, memory, on_message),
+        server_args=server_args,
+        swarden_passes=passes,
+    )
+    scheduler.batch_result_processor = _result_processor(release, scheduler)
+    scheduler.policy = _policy(release, config, memory.tree)
+    scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
+    return Built(scheduler, memory, scheduler.swarden_missing)
+
+
+def turn(scheduler: Any) -> None:
+    """One turn of the release's own event loop."""
+    scheduler.swarden_turns = 0
+    loop = scheduler.event_loop_overlap if scheduler.enable_overlap else scheduler.event_loop_normal
+    with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
+        loop()
+
+
+@cache
+def _scheduler_class(release: Release) -> type:
+    base = release.part("Scheduler")
+
+    class Scheduler(base):  # type: ignore[misc, valid-type]  # the release has no types here
+        """The release's scheduler; `result_queue` outlives a turn although each start of the loop creates one."""
+
+        def __init__(self) -> None:
+            self.swarden_missing: set[str] = set()
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            self.swarden_missing.add(name)
+
+        @property
+        def result_queue(self) -> Any:
+            return self.__dict__["result_queue"]
+
+        @result_queue.setter
+        def result_queue(self, queue: Any) -> None:
+            self.__dict__.setdefault("result_queue", queue)
+
+        def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+            self.forward_ct += 1
+            return self.swarden_passes.launch(batch)
+
+        def process_batch_result(self, batch: Any, result: Any) -> None:
+            self.swarden_passes.complete(result)
+            super().process_batch_result(batch, result)
+
+        def maybe_prepare_mlp_sync_batch(self, batch: Any = None, *args: Any, **kwargs: Any) -> Any:
+            return batch
+
+        _maybe_prepare_ngram_embedding = maybe_prepare_mlp_sync_batch
+
+        def _get_num_pending_tokens(self, *args: Any, **kwargs: Any) -> int:
+            return 0
+
+    def idle(self: Any) -> None:
+        self.new_token_ratio = self.init_new_token_ratio
+        self.new_token_ratio_tracker.reset()
+
+    for names, method in (
+        (SILENT_METHODS, _silent),
+        (INTAKES, _take_in),
+        (IDLE_WORK, idle),
+    ):
+        for name in names:
+            setattr(Scheduler, name, method)
+    return Scheduler
+
+
+def _take_in(self: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """Receive nothing; ends the event loop when it is called a second time."""
+    self.swarden_turns += 1
+    if self.swarden_turns > 1:
+        raise TurnEnded
+    return []
+
+
+def _silent(self: Any, *args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _result_processor(release: Release, scheduler: Any) -> Any:
+    """The release's own processor of results, from 0.5.14 on; before, it was a part of the scheduler."""
+    kind = release.part("BatchResultProcessor")
+    if kind is None:
+        return None
+    quiet = type("Processor", (kind,), dict.fromkeys(SILENT_PROCESSOR_METHODS, _silent))
+    fields = {field.name: scheduler.__dict__.get(field.name) for field in dataclasses.fields(kind)}
+    fields |= {
+        "is_generation": True,
+        "enable_overlap_mlx": False,
+        "metrics_collector": Silent(),
+        "logprob_result_processor": Silent(),
+        "output_streamer": Silent(),
+        "abort_request": scheduler.abort_request,
+        "model_worker": Silent(),
+    }
+    return quiet(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
+
+
+def _policy(release: Release, config: SglangConfig, tree: Any) -> Any:
+    kind = release.part("SchedulePolicy")
+    wanted = {
+        "policy": config.waiting_order,
+        "tree_cache": tree,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "enable_priority_scheduling": config.preemption_threshold is not None,
+        "schedule_low_priority_values_first": False,
+    }
+    return kind(**known(wanted, kind))
