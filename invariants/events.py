@@ -382,7 +382,7 @@ class CopyEnded(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """An acknowledged copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
+    """A successful copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
 
     job: int
     pool: str

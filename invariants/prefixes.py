@@ -65,7 +65,7 @@ def _is_somewhere(node: NodeView, place: int, component: int) -> int:
 
 
 def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:
-    """For each whole page of `tokens` in the tree, from the root on: its node, and its page index in the node."""
+    """For each whole page of `tokens` in the tree, also in tombstones: its node, and its index there; root first."""
     parent, position, page_size = 0, 0, snapshot.limits.page_size
     while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
         count = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)

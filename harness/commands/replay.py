@@ -120,8 +120,12 @@ def _check_version(path: Path, header: Header) -> None:
     """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
     here = header.target.version()
     if header.version not in ("", here):
+        command = header.target.install_command(header.version)
         remedy = f"give --engine {header.engine} to replay it on the installed version"
-        raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {remedy}")
+        remedy = f"run: {command}, or {remedy}" if command else remedy
+        raise UsageError(
+            f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}"
+        )
 
 
 def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:

@@ -83,10 +83,14 @@ class Releases:
     shared_size: str
     from_environment: tuple[str, ...] = ()
 
+    def has_name(self, version: str) -> bool:
+        """Whether a release can have this name; a checkout and a development version cannot."""
+        return VERSION.fullmatch(version) is not None
+
     def installed(self) -> list[str]:
         """The versions that are installed here, oldest first."""
         found = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
-        return sorted((name for name in found if VERSION.fullmatch(name) and self._shared.is_dir()), key=parsed)
+        return sorted((name for name in found if self.has_name(name) and self._shared.is_dir()), key=parsed)
 
     def folders_of(self, version: str) -> tuple[Path, ...]:
         """The directories to put on the path for this version; empty if the environment has it or nothing has."""
@@ -153,7 +157,7 @@ class Releases:
         return (self.root / version / self.package).is_dir()
 
     def _check(self, version: str) -> None:
-        if not VERSION.fullmatch(version):
+        if not self.has_name(version):
             raise UsageError(f"{self.package}=={version}: not a version; want one such as {self.package}==0.5.12.post1")
 
     @contextmanager

@@ -112,6 +112,11 @@ class Target(Protocol):
         distributions = packages_distributions().get(self.code.package, ())
         return version_of(distributions[0]) if distributions else ""
 
+    def install_command(self, version: str) -> str:
+        """The command that installs this version of the engine; "" if swarden cannot install it."""
+        can_install = self.releases is not None and self.releases.has_name(version)
+        return f"swarden engines install {self.name}=={version}" if can_install else ""
+
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
         return hash_of_packages((self.code.package, type(self).__module__.partition(".")[0], "harness", "invariants"))

@@ -49,7 +49,7 @@ def loads_bring_only_the_window(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("copy_jobs",), on=(LoadPlanned,))
 def loads_are_reserved_once(change: Transition) -> Evidence:
-    """The request for which a load begins reserves exactly its pages; requests that join the load reserve none.
+    """The request for which a load begins reserves exactly the pages that it brings; requests that join reserve none.
 
     Each load is planned for a request, whose demand exceeds the load because a token is left to compute.
     """

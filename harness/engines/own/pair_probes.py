@@ -11,10 +11,10 @@ from invariants.view import HANDOVER_KIND
 PAIR_PROBES = {
     "aborted_before_a_reservation": "a request was aborted while it waited for pages on the decode side",
     "aborted_before_an_invitation": "a request was aborted while it waited for an invitation on the prefill side",
-    "aborted_in_a_transfer": "a request was aborted during its transfer",
+    "aborted_in_a_transfer": "a request was aborted while a record was held for its transfer",
     "held_record_released_early": "a record held for the decode side was released before the end of the transfer",
-    "ended_with_pages_missing": "a request ended when only some of its pages had arrived",
-    "swapped_out_during_a_transfer": "a request was swapped out while pages were reserved for another transfer",
+    "ended_with_pages_missing": "a request ended after pages had arrived, but before its transfer was complete",
+    "swapped_out_during_a_transfer": "a request was swapped out while pages were reserved for another request",
     "swapped_in": "a swapped-out request was restored",
     "pages_retransmitted": "pages were sent a second time",
     "peer_timed_out": "a request ended because the other side timed out",

@@ -10,7 +10,7 @@ from invariants.laws.content.reads import ReadCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
-    CopyCode.DIFFERS: "differs from its copy, {copy}",
+    CopyCode.DIFFERS: "holds other content than {copy}, the other end of the copy",
     ReadCode.UNWRITTEN: "position {position} in {place} is read and was never written",
     ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens "
     "(that prefix belongs to {known_from})",

@@ -72,7 +72,7 @@ SENTENCES: Mapping[Code, str] = {
     HostTierCode.LIVE_BEHIND_A_TOMBSTONE: "live in {component}, but its parent {parent} is not",
     HostTierCode.DROPPED_NEEDLESSLY: "its copy was dropped, but the backup had enough free pages without it",
     HostTierCode.NOT_REPLACED: "its copy was dropped, but no backup followed",
-    HostTierCode.REMOVED_UNCOPIED: "removed for {short} pages, but the host has no copy of its {uncopied} pages",
+    HostTierCode.REMOVED_UNCOPIED: "removed to free {short} pages, but the host has no copy of its {uncopied} pages",
     HostTierCode.TOMBSTONED_UNCOPIED: "lost its {short} pages, but the host has no copy of its {uncopied} pages",
     AdmissionCode.OTHER_RESERVATION: (
         "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), "
@@ -114,7 +114,7 @@ SENTENCES: Mapping[Code, str] = {
     QueueOrderCode.OVERTAKEN: (
         "admitted with priority {priority}, but {ahead} of priority {ahead_priority} is before it in the queue"
     ),
-    RatioCode.OTHER_THAN_FORETOLD: "changed from {before} to {after} millionths, want {want}",
+    RatioCode.OTHER_THAN_FORETOLD: "{before} before and {after} after the step, in millionths; permitted: {want}",
     RejectionCode.COULD_RUN: (
         "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens can run on an empty engine"
     ),

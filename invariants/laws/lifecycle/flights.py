@@ -76,7 +76,10 @@ def passes_complete_in_order(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
 def discarded_results_are_stale(change: Transition) -> Evidence:
-    """The result of a completed pass is discarded only for a request that released its record since the launch."""
+    """Only results that do not count are discarded, and only when their pass completes.
+
+    A result counts unless the pass failed, or the request ended or released its record since the launch.
+    """
     landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
     for event in change.events_of(Discarded):
         landing = landed.get((event.launch, event.request_id))

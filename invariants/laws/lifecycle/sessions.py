@@ -58,7 +58,7 @@ def session_has_one_turn(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "records"))
 def kept_records_match_their_sessions(change: Transition) -> Evidence:
-    """A record that a session keeps is of an open session without a running turn, and is kept_len tokens long."""
+    """A session keeps a record only if it is open and its turn has none; kept_len is its length, 0 without a record."""
     after = change.after
     kept = {record.owner.id: record for record in after.records or () if record.owner.kind == SESSION_KIND}
     for session_id, record in kept.items():
@@ -119,7 +119,7 @@ def session_outlives_its_turn(change: Transition) -> Evidence:
 
 
 @invariant(When.OP, needs=("sessions",), on=(TurnRefused,))
-def turns_are_refused_only_if_taken(change: Transition) -> Evidence:
+def turns_are_refused_only_by_closed_or_busy_sessions(change: Transition) -> Evidence:
     """A turn is refused only if its session is closed or has a turn."""
     for event in change.events_of(TurnRefused):
         seen = [snapshot.session_by_id.get(event.session) for snapshot in (change.before, change.after)]

@@ -1,34 +1,14 @@
 """Releases are installed whole or not at all, from wheels alone; a checkout is told from a release."""
 
 import sys
-from base64 import urlsafe_b64encode
-from hashlib import sha256
-from zipfile import ZipFile
 
 import pytest
 
 from harness.core.errors import UsageError
 from harness.core.releases import CHECKOUT, Releases, in_environment, parsed
+from tests.harness.some_wheels import wheel
 
 PACKAGE = "tinyserve"
-
-
-def wheel(folder, name, version, requires=""):
-    """Write a wheel with one package."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}/__init__.py": f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    rows = [
-        f"{path},sha256={urlsafe_b64encode(sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
-        for path, text in files.items()
-    ]
-    with ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,\n"]))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ PAGES_TO_LOAD_ARE_NOT_PINNED = Mutant(
         Hunk(f"{LOADS}.begin", healthy="_pin(absent, -1)", broken="pass"),
         Hunk(f"{LOADS}.end", healthy="node.host.pins[component] -= 1", broken="pass"),
     ),
-    caught_by=("transfers_keep_both_ends", "ValueError"),
+    caught_by=("copies_keep_both_ends", "ValueError"),
 )
 
 FAILED_LOAD_KEEPS_ITS_LOCKS = Mutant(
@@ -51,7 +51,7 @@ COPIES_UNDER_WAY_ARE_NOT_PINNED = Mutant(
         ),
         Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(job.receipt)", broken="pass"),
     ),
-    caught_by=("node_locks_match_receipts", "transfers_keep_both_ends"),
+    caught_by=("node_locks_match_receipts", "copies_keep_both_ends"),
 )
 
 WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
@@ -175,7 +175,7 @@ SPLIT_LOSES_PINS = Mutant(
             broken="[0] * len(self.pins)",
         ),
     ),
-    caught_by=("transfers_keep_both_ends",),
+    caught_by=("copies_keep_both_ends",),
     machine="host",
 )
 

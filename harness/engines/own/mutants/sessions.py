@@ -142,5 +142,5 @@ TURN_IS_REFUSED_FOR_NOTHING = Mutant(
             broken="if session.turn or session.record else None",
         ),
     ),
-    caught_by=("turns_are_refused_only_if_taken",),
+    caught_by=("turns_are_refused_only_by_closed_or_busy_sessions",),
 )
