@@ -9,10 +9,13 @@ from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import max_pool_len
 from harness.engines.sglang.stand_ins import Missing, Silent
+from harness.engines.sglang.streams import Stream
 
 VOCABULARY = 64
 # The names of the length in tokens of the pool that bounds a request, oldest first.
 POOL_LENS = ("max_token_pool_size", "effective_max_total_num_tokens", "effective_logical_max_total_num_tokens")
+
+ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0, "attn_tp_rank": 0, "gpu_id": 0}
 
 
 def attributes(
@@ -28,6 +31,7 @@ def attributes(
         **_limits(config),
         **_policies(release, config),
         **_initial_state(release),
+        **ONE_RANK,
         **_beside_the_scheduler(),
         "tp_worker": SimpleNamespace(is_hybrid_swa=True, model_runner=_model_runner(release, config)),
     }
@@ -68,6 +72,7 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
     tracker, algorithm = release.part("NewTokenRatioTracker"), release.part("SpeculativeAlgorithm")
     return {
         "enable_overlap": config.overlap,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "is_mixed_chunk": config.mixed_batches,
         "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
         "disaggregation_mode": release.part("DisaggregationMode")(config.role),
@@ -109,6 +114,7 @@ def _initial_state(release: Release) -> dict[str, Any]:
 
 def _beside_the_scheduler() -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
+    runner = Missing()
     return {
         "is_generation": True,
         "model_config": Missing(
@@ -121,14 +127,12 @@ def _beside_the_scheduler() -> dict[str, Any]:
             hf_config=Missing(),
             get_total_num_kv_heads=_one,
         ),
-        "pp_size": 1,
-        "tp_size": 1,
-        "tp_rank": 0,
-        "pp_rank": 0,
-        "gpu_id": 0,
-        "dp_size": 1,
-        "attn_tp_rank": 0,
-        "ps": SimpleNamespace(pp_size=1, tp_size=1, dp_size=1, pp_rank=0, tp_rank=0, dp_rank=0, gpu_id=0),
+        "schedule_stream": Stream(),
+        "forward_stream": Stream(),
+        "_war_barrier_enabled": True,  # as with CUDA
+        "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
+        "swarden_runner": runner,
+        "ps": SimpleNamespace(**ONE_RANK, dp_rank=0),
         "dp_attn_adapter": SimpleNamespace(
             maybe_prepare_mlp_sync_batch=_same,
             maybe_convert_decode_to_extend=_same,
@@ -146,8 +150,6 @@ def _beside_the_scheduler() -> dict[str, Any]:
             spec_total_num_forward_ct=0,
         ),
         "output_streamer": Silent(),
-        "schedule_stream": Silent(),
-        "forward_stream": Silent(),
         "future_map": Silent(),  # the next input tokens, on the device
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),

@@ -52,17 +52,17 @@ class TagForward:
         self._release, self._notice = release, notice
         self._page_size, self._window = page, config.sliding_window + 1
         self.tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
-        self._last_launch = 0
+        self.last_launch = 0
         self.in_flight: list[Pass] = []
 
     def launch(self, batch: Any, memory: Memory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
-        self._last_launch += 1
+        self.last_launch += 1
         entries = [
             Entry(req.swarden, start, end, _slots(memory, row, end), row)
             for req, (start, end), row in zip(batch.reqs, _ranges(batch), _rows(batch), strict=True)
         ]
-        launched = Pass(self._last_launch, entries, [])
+        launched = Pass(self.last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
         for entry in entries:

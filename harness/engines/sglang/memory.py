@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from harness.engines.sglang.boot import Release, known, parameters
 from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.moves import watch
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
@@ -22,7 +24,8 @@ class Memory(NamedTuple):
     tree: Any
 
 
-def memory_of(release: Release, config: SglangConfig) -> Memory:
+def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
+    """The memory of an engine; the allocators are watched before a tree keeps their methods."""
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
     rows = release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
@@ -32,7 +35,9 @@ def memory_of(release: Release, config: SglangConfig) -> Memory:
         **(spare if config.role == DECODE else {}),
     )
     allocator = _allocator(release, config)
-    return Memory(rows, allocator, _tree(release, config, rows, allocator))
+    watch("full", allocator.full_attn_allocator, notice)
+    watch("swa", allocator.swa_attn_allocator, notice)
+    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
 
 
 def set_environment(config: SglangConfig) -> None:
@@ -72,6 +77,9 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "schedule_low_priority_values_first": False,
         "enable_mixed_chunk": config.mixed_batches,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "hicache_ratio": config.host_ratio or 1.0,
+        "hicache_write_policy": config.write_policy,
     }
     kind: Any = release.part("ServerArgs")
     if dataclasses.is_dataclass(kind):
@@ -105,10 +113,11 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
     return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
-def _tree(release: Release, config: SglangConfig, rows: Any, allocator: Any) -> Any:
+def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
     is_absent = config.role == DECODE  # a decode side caches no prefixes
-    name = kinds.get(config.tree, release.trees[0])
+    has_host_tier = config.host_ratio is not None
+    name = "UnifiedRadixCache" if has_host_tier else kinds.get(config.tree, release.trees[0])
     if is_absent and release.part("SWAChunkCache") is not None:
         name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
@@ -127,6 +136,10 @@ def _tree(release: Release, config: SglangConfig, rows: Any, allocator: Any) -> 
         components = release.part("ComponentType")
         both = {"tree_components": (components.FULL, components.SWA)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
-    tree = kind(params=init_params(**known(of_cache, init_params)), **beside)
+    params = init_params(**known(of_cache, init_params))
+    tree = kind(params=params, **beside)
+    if has_host_tier:
+        tree.init_hicache(server_args, params)
+        tree.load_back_threshold = config.load_back_threshold  # no setting of a release
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     return tree

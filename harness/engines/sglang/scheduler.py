@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from operator import methodcaller
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
 from harness.engines.sglang.link import replace_network
 from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
 from harness.engines.sglang.stand_ins import Silent
+from harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
 SILENT_METHODS = (
@@ -40,11 +42,9 @@ SILENT_METHODS = (
     "_maybe_log_idle_metrics",
     "_record_step_counters",
     "publish_load_snapshot",
-    "_process_hicache_events",
     "cancel_bubble_timer",
     "process_input_requests",
     "launch_batch_sample_if_needed",
-    "_apply_war_barrier",
     "_record_scheduler_state_for_paused_engine",
 )
 SILENT_PROCESSOR_METHODS = (
@@ -74,6 +74,13 @@ class TurnEnded(BaseException):
     """Ends the release's endless event loop after one turn."""
 
 
+class Passes(NamedTuple):
+    """The stand-in for the model: `launch` begins a batch, `complete` is called before its result is processed."""
+
+    launch: Callable[[Any], Any]
+    complete: Callable[[Any], None]
+
+
 class Built(NamedTuple):
     """The scheduler and its memory; `missing` are the attributes that it read and that were never set."""
 
@@ -86,20 +93,19 @@ def build(
     release: Release,
     config: SglangConfig,
     *,
-    run_batch: Callable[[Any], Any],
-    complete: Callable[[Any], None],
+    passes: Passes,
     on_message: Callable[..., None],
+    notice: Callable[[NamedTuple], None],
 ) -> Built:
-    """A scheduler whose passes are launched by `run_batch` and waited for by `complete`."""
+    """A scheduler and its memory; `on_message` gets its messages to clients, `notice` the moves of pages."""
     set_environment(config)
     server_args = server_args_of(release, config)
-    memory = memory_of(release, config)
+    memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
     scheduler.__dict__.update(
         attributes(release, config, memory, on_message),
         server_args=server_args,
-        swarden_run_batch=run_batch,
-        swarden_complete=complete,
+        swarden_passes=passes,
     )
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, config, memory.tree)
@@ -113,10 +119,9 @@ def build(
 def turn(scheduler: Any) -> None:
     """One turn of the release's own event loop."""
     scheduler.swarden_turns = 0
-    try:
-        LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)](scheduler)
-    except TurnEnded:
-        return
+    loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
+    with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
+        loop(scheduler)
 
 
 def _outliving_turns(name: str) -> property:
@@ -160,11 +165,11 @@ def _scheduler_class(release: Release) -> type:
             if is_prebuilt(batch):
                 return super().run_batch(batch, *args, **kwargs)
             self.forward_ct += 1
-            return self.swarden_run_batch(batch)
+            return self.swarden_passes.launch(batch)
 
         def process_batch_result(self, batch: Any, result: Any) -> None:
             if not is_prebuilt(batch):
-                self.swarden_complete(result)
+                self.swarden_passes.complete(result)
             super().process_batch_result(batch, result)
 
         def maybe_prepare_mlp_sync_batch(self, batch: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -225,7 +230,7 @@ def _policy(release: Release, config: SglangConfig, tree: Any) -> Any:
     wanted = {
         "policy": config.waiting_order,
         "tree_cache": tree,
-        "enable_hierarchical_cache": False,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "schedule_low_priority_values_first": False,
     }
