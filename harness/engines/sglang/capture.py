@@ -54,7 +54,7 @@ class SglangCapture:
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._last_node = 0
         self._queues = TransferQueues(built.scheduler)
-        self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes()
+        self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes(release)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
         scheduler, (rows, allocator, _), _ = self._built
@@ -253,6 +253,9 @@ class Parts(NamedTuple):
 class _SwaNodes:
     """The nodes and locks of SWARadixCache."""
 
+    def __init__(self, release: Release) -> None:
+        self._swa = getattr(release.part("ComponentType"), "SWA", None)
+
     def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
         slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
         return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
@@ -265,10 +268,11 @@ class _SwaNodes:
 
     def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
         """The locked node, the mark of its windowed lock, and whether that lock is held."""
-        return node, getattr(req, "swa_uuid_for_lock", None), not getattr(req, "swa_prefix_lock_released", False)
+        mark = self.mark_of(getattr(req, "lock_receipt", req))
+        return node, mark, not getattr(req, "swa_prefix_lock_released", False)
 
     def mark_of(self, lock: Any) -> Any:
-        raise NotImplementedError("SWARadixCache has no host tier")
+        return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
         return False, False
@@ -303,15 +307,13 @@ class _UnifiedNodes:
     def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
         lock = getattr(req, "lock", None)
         if lock is None:
-            return node, getattr(req, "swa_uuid_for_lock", None), not getattr(req, "swa_prefix_lock_released", False)
+            mark = self.mark_of(getattr(req, "lock_receipt", req))
+            return node, mark, not getattr(req, "swa_prefix_lock_released", False)
         node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
-        return node, lock.receipt.component_lock_uuids.get(self._swa), not lock.swa_released
+        return node, self.mark_of(lock.receipt), not lock.swa_released
 
     def mark_of(self, lock: Any) -> Any:
-        """The mark of the windowed lock of a receipt."""
-        if hasattr(lock, "component_lock_uuids"):
-            return lock.component_lock_uuids.get(self._swa)
-        return lock.swa_uuid_for_lock
+        return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
         """Does the release of a lock pass over a node, in each pool?
@@ -326,6 +328,13 @@ class _UnifiedNodes:
 
     def mark(self, node: Any) -> Any:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
+
+
+def _mark_in(lock: Any, windowed: Any) -> Any:
+    """The mark of a windowed lock, which is in a receipt, or in the request itself (before 0.5.20)."""
+    if hasattr(lock, "component_lock_uuids"):
+        return lock.component_lock_uuids.get(windowed)
+    return getattr(lock, "swa_uuid_for_lock", None)
 
 
 def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
