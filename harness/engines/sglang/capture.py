@@ -261,7 +261,7 @@ class _SwaNodes:
         return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
 
     def frontier(self, req: Any) -> int:
-        return int(held(req, "swa_evicted_seqlen"))
+        return _frontier_in(req, self._swa)
 
     def last_node(self, req: Any, tree: Any) -> Any:
         return req.last_node
@@ -296,10 +296,7 @@ class _UnifiedNodes:
         return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
 
     def frontier(self, req: Any) -> int:
-        kv: Any = getattr(req, "kv", None)
-        if hasattr(kv, "get_evicted_seqlen"):
-            return int(kv.get_evicted_seqlen(self._swa))
-        return int(held(req, "swa_evicted_seqlen"))
+        return _frontier_in(req, self._swa)
 
     def last_node(self, req: Any, tree: Any) -> Any:
         return tree.tree_core.node_by_id(req.last_node) if isinstance(req.last_node, int) else req.last_node
@@ -328,6 +325,14 @@ class _UnifiedNodes:
 
     def mark(self, node: Any) -> Any:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
+
+
+def _frontier_in(req: Any, windowed: Any) -> int:
+    """How far windowed KV was freed: from 0.5.21 on a number for each component of the tree."""
+    kv: Any = getattr(req, "kv", None)
+    if hasattr(kv, "get_evicted_seqlen"):
+        return int(kv.get_evicted_seqlen(windowed))
+    return int(held(req, "swa_evicted_seqlen"))
 
 
 def _mark_in(lock: Any, windowed: Any) -> Any:
