@@ -12,11 +12,12 @@ from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, S
 from harness.core.port import EnginePort
 from harness.core.releases import in_environment
 from harness.core.sources import hash_of
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
+from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import SglangConfig, random_config
+from harness.engines.sglang.mutants import CATALOG
 from harness.engines.sglang.releases import SGLANG
 
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
@@ -31,6 +32,7 @@ class SglangTarget(Target):
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
+    catalog = CATALOG
 
     def __init__(self, release: str = "") -> None:
         self._release = release or next(iter(_versions()), "")
@@ -67,6 +69,20 @@ class SglangTarget(Target):
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape
+
+    def config_of(self, shape: Shape) -> SglangConfig:
+        match shape.pools:
+            case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
+                return SglangConfig(
+                    page_size=shape.page_size,
+                    full_pages=full_pages,
+                    swa_pages=swa_pages,
+                    sliding_window=window - 1,
+                    chunk_len=shape.chunk_len or SglangConfig().chunk_len,
+                    max_running_requests=shape.max_running_requests,
+                    max_context_len=shape.max_context_len,
+                )
+        raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 
     def build(self, config: Any) -> EnginePort:
         release, ratio = self._booted(), config.host_ratio
