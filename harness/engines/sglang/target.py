@@ -10,11 +10,12 @@ from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, S
 from harness.core.port import EnginePort
 from harness.core.released import ReleasedTarget
 from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
 from harness.core.validation import validation_text
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from harness.engines.sglang.mutants import CATALOG
 from harness.engines.sglang.pair import side_systems
 from harness.engines.sglang.releases import SGLANG
 
@@ -36,6 +37,7 @@ class SglangTarget(ReleasedTarget):
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
+    catalog = CATALOG
 
     def config(self, draw: Draw) -> SglangConfig:
         return random_config(draw, host_ratios=self._booted().host_ratios)
@@ -55,6 +57,20 @@ class SglangTarget(ReleasedTarget):
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape
+
+    def config_of(self, shape: Shape) -> SglangConfig:
+        match shape.pools:
+            case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
+                return SglangConfig(
+                    page_size=shape.page_size,
+                    full_pages=full_pages,
+                    swa_pages=swa_pages,
+                    sliding_window=window - 1,
+                    chunk_len=shape.chunk_len or SglangConfig().chunk_len,
+                    max_running_requests=shape.max_running_requests,
+                    max_context_len=shape.max_context_len,
+                )
+        raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 
     def role(self, config: Any) -> str:
         return "" if config.role == BOTH else str(config.role)
