@@ -8,7 +8,7 @@ from harness.core.mutant import Hunk, Mutant
 CATALOG = (
     Mutant(
         "preempted-request-lost",
-        "to 0.5.17: a request that is preempted in vain is not put back into the queue (docs/findings)",
+        "to 0.5.21: a request that is preempted in vain is not put back into the queue (docs/findings)",
         (
             Hunk(
                 "sglang.srt.managers.scheduler:Scheduler._get_new_batch_prefill_raw",
@@ -20,7 +20,7 @@ CATALOG = (
     ),
     Mutant(
         "mixed-batch-out-of-memory",
-        "to 0.5.17: a mixed batch decodes without asking for free memory (docs/findings)",
+        "to 0.5.20: a mixed batch decodes without asking for free memory (docs/findings)",
         (
             Hunk(
                 "sglang.srt.managers.scheduler:Scheduler._get_new_batch_prefill_raw",
@@ -32,7 +32,7 @@ CATALOG = (
     ),
     Mutant(
         "use-after-free-of-a-locked-node",
-        "pull 29352, to 0.5.13: a prompt that is computed again replaces the pages of a node that others read",
+        "pull 29352, to 0.5.14: a prompt that is computed again replaces the pages of a node that others read",
         (
             Hunk(
                 "sglang.srt.mem_cache.unified_cache.components.swa:SWAComponent._recover_from_incoming",
