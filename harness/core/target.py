@@ -38,7 +38,10 @@ class Pool(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The part of a configuration that generic traffic needs; lengths are in tokens."""
+    """The part of a configuration that generic traffic needs; lengths are in tokens.
+
+    `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.
+    """
 
     page_size: int = 1
     pools: Sequence[Pool] = ()
@@ -46,6 +49,7 @@ class Shape(NamedTuple):
     max_running_requests: int = 8
     max_context_len: int = 384
     lookahead_len: int = 0
+    sessions_rewind: bool = True
 
 
 class Draw(Protocol):

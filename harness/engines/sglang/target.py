@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
-from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
+from harness.core.ops import SESSION_OPS, Abort, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.released import ReleasedTarget
 from harness.core.system import System
@@ -22,7 +22,7 @@ from harness.engines.sglang.releases import SGLANG
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
-OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
 
 class SglangTarget(ReleasedTarget):
@@ -30,7 +30,10 @@ class SglangTarget(ReleasedTarget):
 
     name = "sglang"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    machines: Mapping[str, MachineSpec] = {
+        ENGINE: MachineSpec((*OPS, *SESSION_OPS)),
+        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE)),
+    }
     traffic = (*(GENERIC,) * 3, PAIRED)
     contracts = frozenset({"rejection"})
     kept = ("role",)
@@ -40,7 +43,8 @@ class SglangTarget(ReleasedTarget):
     catalog = CATALOG
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw, host_ratios=self._booted().host_ratios)
+        release = self._booted()
+        return random_config(draw, host_ratios=release.host_ratios, has_sessions=release.has("streaming_sessions"))
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -92,6 +96,8 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.streaming_sessions and not release.has("streaming_sessions"):
+            raise InvalidConfig(f"streaming_sessions is true, want false for sglang {release.text}: it has none")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
