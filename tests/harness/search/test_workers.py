@@ -17,7 +17,7 @@ from harness.search.findings import FindingReport
 from harness.search.profiles import PROFILES
 from harness.search.shrink import Budget
 from harness.search.worker_process import NotReproduced
-from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup
+from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.commands.test_commands import swarden
 from tests.harness.some_processes import processes_of, running, wait_until
 
@@ -90,7 +90,7 @@ def test_interrupted_workers_keep_finished_runs(tmp_path):
         if group.tallies[0].runs >= 2 and not group.is_interrupted:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with WorkerGroup(2, tmp_path, hang_seconds=60, on_progress=interrupt) as group, group.interruptible():
+    with WorkerGroup(2, tmp_path, hang_seconds=60, on_progress=interrupt) as group, interruptible([group]):
         result = group.run(replace(PLAN, max_runs=None, out=tmp_path))
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
