@@ -1,9 +1,6 @@
 """`swarden fuzz` with several engines, one of which boots slowly and has a bug that is planted by its boot."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +11,8 @@ from harness.search.campaign import Plan
 from harness.search.outcome import Outcome, verdicts_of_engines
 from harness.search.profiles import PROFILES
 from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
+from tests.harness.some_targets import swarden_with
 
-ROOT = Path(__file__).parents[3]
 BOOT_S = 4
 TARGET = f"""
 import time
@@ -47,26 +44,8 @@ class BrokenTarget(OwnTarget):
 @pytest.fixture
 def fuzz(tmp_path):
     """Runs `swarden fuzz` where these targets are installed."""
-    (tmp_path / "targets.py").write_text(TARGET)
-    info = tmp_path / "targets-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: targets\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[swarden.engines]\nsick = targets:SickTarget\nbroken = targets:BrokenTarget\n"
-    )
-
-    def run(line):
-        return subprocess.run(
-            [sys.executable, "-m", "harness.cli", "fuzz", *line.split()],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
+    run = swarden_with(tmp_path, TARGET, {"sick": "SickTarget", "broken": "BrokenTarget"})
+    return lambda line: run("fuzz", *line.split())
 
 
 def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):

@@ -85,7 +85,7 @@ def test_stopped_worker_is_replaced_after_the_hang_timeout(tmp_path):
 
 def test_worker_that_boots_its_engine_is_not_killed_as_hung(tmp_path):
     """Until its first heartbeat the limit is BOOT_S, not the limit of a step."""
-    pids = set()
+    pids: set[int | None] = set()
 
     def boot_for_long(group: WorkerGroup) -> None:
         if not pids:
