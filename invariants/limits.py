@@ -41,6 +41,7 @@ class Limits(NamedTuple):
     draft_len: int = 0  # the most draft tokens that a decode computes
     timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
+    spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
     ms_per_step: int = 0  # the clock advances by this much when a step begins
 
 

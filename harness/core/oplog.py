@@ -238,17 +238,23 @@ def _check_machine(line: Line, header: Header, target: Target) -> None:
 
 def _check_configs(line: Line, header: Header, target: Target) -> None:
     """Check that each configuration is valid, and that the engines have the roles of the machine."""
-    roles = []
+    decoded = []
     for index, config in enumerate(header.configs):
         try:
-            roles.append(target.role(target.decode(config)))
+            decoded.append(target.decode(config))
         except InvalidConfig as error:
             raise line.error(f"engine {index}: {error}", "correct the configuration") from error
+    roles = [target.role(config) for config in decoded]
     want = [*target.machines[header.machine].roles] or [""] * len(roles)
     if roles != want:
         found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
         what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
         raise line.error(what, "correct the configurations")
+    if len(decoded) > 1:
+        try:
+            target.check_linked(decoded)
+        except InvalidConfig as error:
+            raise line.error(f"the engines: {error}", "correct the configurations") from error
 
 
 def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:

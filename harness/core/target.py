@@ -89,7 +89,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
-    `releases` are those that `swarden engines` installs, if the target can drive several.
+    `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Target(Protocol):
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
     releases: Releases | None = None
+    catalog: Sequence[Mutant] = ()
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""
@@ -145,9 +146,16 @@ class Target(Protocol):
         """The part of a configuration that generic traffic needs."""
         return Shape()
 
+    def config_of(self, shape: Shape) -> Any:
+        """A configuration of this shape with defaults for the rest, for recorded traffic and benchmarks."""
+        raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
+
     def role(self, config: Any) -> str:
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        """Raises InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
 
     def build(self, config: Any) -> EnginePort:
         """A new engine behind its port."""
@@ -176,7 +184,7 @@ class Target(Protocol):
 
     def mutants(self) -> Sequence[Mutant]:
         """The catalogue of bugs that can be planted into this engine."""
-        return ()
+        return self.catalog
 
     def mutant(self, name: str) -> Mutant:
         """The mutant with that id; raises UsageError if there is none."""

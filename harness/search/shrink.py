@@ -250,12 +250,14 @@ class _Search:
                     {name: defaults[name] if index in chosen and name in names else old for name, old in config.items()}
                     for index, config in enumerate(self.log.header.configs)
                 ]
-                if all(map(self._is_valid, configs)):
+                if self._are_valid(configs):
                     self._accepts(self.log.ops, configs)
 
-    def _is_valid(self, config: Config) -> bool:
+    def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:
-            self.target.decode(config)
+            decoded = [self.target.decode(config) for config in configs]
+            if len(decoded) > 1:
+                self.target.check_linked(decoded)
         except InvalidConfig:
             return False
         return True

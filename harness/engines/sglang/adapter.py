@@ -1,6 +1,6 @@
 """A release of SGLang behind EnginePort: its own scheduler, policies, allocators and trees; only the model is not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
@@ -11,9 +11,10 @@ from harness.core.port import EnginePort, Streamed, Submission
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import SglangCapture
-from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.config import BOTH, DECODE, SglangConfig
 from harness.engines.sglang.forward import TagForward
 from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
+from harness.engines.sglang.link import FAULTS as LINK_FAULTS
 from harness.engines.sglang.moves import with_owners
 from harness.engines.sglang.requests import Requests, rid_of
 from harness.engines.sglang.scheduler import Passes, build, turn
@@ -37,11 +38,12 @@ REPORTED = frozenset(
         seen.Resumed,
         seen.Retracted,
         seen.Taken,
+        seen.TakenOver,
         seen.Written,
     )
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED
-FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS}
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
 
 class SglangEngine(EnginePort):
@@ -49,8 +51,7 @@ class SglangEngine(EnginePort):
 
     def __init__(self, release: Release, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
-        faults = CLIENT_FAULTS if config.host_ratio is None else FAULTS
-        self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._release, self._config = release, config
         self._requests = Requests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
@@ -63,7 +64,7 @@ class SglangEngine(EnginePort):
         )
         has_host = config.host_ratio is not None
         self._host = HostTier(release, self.built, self._forward, self.faults) if has_host else None
-        self._capture = SglangCapture(release, config, self.built, UNREPORTED, self._host)
+        self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._host)
         self._steps = 0
         self._snapshot: view.Snapshot | None = None
         self._before = self.capture()
@@ -148,3 +149,15 @@ class SglangEngine(EnginePort):
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)
+
+
+def unreported_by(config: SglangConfig) -> frozenset[str]:
+    """A decode side rejects by the windowed pages that it allocates for a whole prompt, which no contract describes."""
+    return UNREPORTED | {seen.Rejected.__name__} if config.role == DECODE else UNREPORTED
+
+
+def faults_of(config: SglangConfig) -> Mapping[str, str]:
+    """Those that can happen to a scheduler of this configuration."""
+    of_host = HOST_FAULTS if config.host_ratio is not None else {}
+    of_link = LINK_FAULTS if config.role != BOTH else {}
+    return {**CLIENT_FAULTS, **of_host, **of_link}

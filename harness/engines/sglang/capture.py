@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
 from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.requests import Request, held
+from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
+    HANDOVER_KIND,
     LOAD_KIND,
     REQUEST_KIND,
     TREE_KIND,
@@ -47,11 +49,12 @@ class SglangCapture:
         self._release, self._config, self._built = release, config, built
         self._unreported, self._host = unreported, host
         self._page = config.page_size
-        self._limits = limits_of(config)
+        self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._last_node = 0
-        self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes()
+        self._queues = TransferQueues(built.scheduler)
+        self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes(release)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
         scheduler, (rows, allocator, _), _ = self._built
@@ -82,7 +85,7 @@ class SglangCapture:
         pools = (
             PoolView("full", "page", config.full_pages, free_units(full), (), held_full),
             PoolView("swa", "page", config.swa_pages, free_units(swa), (), held_swa),
-            PoolView("rows", "row", rows.size, free_rows, (), held_rows),
+            PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free_rows, (), held_rows),
             *(() if self._host is None else self._host.views(nodes)),
         )
         return Snapshot(
@@ -115,12 +118,17 @@ class SglangCapture:
             int(ratio * MILLION),
         )
 
+    @property
+    def _root(self) -> Any:
+        """The root of the tree; None on a decode side, which caches no prefixes."""
+        return getattr(self._built.memory.tree, "root_node", None)
+
     def _nodes(self, mapping: Sequence[int]) -> Iterator[NodeView]:
         page = self._page
-        stack = [(0, 0, self._built.memory.tree.root_node)]
+        stack = [(0, 0, self._root)]
         while stack:
             parent, start, above = stack.pop()
-            for node in above.children.values():
+            for node in above.children.values() if above is not None else ():
                 number = getattr(node, "swarden_id", 0)
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
@@ -136,18 +144,24 @@ class SglangCapture:
         self, request: Request, mapping: Sequence[int], in_flight: Sequence[Pass]
     ) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
-        req, page, owner = request.req, self._page, Owner(REQUEST_KIND, request.id)
+        req, page = request.req, self._page
+        is_arriving = self._queues.is_arriving(req)
+        owner = Owner(HANDOVER_KIND if is_arriving else REQUEST_KIND, request.id)
         row, protected = held(req, "req_pool_idx"), held(req, "cache_protected_len")
         launched, allocated = held(req, "kv_committed_len"), held(req, "kv_allocated_len")
+        if is_arriving:
+            launched = protected
         starts = [entry.start for one in in_flight for entry in one.entries if entry.request is request]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         swa = [mapping[slot] // page for slot in slots[::page]]
         frontier = self._tree.frontier(req)
+        if is_arriving or self._config.role == DECODE:  # it takes only the windowed pages that the next token reads
+            frontier = max(frontier, page * next((index for index, unit in enumerate(swa) if unit), 0))
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that
             frontier = 0
         node = self._tree.last_node(req, self._built.memory.tree)
-        root = self._built.memory.tree.root_node
+        root = self._root
         bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
         record = RecordView(
             owner,
@@ -178,7 +192,7 @@ class SglangCapture:
 
         A `lock` names nodes that its release passes over.
         """
-        root = self._built.memory.tree.root_node
+        root = self._root
         full: list[int] = []
         swa: list[int] = []
         while node is not None and node is not root:
@@ -199,13 +213,15 @@ class SglangCapture:
             self._place(req),
             request.namespace,
             len(req.origin_input_ids),
-            len(req.output_ids),
+            0 if request.awaits_its_first_pass else len(req.output_ids),
             req.sampling_params.max_new_tokens,
             req.priority if getattr(req, "priority", None) is not None else 0,
         )
 
     def _place(self, req: Any) -> Place:
         scheduler = self._built.scheduler
+        if (place := self._queues.place(req)) is not None:
+            return place
         batches = [scheduler.running_batch, scheduler.last_batch]
         if req is scheduler.chunked_req:
             return Place.CHUNKED
@@ -237,22 +253,26 @@ class Parts(NamedTuple):
 class _SwaNodes:
     """The nodes and locks of SWARadixCache."""
 
+    def __init__(self, release: Release) -> None:
+        self._swa = getattr(release.part("ComponentType"), "SWA", None)
+
     def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
         slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
         return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
 
     def frontier(self, req: Any) -> int:
-        return int(held(req, "swa_evicted_seqlen"))
+        return _frontier_in(req, self._swa)
 
     def last_node(self, req: Any, tree: Any) -> Any:
         return req.last_node
 
     def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
         """The locked node, the mark of its windowed lock, and whether that lock is held."""
-        return node, getattr(req, "swa_uuid_for_lock", None), not getattr(req, "swa_prefix_lock_released", False)
+        mark = self.mark_of(getattr(req, "lock_receipt", req))
+        return node, mark, not getattr(req, "swa_prefix_lock_released", False)
 
     def mark_of(self, lock: Any) -> Any:
-        raise NotImplementedError("SWARadixCache has no host tier")
+        return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
         return False, False
@@ -276,10 +296,7 @@ class _UnifiedNodes:
         return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
 
     def frontier(self, req: Any) -> int:
-        kv: Any = getattr(req, "kv", None)
-        if hasattr(kv, "get_evicted_seqlen"):
-            return int(kv.get_evicted_seqlen(self._swa))
-        return int(held(req, "swa_evicted_seqlen"))
+        return _frontier_in(req, self._swa)
 
     def last_node(self, req: Any, tree: Any) -> Any:
         return tree.tree_core.node_by_id(req.last_node) if isinstance(req.last_node, int) else req.last_node
@@ -287,15 +304,13 @@ class _UnifiedNodes:
     def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
         lock = getattr(req, "lock", None)
         if lock is None:
-            return node, getattr(req, "swa_uuid_for_lock", None), not getattr(req, "swa_prefix_lock_released", False)
+            mark = self.mark_of(getattr(req, "lock_receipt", req))
+            return node, mark, not getattr(req, "swa_prefix_lock_released", False)
         node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
-        return node, lock.receipt.component_lock_uuids.get(self._swa), not lock.swa_released
+        return node, self.mark_of(lock.receipt), not lock.swa_released
 
     def mark_of(self, lock: Any) -> Any:
-        """The mark of the windowed lock of a receipt."""
-        if hasattr(lock, "component_lock_uuids"):
-            return lock.component_lock_uuids.get(self._swa)
-        return lock.swa_uuid_for_lock
+        return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
         """Does the release of a lock pass over a node, in each pool?
@@ -312,17 +327,33 @@ class _UnifiedNodes:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
 
 
-def limits_of(config: SglangConfig) -> Limits:
+def _frontier_in(req: Any, windowed: Any) -> int:
+    """How far windowed KV was freed: from 0.5.21 on a number for each component of the tree."""
+    kv: Any = getattr(req, "kv", None)
+    if hasattr(kv, "get_evicted_seqlen"):
+        return int(kv.get_evicted_seqlen(windowed))
+    return int(held(req, "swa_evicted_seqlen"))
+
+
+def _mark_in(lock: Any, windowed: Any) -> Any:
+    """The mark of a windowed lock, which is in a receipt, or in the request itself (before 0.5.20)."""
+    if hasattr(lock, "component_lock_uuids"):
+        return lock.component_lock_uuids.get(windowed)
+    return getattr(lock, "swa_uuid_for_lock", None)
+
+
+def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window) + config.window_eviction_interval
     return Limits(
         config.page_size,
         config.max_running_requests,
-        config.max_context_len,
+        max_request_len,
         config.chunk_len,
         2 * config.page_size + lag,
         most_launches=2 if config.overlap else 1,
         reuses_in_launch_order=True,
+        spare_len=SPARE_TOKENS + 1,
     )
 
 

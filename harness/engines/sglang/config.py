@@ -12,6 +12,7 @@ from harness.core.target import Draw, Pool, Shape
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
+BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 
 
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +22,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
     release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
     the size of each host pool in units of its device pool.  `load_back_threshold` is the smallest number of tokens that
-    a load of full attention from the host has.
+    a load of full attention from the host has.  `role` is the disaggregation mode: a prefill side, a decode side, which
+    has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -46,15 +48,20 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
     write_policy: str = WRITE_THROUGH
     load_back_threshold: Annotated[int, Meta(ge=1)] = 10
+    role: str = BOTH
+    reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
 
     def __post_init__(self) -> None:
         for name, choices in {
             "tree": (DEFAULT_TREE, SWA_TREE, UNIFIED_TREE),
             "waiting_order": (FIRST_COME, LONGEST_PREFIX),
             "write_policy": (WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK),
+            "role": (BOTH, PREFILL, DECODE),
         }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")
+        if self.host_ratio is not None and self.role != BOTH:
+            raise InvalidConfig(f"host_ratio is set with role {self.role!r}, want {BOTH!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if self.chunk_len % self.page_size:

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from harness.engines.sglang.boot import Release, known, parameters
-from harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
 from harness.engines.sglang.moves import watch
 
 DEVICE = "cpu"
+BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
 class Memory(NamedTuple):
@@ -24,11 +26,13 @@ class Memory(NamedTuple):
 
 def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
-    rows = release.part("ReqToTokenPool")(
+    spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
+    rows = release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
         max_context_len=config.max_context_len,
         device=DEVICE,
         enable_memory_saver=False,
+        **(spare if config.role == DECODE else {}),
     )
     allocator = _allocator(release, config)
     watch("full", allocator.full_attn_allocator, notice)
@@ -59,7 +63,12 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "disable_cuda_graph": True,
         "disable_overlap_schedule": not config.overlap,
         "speculative_algorithm": None,
-        "disaggregation_mode": "null",
+        "disaggregation_mode": config.role,
+        "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
+        "disaggregation_bootstrap_port": 1,
+        "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
+        "num_reserved_decode_tokens": config.reserved_decode_tokens,
+        "disable_radix_cache": config.role == DECODE,
         "grammar_backend": "none",
         "page_size": config.page_size,
         "chunked_prefill_size": config.chunk_len,
@@ -106,12 +115,15 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
 
 def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
+    is_absent = config.role == DECODE  # a decode side caches no prefixes
     has_host_tier = config.host_ratio is not None
     name = "UnifiedRadixCache" if has_host_tier else kinds.get(config.tree, release.trees[0])
+    if is_absent and release.part("SWAChunkCache") is not None:
+        name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
-        "disable": False,
+        "disable": is_absent,
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
         "page_size": config.page_size,

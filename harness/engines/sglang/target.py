@@ -1,8 +1,6 @@
 """SGLang as a target, in any release that is installed."""
 
-from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,44 +8,36 @@ import msgspec
 from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
 from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
-from harness.core.releases import in_environment
-from harness.core.sources import hash_of
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
+from harness.core.released import ReleasedTarget
+from harness.core.system import System
+from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
 from harness.core.validation import validation_text
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
-from harness.engines.sglang.config import SglangConfig, random_config
+from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from harness.engines.sglang.mutants import CATALOG
+from harness.engines.sglang.pair import side_systems
 from harness.engines.sglang.releases import SGLANG
 
+PAIR = "pd"
+GENERIC = "harness.search.traffic:EngineTraffic"
+PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
 
-class SglangTarget(Target):
-    """The scheduler of SGLang; without `release` that of this environment, or the newest that is installed."""
+class SglangTarget(ReleasedTarget):
+    """The scheduler of SGLang, alone or as the two sides of a pair."""
 
     name = "sglang"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    traffic = (*(GENERIC,) * 3, PAIRED)
+    contracts = frozenset({"rejection"})
+    kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
-
-    def __init__(self, release: str = "") -> None:
-        self._release = release or next(iter(_versions()), "")
-
-    def at(self, version: str) -> Target | None:
-        if version == self._release:
-            return self
-        return type(self)(version) if version in _versions() else None
-
-    def version(self) -> str:
-        return self._release
-
-    def source_hash(self) -> str:
-        """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
-        found = in_environment(SGLANG.package)
-        is_checkout = found is not None and found.version == self._release and not found.is_release
-        return _source_hash(self._release, found.folder if found is not None and is_checkout else None)
+    catalog = CATALOG
 
     def config(self, draw: Draw) -> SglangConfig:
         return random_config(draw, host_ratios=self._booted().host_ratios)
@@ -68,6 +58,34 @@ class SglangTarget(Target):
         shape: Shape = config.shape
         return shape
 
+    def config_of(self, shape: Shape) -> SglangConfig:
+        match shape.pools:
+            case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
+                return SglangConfig(
+                    page_size=shape.page_size,
+                    full_pages=full_pages,
+                    swa_pages=swa_pages,
+                    sliding_window=window - 1,
+                    chunk_len=shape.chunk_len or SglangConfig().chunk_len,
+                    max_running_requests=shape.max_running_requests,
+                    max_context_len=shape.max_context_len,
+                )
+        raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
+
+    def role(self, config: Any) -> str:
+        return "" if config.role == BOTH else str(config.role)
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        for name in ("page_size", "sliding_window"):
+            first, *others = [msgspec.structs.asdict(config)[name] for config in configs]
+            if others != [first] * len(others):
+                raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if machine == PAIR:
+            return side_systems(self._booted(), configs)
+        return super().systems(machine, configs, model)
+
     def build(self, config: Any) -> EnginePort:
         release, ratio = self._booted(), config.host_ratio
         if ratio is not None and not release.has("host_tier"):
@@ -75,14 +93,6 @@ class SglangTarget(Target):
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         return SglangEngine(release, config)
-
-    @property
-    def process(self) -> str:
-        return f"{self.name}=={self._release}"
-
-    def check_environment(self) -> None:
-        if not self._release:
-            raise UsageError("no release of sglang is installed; run: swarden engines install sglang==VERSION")
 
     def prepare_process(self) -> None:
         self._booted()
@@ -97,16 +107,3 @@ class SglangTarget(Target):
             repair = f"run: {again}" if folders else "repair the sglang of this environment"
             remedy = INSTALL_ENGINE if error.name == "torch" else repair
             raise UsageError(f"sglang {self._release} cannot be imported: {error}; {remedy}") from error
-
-
-def _versions() -> list[str]:
-    """The versions that can be driven here: that of this environment first, then the installed ones, newest first."""
-    found = in_environment(SGLANG.package)
-    return [*([found.version] if found is not None else []), *reversed(SGLANG.installed())]
-
-
-@cache
-def _source_hash(version: str, checkout: Path | None) -> str:
-    here = Path(__file__).parent
-    swarden = (here, here.parents[1] / "core", here.parents[2] / "invariants")
-    return hash_of(swarden if checkout is None else (*swarden, checkout), version)

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from harness.core import released
 from harness.core.errors import UsageError
 from harness.core.releases import CHECKOUT, InEnvironment
-from harness.engines.sglang import target as of_sglang
+from harness.engines.sglang import target
 from harness.engines.sglang.releases import SGLANG
 from harness.engines.sglang.target import SglangTarget
 
@@ -15,9 +16,9 @@ from harness.engines.sglang.target import SglangTarget
 def _empty(monkeypatch, tmp_path):
     """Neither the environment nor the project has a release."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(of_sglang, "in_environment", {}.get)
+    monkeypatch.setattr(released, "in_environment", {}.get)
     yield
-    of_sglang._source_hash.cache_clear()
+    released._hash_of.cache_clear()
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def environment(monkeypatch, tmp_path):
         folder = tmp_path / "sglang"
         folder.mkdir()
         (folder / "scheduler.py").write_text("pages = 1\n")
-        monkeypatch.setattr(of_sglang, "in_environment", {"sglang": InEnvironment(version, folder, is_release)}.get)
+        monkeypatch.setattr(released, "in_environment", {"sglang": InEnvironment(version, folder, is_release)}.get)
         return folder
 
     return provide
@@ -47,7 +48,7 @@ def test_sources_of_a_checkout_are_hashed_and_those_of_a_release_are_not(environ
     before = SglangTarget().source_hash()
 
     (folder / "scheduler.py").write_text("pages = 2\n")
-    of_sglang._source_hash.cache_clear()
+    released._hash_of.cache_clear()
 
     assert (SglangTarget().source_hash() != before) == differs
 
@@ -86,7 +87,7 @@ def test_missing_package_is_told_with_the_remedy(monkeypatch, absent, remedy):
         assert [folder.name for folder in folders] == ["0.5.23", "packages"]
         raise ModuleNotFoundError(f"No module named {absent!r}", name=absent)
 
-    monkeypatch.setattr(of_sglang, "boot", boot)
+    monkeypatch.setattr(target, "boot", boot)
 
     with pytest.raises(UsageError) as told:
         SglangTarget().prepare_process()
