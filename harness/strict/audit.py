@@ -8,9 +8,10 @@ from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan,
 from engine_under_test.units import Owner
 from harness.components.translation import translated
 from harness.core.driver import Moment
-from harness.strict.check import Evidence, Handler
+from harness.strict.check import Handler
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
-from harness.strict.owners import FENCE, FREE, OwnerTable, PeerTable, Wrong
+from harness.strict.owners import AnyOwner, OwnerTable, PeerTable, Wrong
 from invariants import view
 from invariants.laws.memory.moves import (
     Move,
@@ -27,6 +28,7 @@ from invariants.laws.memory.peers import (
     released_peer,
 )
 from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
+from invariants.view import FENCE, FREE
 from invariants.violation import Ref, Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
@@ -180,7 +182,7 @@ def _still_paired(peers: PeerTable, table: OwnerTable, units: Sequence[int]) -> 
             yield Violation(peers_are_unique_and_live.name, *broken)
 
 
-def _leaked(table: OwnerTable, owner: Owner) -> Iterator[Violation]:
+def _leaked(table: OwnerTable, owner: AnyOwner) -> Iterator[Violation]:
     """The leaked units of an owner that has no record."""
     for unit in range(1, table.capacity + 1):
         if table.owners[unit] == owner:
@@ -197,6 +199,6 @@ def _moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterat
             yield _wrongly_owned(table, unit, owners)
 
 
-def _wrongly_owned(table: OwnerTable, unit: int, owners: Sequence[Owner]) -> Violation:
+def _wrongly_owned(table: OwnerTable, unit: int, owners: Sequence[AnyOwner]) -> Violation:
     broken = wrongly_owned(_unit(table, unit), [view.Owner(*owner) for owner in owners], table.capacity)
     return Violation(unit_has_one_owner.name, *broken)

@@ -10,7 +10,8 @@ from harness.components.translation import TRANSLATION, translated
 from harness.core.driver import Moment
 from harness.core.progress import IdleSteps
 from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.strict.check import Evidence, Handler
+from harness.strict.check import Handler
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from invariants.catalog import ALL, Tally
 from invariants.transition import Transition, When

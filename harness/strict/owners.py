@@ -5,19 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.units import TREE, Owner
-from invariants import view
+from invariants.view import FENCE, FREE, TREE_KIND, Fence, Holding, Owner, PoolView
 
-FREE = Owner(*view.FREE)
-FENCE = Owner(*view.FENCE)
+TREE = Owner(TREE_KIND)
 PADDING = Owner("padding")
+AnyOwner = tuple[str, int]  # the kind and the ordinal; each engine has its own type of owner
 
 
 class Wrong(NamedTuple):
     """A unit with another owner than the move states. The owner is None if the unit is out of range."""
 
     unit: int
-    owner: Owner | None
+    owner: AnyOwner | None
 
 
 class OwnerTable:
@@ -27,11 +26,11 @@ class OwnerTable:
         self.name = name
         self.unit = unit
         self.capacity = capacity
-        self.owners = [PADDING] + [FREE] * capacity
-        self.counts = Counter({FREE: capacity})
+        self.owners: list[AnyOwner] = [PADDING, *[FREE] * capacity]
+        self.counts = Counter[AnyOwner]({FREE: capacity})
         self._fences: dict[int, list[int]] = {}
 
-    def move(self, units: Sequence[int], from_owner: Owner, to_owner: Owner) -> Sequence[Wrong]:
+    def move(self, units: Sequence[int], from_owner: AnyOwner, to_owner: AnyOwner) -> Sequence[Wrong]:
         """Make `to_owner` the owner of all units. Returns the units that `from_owner` did not own."""
         owners, wrong = self.owners, []
         for unit in units:
@@ -62,20 +61,20 @@ class OwnerTable:
     def num_free(self) -> int:
         return self.counts[FREE]
 
-    def view(self, *, protected: int) -> view.PoolView:
+    def view(self, *, protected: int) -> PoolView:
         """The pool as recorded in this table, with `protected` of the tree's pages shown as locked."""
-        units: dict[Owner, list[int]] = {}
+        units: dict[AnyOwner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)
         free, fenced, cached = (units.pop(owner, []) for owner in (FREE, FENCE, TREE))
-        tree, border = view.Owner(*TREE), max(0, len(cached) - protected)
-        holdings = [view.Holding(tree, cached[:border], cached=True)] if cached[:border] else []
-        holdings += [view.Holding(tree, cached[border:], cached=True, locks=1)] if cached[border:] else []
-        holdings += [view.Holding(view.Owner(*owner), held, cached=False) for owner, held in units.items()]
-        fences = [view.Fence(0, fenced)] if fenced else []
-        return view.PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
+        border = max(0, len(cached) - protected)
+        holdings = [Holding(TREE, cached[:border], cached=True)] if cached[:border] else []
+        holdings += [Holding(TREE, cached[border:], cached=True, locks=1)] if cached[border:] else []
+        holdings += [Holding(Owner(*owner), held, cached=False) for owner, held in units.items()]
+        fences = [Fence(0, fenced)] if fenced else []
+        return PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
 
-    def _count(self, owner: Owner, change: int) -> None:
+    def _count(self, owner: AnyOwner, change: int) -> None:
         count = self.counts[owner] + change
         if count or owner is FREE:
             self.counts[owner] = count
