@@ -27,6 +27,7 @@ COMMANDS = {
     "show": "An op-log as a table of operations and steps, or the whole state after one step.",
     "engines": "Which engines are installed, and in which versions.",
     "mutants": "Planted bugs by their number: list them, hunt them, or say which law finds which.",
+    "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
     "trace": "Serve a production request trace on our engine.",
     "generate": "Run a checkpoint on our engine.",
     "bench": "The benchmarks, as ratios.",

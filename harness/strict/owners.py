@@ -2,10 +2,19 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from invariants.laws.memory.moves import (
+    Move,
+    out_of_range,
+    padding_unit_is_never_moved,
+    units_move_only_by_their_owner,
+    wrongly_moved,
+)
+from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
 from invariants.view import FENCE, FREE, TREE_KIND, Fence, Holding, Owner, PoolView
+from invariants.violation import Ref, Violation
 
 TREE = Owner(TREE_KIND)
 PADDING = Owner("padding")
@@ -47,6 +56,9 @@ class OwnerTable:
         self._count(from_owner, -count)
         self._count(to_owner, count)
         return wrong
+
+    def ref(self, unit: int) -> Ref:
+        return Ref(self.unit, unit, self.name)
 
     def fence(self, units: Sequence[int], launch: int) -> None:
         """Keep units behind the fence of a launch."""
@@ -100,3 +112,38 @@ class PeerTable:
         if peer:
             other, self.units[peer] = self.units[peer], unit
         return other if other != unit else 0
+
+
+def misplaced(move: Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
+    """The violations of a move whose owner does not own the units."""
+    found = []
+    for unit, owner in wrong:
+        if owner is None:
+            broken = out_of_range(move, table.ref(unit), table.capacity)
+            found.append(Violation(padding_unit_is_never_moved.name, *broken))
+        else:
+            broken = wrongly_moved(move, table.ref(unit), Owner(*owner))
+            found.append(Violation(units_move_only_by_their_owner.name, *broken))
+    return found
+
+
+def leaked(table: OwnerTable, owner: AnyOwner) -> Iterator[Violation]:
+    """The leaked units of an owner that has no record."""
+    for unit in range(1, table.capacity + 1):
+        if table.owners[unit] == owner:
+            yield wrongly_owned_unit(table, unit, [])
+
+
+def moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterator[Violation]:
+    """Units that entered or left the free list without an event."""
+    free_counts = Counter(free_units)
+    for unit in range(1, table.capacity + 1):
+        owner, free = table.owners[unit], free_counts[unit]
+        owners = [FREE] * free + [owner] * (owner != FREE)
+        if len(owners) != 1:
+            yield wrongly_owned_unit(table, unit, owners)
+
+
+def wrongly_owned_unit(table: OwnerTable, unit: int, owners: Sequence[AnyOwner]) -> Violation:
+    broken = wrongly_owned(table.ref(unit), [Owner(*owner) for owner in owners], table.capacity)
+    return Violation(unit_has_one_owner.name, *broken)

@@ -29,6 +29,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "DisaggregationMode": ("disaggregation.utils:DisaggregationMode",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
+    "envs": ("environ:envs",),
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
     "ReqToTokenPool": ("mem_cache.memory_pool:ReqToTokenPool",),

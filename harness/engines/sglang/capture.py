@@ -42,10 +42,10 @@ class SglangCapture:
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._last_node = 0
-        self._tree = _UnifiedNodes(release) if release.is_unified(built.memory.tree) else _SwaNodes()
+        self._tree = nodes_of(release, built.memory.tree)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
-        scheduler, (rows, allocator, _), _ = self._built
+        scheduler, (rows, allocator, _) = self._built[:2]
         page, config = self._page, self._config
         mapping = allocator.full_to_swa_index_mapping[:-1].tolist()
         nodes = list(self._nodes(mapping))
@@ -114,7 +114,7 @@ class SglangCapture:
                 slots, windowed, is_live, locks = self._tree.parts(node, mapping)
                 units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
                 key = list(node.key.token_ids)[: len(node.key)]
-                namespace = int(node.key.extra_key or 0)
+                namespace = self._built.namespace_of(node.key.extra_key)
                 yield NodeView(number, parent, namespace, start, key, units, (True, is_live), locks)
                 stack.append((number, start + len(key), node))
 
@@ -196,6 +196,10 @@ class SglangCapture:
         ]
         given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
         return LaunchView(one.launch, [entry.ids for entry in one.entries], units, given_up)
+
+
+def nodes_of(release: Release, tree: Any) -> "_UnifiedNodes | _SwaNodes":
+    return _UnifiedNodes(release) if release.is_unified(tree) else _SwaNodes()
 
 
 class _SwaNodes:

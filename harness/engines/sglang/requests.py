@@ -66,15 +66,35 @@ class Requests:
 
     def new(self, submission: Submission) -> tuple[int, Any]:
         """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""
-        self._last_id = number = self._last_id + 1
+        number = self._last_id + 1
         if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
+            self._last_id = number
             self._rejected.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
             self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
             self._notice(seen.Finished(number, FinishReason.REJECTED))
             return number, None
         req = self._req(number, submission)
-        self._live[number] = req.swarden = Request(number, req, submission.namespace)
+        self.adopt(req, submission.namespace)
         return number, req
+
+    def adopt(self, req: Any, namespace: int) -> Request:
+        """Number a request of the release and keep it until it has ended."""
+        self._last_id = number = self._last_id + 1
+        self._live[number] = req.swarden = Request(number, req, namespace)
+        return self._live[number]
+
+    def abandon(self, number: int) -> None:
+        """The scheduler has dropped a request without an end."""
+        self._aborted.add(number)
+
+    def forget_ended(self) -> list[Request]:
+        """Report the requests that ended, and forget them without their outputs."""
+        self.report_changes()
+        ended = [request for request in self._live.values() if request.finish_reason is not None]
+        for request in ended:
+            del self._live[request.id]
+        self._aborted.clear()
+        return ended
 
     @property
     def max_len(self) -> int:
@@ -87,7 +107,7 @@ class Requests:
     def on_message(self, message: Any, about: Any = None) -> None:
         """Called when the scheduler informs the tokenizer; `about` is the request that it aborted."""
         if about is not None and hasattr(about, "swarden"):
-            self._aborted.add(about.swarden.id)
+            self.abandon(about.swarden.id)
 
     def report_changes(self) -> None:
         """Report the requests that ended, or were retracted or preempted, since the last call.
