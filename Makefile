@@ -11,7 +11,7 @@ LOCKED := $(PIP) --no-deps --require-hashes --requirement
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
-.PHONY: setup fuzz test lint format lock
+.PHONY: setup fuzz test test-engines lint format lock
 
 setup: $(TOOLS)
 
@@ -46,6 +46,12 @@ test: lint
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 	$(if $(UNMEASURED),$(BIN)/pytest -n auto $(UNMEASURED))
+
+# The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
+test-engines: export OMP_NUM_THREADS = 1
+test-engines: $(TOOLS)
+	$(BIN)/swarden engines install sglang==0.5.12.post1 sglang==0.5.23
+	$(BIN)/pytest tests/engines
 
 lint: $(TOOLS)
 	$(BIN)/ruff check

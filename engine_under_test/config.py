@@ -28,26 +28,36 @@ class EngineConfig:
     """The settings of an engine; page counts exclude the padding page 0.
 
     `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
-    configurations).  A pool of 0 pages does not exist.  With `overlap` a step is launched before the
-    result of the previous step is known.  With `mixed_batches` running requests decode in the batch of a prefill.
+    configurations).  A pool of 0 pages does not exist.  By `page_reuse` the next page to take is the one freed last
+    ("lifo") or first ("fifo").  Pages that leave the window are freed once they are `window_eviction_interval` tokens
+    or more.  Without `prefix_sharing` nothing is cached.
+
+    Waiting requests are admitted by priority, then by `waiting_order`: first come, first served ("fcfs") or the longest
+    cached prefix first ("lpm").  A batch computes at most `chunk_len` tokens of prompts (None: no limit).  With
+    `mixed_batches` running requests decode in the batch of a prefill, and their tokens count too.  With `overlap` a
+    step is launched before the result of the previous step is known.  Admission estimates the output of each request:
+    its remaining tokens, at most `max_estimated_new_tokens`, times a ratio that falls from `new_token_ratio` to
+    `new_token_ratio_floor` in `new_token_ratio_decay_steps` decode steps, and is set anew after a retraction.
 
     Each decode reserves pages for `lookahead_tokens` after the next token, and verifies up to `draft_tokens` drafts
-    there; the accepted drafts are those that the model would have sampled.  A waiting request preempts a running one if
-    its priority is higher by more than `preemption_threshold` (None: no preemption).  A checker records up to
-    `max_recorded_ops` ops.  With `poison_freed_pages` a freed page is overwritten, so that a stale read of it shows in
-    the output.
+    there; the accepted drafts are those that the model would have sampled.  A waiting request may preempt a running one
+    if its priority is higher by more than `preemption_threshold` (None: no preemption).  A request ends when more
+    than `max_forward_retries` of its passes have failed, or `request_timeout_ms` after its arrival (None: never).  A
+    checker keeps a record of the last `max_recorded_ops` calls of the engine.  With `poison_freed_pages` a freed page
+    is overwritten, so that a stale read of it shows in the output.
 
     Each pool may have a pool on the host, of `host_full_pages` and `host_swa_pages`.  By `host_policy` a cached node is
     copied there at once, at its first match, or at its eviction.  Copies are loaded if that saves
-    `load_back_threshold` tokens, or if only the window is missing.
+    `load_back_threshold` tokens, or if windowed pages are missing.
 
     Idle sessions keep at most `idle_session_share` of each pool.  A session is closed after `session_timeout_ms`
     without use (None: never).
 
     An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
     "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
-    ends after `link_timeout_ms` without a message, or after twice that while its request waits for pages.  So a pass
-    must take less.  On the decode side new transfers leave `reserved_decode_tokens` free for each running request.
+    fails after `link_timeout_ms` without a message from the peer, or after twice that while its request waits for pages
+    of the decode engine.  So a pass must take less.  On the decode side a new transfer leaves pages free for
+    `reserved_decode_tokens` more tokens of each running request and transfer.
 
     Raises ConfigError with the field, the value and the accepted values.
     """
@@ -122,7 +132,7 @@ class EngineConfig:
 
     @property
     def least_swa_pages(self) -> int:
-        """The smallest SWA pool in which one request can always finish (semantics.md 11.11), lookahead included."""
+        """The smallest SWA pool in which one request can always finish, lookahead included."""
         assert self.sliding_window is not None, "the engine has no sliding window"
         return least_windowed_pages(self.sliding_window, self.page_size, lookahead_tokens=self.lookahead_tokens)
 

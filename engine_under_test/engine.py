@@ -76,8 +76,8 @@ class Engine:
         """Queue a request; its id.  A request that can never run ends at once, with the reason in its output.
 
         A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the turn before, up to
-        where the prompts differ.  The turn is rejected while another turn runs, or if the session is not open.  Raises
-        EngineError in an engine with the role prefill or decode: use `submit_transfer` there.
+        where the prompts differ, unless more is cached.  The turn is rejected while another turn is unfinished, or if
+        the session is not open.  Raises EngineError for the role prefill or decode: use `submit_transfer` there.
         """
         if self.config.role != "both":
             raise EngineError(f"role: {self.config.role} serves no request alone; call submit_transfer on both sides")
@@ -179,14 +179,14 @@ class Engine:
         return generations
 
     def flush(self) -> None:
-        """Drop all unlocked cached pages, and their copies on the host."""
+        """Drop all unlocked cached pages, and all copies on the host that no load reads and no lock needs."""
         self._notice(Flushed())
         self.cache.flush()
         if self.host is not None:
             self.host.flush()
 
     def pause(self) -> None:
-        """Stop launching; all running requests free their KV at once, and recompute it after `resume`."""
+        """Stop launching; active requests free their KV at once, and recompute or (decode side) restore it later."""
         self.scheduler.pause()
 
     def resume(self) -> None:
@@ -259,8 +259,8 @@ def create_engine(
 
     The checkpoint sets the window and the pools of its layers where the configuration leaves them open.  The
     environment may select a checker, which receives all events of the observer; at level census freed pages are
-    poisoned.  Raises ConfigError for an unknown checker, and for a configuration that does not match the checkpoint.
-    Raises CheckpointError for a checkpoint that the engine cannot run.
+    poisoned.  Raises ConfigError for an unknown checker, and for a configuration that does not match the checkpoint or
+    the ports.  Raises CheckpointError for a checkpoint that the engine cannot run.
     """
     setting = setting_of(os.environ)
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)

@@ -1,7 +1,7 @@
 """The errors of the engine.
 
-Each operating error has a handler in the engine.  An AccountingError has none: the accounting is wrong, and the error
-must reach the caller of the engine.
+An operating error is handled within the engine, or tells the caller of the engine what to change.  An AccountingError
+always reaches the caller: the accounting is wrong.
 """
 
 
@@ -18,7 +18,7 @@ class CheckpointError(EngineError, ValueError):
 
 
 class PoolExhausted(EngineError):
-    """Too few units are free, or have memory behind them; nothing was taken."""
+    """Too few units are free, or the free units have no memory behind them; nothing was taken."""
 
     def __init__(self, pool: str, *, want: int, free: int) -> None:
         super().__init__(f"{pool}: want {want}, {free} free" + (", no memory behind them" if want <= free else ""))

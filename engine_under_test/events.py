@@ -1,7 +1,9 @@
 """The events that an engine reports to its observer, in order.
 
-Units are page ids of the named pool, or rows of the request table (pool "rows").  Lengths and
-positions are in tokens.  `PoolCounts` is one number of pages per pool.
+Units are page ids of the named pool, or rows of the request table (pool "rows").  Pages without a named pool are of the
+anchor pool; 0 stands for a windowed page that is not held.  Lengths and positions are in tokens.  `PoolCounts` is one
+number of pages per pool.  A `component` is the name of its pool.  A node is `in_tail` if a match to the end of some
+branch reads the node through its window.
 """
 
 from collections.abc import Sequence
@@ -72,7 +74,10 @@ class Matched(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """The tree holds [0, end) of a request's tokens; it owned [0, protected_len) before."""
+    """The tree holds [0, end) of a request's tokens; the request shared [0, protected_len) with the tree before.
+
+    The request has freed its windowed pages below `frontier`.
+    """
 
     request_id: int
     protected_len: int
@@ -81,7 +86,7 @@ class Inserted(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A node was split: its new parent `upper` holds the first `length` tokens of it."""
+    """A node was split: its new parent `upper` holds its first `length` tokens."""
 
     node: int
     upper: int
@@ -113,7 +118,10 @@ class Removed(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A node got its pages of one component, on the device or `on_host`; `key` has its tokens, from `start` on."""
+    """A node got its pages of one component, on the device or `on_host`; `key` has its tokens, from `start` on.
+
+    `parent` is 0 if the parent is a root.
+    """
 
     node: int
     parent: int
@@ -148,7 +156,7 @@ class Demoted(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """An eviction ended: the pages needed, less those of spared nodes; the pages freed; the pages still evictable."""
+    """An eviction ended: the pages it had to free, fewer if it spared nodes; the pages freed; those still evictable."""
 
     need: PoolCounts
     freed: PoolCounts
@@ -156,11 +164,15 @@ class Evicted(NamedTuple):
 
 
 class Locked(NamedTuple):
+    """A new receipt locks the pages that a reader at the end of `node` needs."""
+
     receipt: int
     node: int
 
 
 class Unlocked(NamedTuple):
+    """The lock of a receipt was released."""
+
     receipt: int
     node: int
 
@@ -183,7 +195,7 @@ class Rejected(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A reservation was made for [start, end) of a request: `firm` pages, `demand` with the estimate."""
+    """Pages were reserved for a chunk [start, end), the first or a later one: `firm`, or `demand` with the estimate."""
 
     request_id: int
     start: int
@@ -193,7 +205,7 @@ class Admitted(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A chunked request got no pages for its next chunk in this step, and has no reservation."""
+    """A chunked or loaded request gets no chunk in this step, for want of pages or of budget; nothing is reserved."""
 
     request_id: int
     committed_len: int
@@ -232,6 +244,8 @@ class GaveWay(NamedTuple):
 
 
 class Finished(NamedTuple):
+    """A request has ended, for any `reason`: also one that was aborted or rejected."""
+
     request_id: int
     reason: str
     detail: str = ""
@@ -385,7 +399,7 @@ class Kept(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A session released its KV: it was closed, its pages were needed, or a turn could not reuse the KV."""
+    """A session released its KV: it was closed, its pages were needed, or its turn starts from the tree instead."""
 
     session: int
     cause: str
@@ -434,7 +448,10 @@ class Verified(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """The decode engine took `pages` for [0, length) of a request; [0, prefix_len) was cached there."""
+    """The decode engine took `pages` for [prefix_len, length) of a request; [0, prefix_len) was cached there.
+
+    Of a windowed pool it takes only the pages that the next token reads.
+    """
 
     request_id: int
     prefix_len: int
@@ -443,7 +460,7 @@ class Reserved(NamedTuple):
 
 
 class Invited(NamedTuple):
-    """The decode engine has reserved pages for all after [0, prefix_len), so the prompt may be computed."""
+    """The prefill engine may compute a prompt: the decode engine has reserved pages for all after [0, prefix_len)."""
 
     request_id: int
     prefix_len: int
@@ -459,7 +476,7 @@ class Sent(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """A request ended in the prefill engine, which holds its record until the transfer of [0, length) is complete."""
+    """A request ended in the prefill engine, which holds its record until the transfer of [0, length) has ended."""
 
     request_id: int
     length: int

@@ -25,7 +25,7 @@ class Invitation(NamedTuple):
 
 
 class KeepAlive(NamedTuple):
-    """The transfer is known, and its state has not changed."""
+    """The answer to a message that needs no other answer: the sender still knows the transfer."""
 
     transfer_id: int
 

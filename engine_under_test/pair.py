@@ -55,9 +55,9 @@ class Pair:
         return [*logits, *self._step(self.decode)]
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until neither engine holds anything for them; one result a prompt, in order.
+        """Serve prompts until neither engine has work; one generation per prompt, in order.
 
-        Raises EngineError while either engine is paused.
+        Outputs of other requests are discarded.  Raises EngineError while either engine is paused.
         """
         for engine in (self.prefill, self.decode):
             if engine.scheduler.is_paused:

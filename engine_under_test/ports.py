@@ -34,7 +34,7 @@ class Backing(Protocol):
     """The memory behind the pages; if it is mapped on demand, it can be short although pages are free."""
 
     def allows(self, pool: str, count: int) -> bool:
-        """Is there memory for `count` more pages of `pool`?  A ledger calls this before each take."""
+        """Is there memory for `count` more pages of `pool`?  Called before each take that has enough free pages."""
 
 
 class SlotLayout(NamedTuple):
@@ -59,9 +59,9 @@ class SlotLayout(NamedTuple):
 class ForwardEntry(NamedTuple):
     """One request's part of a forward pass: compute `tokens` at positions [start, end).
 
-    The pass samples a next token by `sampling` for each of the last `num_samples` positions.  An unfinished chunk has
-    no such position.  Any other entry has the last known token and each draft after it.  If `follows` is a launch, the
-    last input token is not in `tokens`: that launch samples it.
+    The pass samples a next token by `sampling` for each of the last `num_samples` positions.  `num_samples` is 0 if
+    more of the prompt follows, or if the request wants no output; else it is 1, and 1 more for each draft at the end of
+    `tokens`.  If `follows` is a launch (0: none), the last input token is not in `tokens`: that launch samples it.
     """
 
     request_id: int
@@ -223,7 +223,7 @@ MACHINE_CLOCK = MonotonicClock()
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one engine; without an observer there are no events, without a backing memory is never short.
+    """The ports of one engine; without an observer there are no events, and without a backing no page lacks memory.
 
     An engine without a forward makes one from a checkpoint.  An engine without a host store copies by itself.  An
     engine without a proposer looks drafts up in earlier tokens.  A prefill engine or a decode engine needs a link.

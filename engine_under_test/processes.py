@@ -298,7 +298,7 @@ class ProcessPair:
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until the last has ended; one result a prompt, in order."""
+        """Serve prompts until all requests have ended; one result a prompt, in order.  Other outputs are discarded."""
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, dict[str, Occupancy]]:

@@ -15,9 +15,10 @@ from engine_under_test.units import Owner, request_owner
 class Output(NamedTuple):
     """The output of one step for one client: new token ids and, once, the reason why the request ended.
 
-    `cached_tokens` counts the prompt tokens that were cached, or loaded, when the request first began.  `logits` are
-    those computed since the last output, if the client wants them: first of the prompt positions after the cached ones,
-    then of each output token.  Logits computed again after a retraction are sent again.
+    `cached_tokens` counts the prompt tokens that were cached, loaded, or kept by the session, when the request first
+    began.  `num_retractions` includes preemptions.  `logits` are those computed since the last output, if the client
+    wants them: first of the prompt positions after the cached ones, then of each output token.  Logits computed again
+    after a retraction are sent again.
     """
 
     request_id: int
@@ -164,7 +165,10 @@ class Server(Protocol):
 
 
 def serve(server: Server, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-    """Submit all prompts and step the server until it has no work; returns the output of each, in order."""
+    """Submit all prompts and step the server until it has no work; returns the output of each, in order.
+
+    Outputs of other requests are discarded.
+    """
     generations = [Generation() for _ in prompts]
     awaited = dict(zip([server.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
     while server.has_work:

@@ -73,7 +73,7 @@ def checker_of(setting: Setting) -> Checker[Any]:
     if not offered:
         raise ConfigError(
             f"{VARIABLE}: no installed package has a checker for {setting.level!r} (entry points {GROUP}); "
-            f"install one, as swarden itself with pip, or set {LEVELS[0]}"
+            f"install one with pip, for example swarden, or set {LEVELS[0]}"
         )
     if len(offered) > 1:
         packages = ", ".join(f"{_package(one)} ({one.value})" for one in offered)

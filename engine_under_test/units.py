@@ -30,6 +30,7 @@ def session_owner(session_id: int) -> Owner:
 
 
 def handover_owner(request_id: int) -> Owner:
+    """The owner of the units that are held for a transfer; its ordinal is the request id, not the transfer id."""
     return Owner("transfer", request_id)
 
 

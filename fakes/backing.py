@@ -8,7 +8,8 @@ from fakes.faults import Faults
 class FakeBacking:
     """Maps every page, except under an armed fault.
 
-    Each pool of a take is one crossing, in the order of the pools, unless the take needs no page of it.
+    Each pool of a take is one crossing, in the order of the pools, unless the take needs no page of it.  The first pool
+    with too few free pages, or without memory for them, ends the take.
     """
 
     FAULTS: ClassVar = {

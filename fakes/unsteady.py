@@ -53,7 +53,7 @@ class UnsteadyForward:
         return computed
 
     def _spoil(self, batch: ForwardBatch) -> None:
-        """Overwrite the slots of the batch, and fail the entries in flight that read its pages."""
+        """Overwrite the slots of the batch; entries in flight that read its pages are not computed."""
         for index, pool in enumerate(batch.pools):
             pages = pool.pages.tolist()
             layout = self._layouts[pool.name]

@@ -1,6 +1,7 @@
-"""The command line: which commands there are, and the one place where misuse ends.
+"""The command line: its commands, and the exit code and the message of each error.
 
-A command's module is imported when it is named, so that help costs nothing, and a command needs no more than it uses.
+A command's module is imported only when the command is called, so that help is fast, and each command needs only the
+packages that it uses.
 """
 
 import os
@@ -21,21 +22,22 @@ from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.exit_codes import ExitCode
 
 COMMANDS = {
-    "fuzz": "Drive an engine with random traffic; check every step; shrink and keep what fails.",
-    "replay": "Run op-logs again: FIXED, FAILED, CHANGED, FLAKY or ERROR each.",
+    "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
+    "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
     "shrink": "Make a failing op-log smaller.",
-    "show": "An op-log as a table of operations and steps, or the whole state after one step.",
-    "engines": "Which engines are installed, and in which versions.",
-    "mutants": "Planted bugs by their number: list them, hunt them, or say which law finds which.",
+    "show": "Print an op-log as a table of operations and steps, or the state after one step.",
+    "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
+    "engines": "List the installed engines with their versions.",
+    "mutants": "The catalogue of known bugs: list them, plant and hunt them, or print which law detects which.",
     "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
-    "trace": "Serve a production request trace on our engine.",
-    "generate": "Run a checkpoint on our engine.",
-    "bench": "The benchmarks, as ratios.",
+    "trace": "Serve a production trace of requests on swarden's own engine.",
+    "generate": "Run a checkpoint on swarden's own engine.",
+    "bench": "Run the benchmarks; the results are ratios.",
 }
 
 
 class Commands(TyperGroup):
-    """Commands of which only the names and the help are known, until one of them is named on the command line."""
+    """The commands by name and help text; the module of a command is imported when the command is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
@@ -48,8 +50,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command, told in COMMANDS.items():
-    app.command(command, help=told)(lambda: None)
+for command, help_text in COMMANDS.items():
+    app.command(command, help=help_text)(lambda: None)
 
 
 def main() -> None:
@@ -73,7 +75,7 @@ def _options(
 
 
 def _loaded(name: str) -> typer.Typer:
-    """The command of that name; raises UsageError where it needs our own engine, and that lacks a package."""
+    """The command with that name; raises UsageError if it needs swarden's own engine and a package of it is missing."""
     try:
         found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
     except ModuleNotFoundError as error:
@@ -90,7 +92,7 @@ def run(command: Callable[[], int | None]) -> int:
     try:
         code = command() or ExitCode.CLEAN
         OUT.file.flush()
-    except SystemExit as end:  # of the shell's completion, or of rich where help meets a closed pipe
+    except SystemExit as end:  # raised by the shell's completion, or by rich if help is written to a closed pipe
         code = _stop_writing(BrokenPipeError()) if end.code else ExitCode.CLEAN
     except StandardOutputError as error:
         code = _stop_writing(error.reason)
@@ -101,7 +103,7 @@ def run(command: Callable[[], int | None]) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         code = _misuse(f"{place}{error.strerror or error}")
-    except AccountingError as error:  # of the strict check, with its story
+    except AccountingError as error:  # raised by the strict check; the text is the story
         ERR.print(str(error), markup=False)
         code = ExitCode.VIOLATED
     except (typer.Abort, KeyboardInterrupt):
@@ -115,14 +117,17 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def _misuse(what: str) -> ExitCode:
-    """Empty where the help was shown instead."""
+    """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
         ERR.print(f"swarden: {' '.join(what.splitlines())}", markup=False)
     return ExitCode.MISUSE
 
 
 def _stop_writing(reason: OSError) -> ExitCode:
-    """Standard output is closed or full: the interpreter must not try to write to it once more at its end."""
+    """Print why standard output cannot be written, unless its reader has closed it.
+
+    Standard output is redirected to the null device, so that the interpreter can flush it at its end.
+    """
     if not isinstance(reason, BrokenPipeError):
         ERR.print(f"swarden: standard output cannot be written: {reason.strerror}", markup=False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

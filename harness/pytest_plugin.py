@@ -1,7 +1,7 @@
 """The pytest plugin: op-logs as tests, and a fixture that fuzzes an engine.
 
 `pytest found.oplog` replays one op-log; `--swarden-oplogs` replays all op-logs in the folders that pytest collects.
-swarden is imported only when one of the two is used.
+The rest of swarden is imported only when an op-log is replayed or the fixture is called.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,8 +56,8 @@ class Replay(pytest.Item):
 def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     """Fuzzes an engine, as in `swarden_fuzz("blockserve", seed=7, seconds=20)`; fails with the stories of the findings.
 
-    Keyword arguments and defaults: `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile),
-    `runs` (no limit), `out`, the folder for the findings (pytest's tmp_path).
+    Keyword arguments and defaults: `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile, or
+    no limit if there are `runs`), `runs` (no limit), `out`, the folder for the findings (pytest's tmp_path).
     """
 
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:

@@ -16,7 +16,7 @@ from invariants.violation import Violation
 CAUSES_FIRST = (
     "moves",
     "flights",
-    "prompt_fences",
+    "fence_release",
     "matches",
     "batches",
     "chunk_budget",
@@ -33,7 +33,7 @@ CAUSES_FIRST = (
     "retries",
     "out_of_memory",
     "timeouts",
-    "prompt_timeouts",
+    "overdue_requests",
     "ratio",
     "ratio_range",
     "places",
@@ -65,9 +65,9 @@ CAUSES_FIRST = (
     "reads",
     "outputs",
     "clients",
-    "prompt_aborts",
+    "aborted_requests",
     "progress",
-    "model",
+    "naive_model",
 )  # modules that are not in this list come last
 
 
@@ -99,7 +99,7 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Due:
-    """The invariants of a kind of transition: those to check, those that still hold unchecked, and the others."""
+    """The invariants of a kind of transition: those to check, those that still hold, those that are not applicable."""
 
     checked: tuple[Invariant, ...]
     unchanged: tuple[str, ...]
@@ -111,7 +111,7 @@ class Tally(Mapping[str, Counts]):
 
     def __init__(self) -> None:
         self.transitions: Counter[Due] = Counter()
-        self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false
+        self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
 
     def __getitem__(self, name: str) -> Counts:
         return self._counts[name]

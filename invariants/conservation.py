@@ -1,4 +1,4 @@
-"""The terms of a pool's conservation: capacity = free + cached + held by other owners + fenced."""
+"""The terms of a pool's conservation: capacity = free + cached + uncached + fenced."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,29 +7,33 @@ from invariants.view import Owner, PoolView
 
 
 class Conservation(NamedTuple):
-    """The number of units of a pool by term; `held` counts those of each owner but the tree."""
+    """The number of units of a pool by term.
+
+    Cached units belong to the tree: those of locked nodes are protected, the others evictable.  `uncached` has the
+    number of units of each other owner.
+    """
 
     capacity: int
     free: int
     evictable: int
     protected: int
-    held: Mapping[Owner, int]
+    uncached: Mapping[Owner, int]
     fenced: int
 
     @property
     def excess(self) -> int:
         """By how much the terms exceed the capacity."""
-        terms = self.free + self.evictable + self.protected + sum(self.held.values()) + self.fenced
+        terms = self.free + self.evictable + self.protected + sum(self.uncached.values()) + self.fenced
         return terms - self.capacity
 
 
 def conservation_of(pool: PoolView) -> Conservation:
     protected = evictable = 0
-    held: dict[Owner, int] = {}
+    uncached: dict[Owner, int] = {}
     for holding in pool.holdings:
         count = len(holding.units)
         if not holding.cached:
-            held[holding.owner] = held.get(holding.owner, 0) + count
+            uncached[holding.owner] = uncached.get(holding.owner, 0) + count
         elif holding.locks:
             protected += count
         else:
@@ -39,6 +43,6 @@ def conservation_of(pool: PoolView) -> Conservation:
         free=len(pool.free),
         evictable=evictable,
         protected=protected,
-        held={owner: count for owner, count in held.items() if count},
+        uncached={owner: count for owner, count in uncached.items() if count},
         fenced=pool.num_fenced,
     )

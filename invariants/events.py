@@ -1,8 +1,9 @@
 """The events of a step; an adapter translates those of its engine into these.
 
 Units are ids in the named pool ("rows" for the request table).  Lengths and positions are in tokens.
-`PoolCounts` is one number of units per pool.  An engine that cannot report an event leaves it out:
-invariants that need this event are then never evaluated, and the campaign's report says so.
+A component is named by its pool, except in Read and Written.
+`PoolCounts` is one number of units per pool.  If an engine never reports a type of event, its snapshots name
+the type in `unreported`: an invariant that needs it is not applicable, and the campaign's report says so.
 """
 
 from array import array
@@ -63,7 +64,7 @@ class Paired(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """A look-up of `key` in `namespace` found a cached prefix of `length` tokens, on `pages`."""
+    """A look-up of `key` in `namespace` found a cached prefix of `length` tokens, on `pages` of the first component."""
 
     request_id: int
     namespace: int
@@ -90,7 +91,10 @@ class Split(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A tombstone became live again.  If `locked`, it kept its pages and got the peers of the inserted ones."""
+    """A tombstone became live again, with the inserted pages.
+
+    If `locked`, it kept its pages of the anchor pool, and got only the peers of the inserted pages.
+    """
 
     node: int
     component: str
@@ -98,7 +102,10 @@ class Recovered(NamedTuple):
 
 
 class Tombstoned(NamedTuple):
-    """A node lost its pages of one component and stays in the tree for the others."""
+    """A node lost its pages of one component and stays in the tree for the others.
+
+    `in_tail`: a match to the end of some branch would have read the node through its window.
+    """
 
     node: int
     component: str
@@ -106,7 +113,10 @@ class Tombstoned(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A node and all its pages left the tree; `component` is the pool that was short of pages."""
+    """A node and all its pages left the tree; `component` is the pool that was short of pages.
+
+    `in_tail` is as in Tombstoned.
+    """
 
     node: int
     component: str
@@ -122,17 +132,24 @@ class Evicted(NamedTuple):
 
 
 class Locked(NamedTuple):
+    """The pages that a reader at the end of `node` needs were locked; `receipt` is the id of the lock."""
+
     receipt: int
     node: int
 
 
 class Unlocked(NamedTuple):
+    """The lock with this receipt was released; it was on the path to `node`."""
+
     receipt: int
     node: int
 
 
 class Slid(NamedTuple):
-    """The window of a request moved on: its windowed pages between the frontier `before` and `frontier` were freed."""
+    """The window of a request moved on: its windowed pages between the frontier `before` and `frontier` were released.
+
+    Private pages were freed, and pages of the tree were unlocked.
+    """
 
     request_id: int
     before: int
@@ -140,7 +157,7 @@ class Slid(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A request was rejected at arrival, because it could not run on an empty engine."""
+    """A request was rejected at arrival: it is invalid, exceeds a limit, or could not run even on an empty engine."""
 
     request_id: int
     prompt_len: int
@@ -166,7 +183,7 @@ class Parked(NamedTuple):
 
 
 class Retracted(NamedTuple):
-    """A running request released everything and waits again; too few pages were free for `need` (empty: not known)."""
+    """A running request released everything and waits again; `need` are the missing pages (empty: not known)."""
 
     request_id: int
     num_outputs: int
@@ -198,6 +215,8 @@ class GaveWay(NamedTuple):
 
 
 class Finished(NamedTuple):
+    """A request ended; `reason` is a FinishReason, `detail` is text for people."""
+
     request_id: int
     reason: str
     detail: str = ""
@@ -330,7 +349,10 @@ class Dropped(NamedTuple):
 
 
 class Demoted(NamedTuple):
-    """A node lost all its units on the device, because `component` was short of them; the host has a copy."""
+    """A node lost all its units on the device, because `component` was short of them; the host has a copy.
+
+    `in_tail` is as in Tombstoned.
+    """
 
     node: int
     component: str
@@ -360,7 +382,7 @@ class CopyEnded(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """An acknowledged copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
+    """A successful copy was compared in one pool: the pairs (device unit, host unit) whose contents differ."""
 
     job: int
     pool: str
@@ -368,9 +390,10 @@ class Copied(NamedTuple):
 
 
 class LoadPlanned(NamedTuple):
-    """A request was admitted and waits for the load `job`, to continue behind [0, length).
+    """A request was admitted and waits for the load `job`, to continue after [0, length).
 
     `firm` units were taken for the load (none if it was in progress already); `demand` adds those that may follow.
+    If a pool refused the units, `job` is 0, and [0, length) is the match on the device.
     """
 
     request_id: int
@@ -381,7 +404,7 @@ class LoadPlanned(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A request no longer waits for a load, and continues behind [0, length), on `pages`."""
+    """A request no longer waits for a load, and continues after [0, length), on `pages` of the first component."""
 
     request_id: int
     length: int
@@ -400,7 +423,7 @@ class SessionOpened(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """A turn continues behind the first `length` tokens that its session kept, on `pages` of the first component."""
+    """A turn continues after the first `length` tokens that its session kept, on `pages` of the first component."""
 
     session: int
     request_id: int
@@ -440,7 +463,7 @@ class SessionClosed(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """A launched pass also computes draft tokens behind the last token of a request."""
+    """A launched pass also computes draft tokens after the last known token of a request."""
 
     launch: int
     request_id: int
@@ -448,7 +471,10 @@ class Proposed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The model sampled `tokens`, one behind the last token and one behind each draft; some drafts are accepted."""
+    """The model sampled `tokens`: one after the last known token, and one after each draft.
+
+    The first `num_accepted` drafts are accepted.
+    """
 
     launch: int
     request_id: int
@@ -469,7 +495,7 @@ class Reserved(NamedTuple):
 
 
 class Invited(NamedTuple):
-    """The decode engine has reserved pages behind [0, prefix_len), so the prefill engine may compute the prompt."""
+    """The decode engine has reserved pages from prefix_len on, so the prefill engine may compute the prompt."""
 
     request_id: int
     prefix_len: int
@@ -492,7 +518,7 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages were filled from the transfer, or from a swap; `places` are their page indices."""
+    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices."""
 
     request_id: int
     pool: str
@@ -516,13 +542,13 @@ class SetAside(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """The record that was kept for a transfer was released."""
+    """The record of a transfer was released, complete or not."""
 
     request_id: int
     cause: str
 
 
-# A request releases its record; so do all requests of a pass that Failed.
+# A request releases its record.  So do the requests of a pass that Failed, and at Paused those with a record.
 RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)
 
 ALL_EVENTS = frozenset(

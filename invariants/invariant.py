@@ -17,9 +17,10 @@ Given = Callable[[Transition], bool]
 class Invariant:
     """A claim and the function that finds its violations.
 
-    `needs` names the parts of a snapshot and the types of events without which the invariant is not applicable, `given`
-    is a further condition.  With `on`, it is evaluated only if one of these events happened.  With `reads`, it depends
-    only on these parts of the state after: if it held before and they are still the same objects, it holds.
+    `needs` names the parts of a snapshot and the types of events without which the invariant is not applicable.  With
+    `on`, it is due only if one of these events happened, and not applicable if the engine reports none of them.  If it
+    is due and `given` is false, it is not applicable either.  With `reads`, it depends only on these parts of the state
+    after: if it held before and they are still the same objects, it holds.
     """
 
     name: str

@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     most_launches: int = 1  # passes in flight at once
     preemption_threshold: int | None = None  # a priority must be higher by more than this; None: no preemption
     max_forward_retries: int | None = None  # failed passes that a request survives; None: any number
-    waits_by: Sequence[str] = ()  # the order of the waiting queue, PRIORITY before ARRIVAL; (): not known
+    waits_by: Sequence[str] = ()  # the keys that sort the waiting queue, PRIORITY first, then ARRIVAL; (): not known
     reuses_in_launch_order: bool = False  # a freed unit may be taken while a pass in flight still reads it
     estimates: Estimates | None = None  # None: the formula of admission is not known
     retracts_least_done: bool = False  # the request with the least output is retracted first; False: not known
@@ -41,6 +41,7 @@ class Limits(NamedTuple):
     draft_len: int = 0  # the most draft tokens that a decode computes
     timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
+    spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
     ms_per_step: int = 0  # the clock advances by this much when a step begins
 
 

@@ -89,7 +89,10 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
 
 
 class KVHolders:
-    """The requests that hold KV, and the number of output tokens of each, after each of the PASS_EVENTS."""
+    """The requests that hold KV, and the number of output tokens of each, after each of the PASS_EVENTS.
+
+    Requests that are admitted in the step are left out, and a pause removes none.
+    """
 
     def __init__(self, before: Snapshot, landed: Sequence[Landing]) -> None:
         self.requests = before.request_by_id
@@ -114,7 +117,7 @@ class KVHolders:
         self.ids = [holder for holder in self.ids if holder != request_id]
 
     def _add_outputs(self, landing: Landing) -> None:
-        """A pass that computes the last known token samples one token, and one behind each accepted draft."""
+        """A pass that computes the last known token samples one token, and one after each accepted draft."""
         request = self.requests.get(landing.request_id)
         if request is not None and landing.end - landing.accepted >= request.prompt_len + self.outputs[request.id]:
             self.outputs[request.id] += 1 + landing.accepted

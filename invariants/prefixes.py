@@ -1,4 +1,4 @@
-"""The cached prefixes behind which a request can start, by brute force over the nodes."""
+"""The cached prefixes after which a request can start, by brute force over the nodes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +25,7 @@ def longest_prefix(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) ->
 
 
 def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
+    """The longest usable prefix of the cached pages in `columns`."""
     for count in range(len(columns[0]), 0, -1):
         if is_usable(snapshot, columns, count):
             return Prefix(count * snapshot.limits.page_size, columns[0][:count])
@@ -32,7 +33,7 @@ def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
 
 
 def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
-    """Can a request start behind the first `count` pages?
+    """Can a request start after the first `count` pages?
 
     A component without a window must have all of these pages; one with a window those that the next token reads.
     """
@@ -64,7 +65,7 @@ def _is_somewhere(node: NodeView, place: int, component: int) -> int:
 
 
 def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:
-    """For each whole page of `tokens` in the tree, from the root on: its node, and its page index in the node."""
+    """For each whole page of `tokens` in the tree, also in tombstones: its node, and its index there; root first."""
     parent, position, page_size = 0, 0, snapshot.limits.page_size
     while (node := _child(snapshot, parent, namespace, tokens[position : position + page_size])) is not None:
         count = _common_pages(node.key, tokens[position : position + len(node.key)], page_size)

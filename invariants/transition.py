@@ -34,7 +34,7 @@ ValueT = TypeVar("ValueT")
 
 
 class When(Enum):
-    """After every operation, after an engine step, or after a drain."""
+    """When an invariant is checked: after each step or other operation, after a step, or at the end of a drain."""
 
     OP = "op"
     STEP = "step"
@@ -104,7 +104,7 @@ class Transition:
 
     @Derived
     def released(self) -> set[int]:
-        """The requests that released a record, and may have got another since."""
+        """The requests that released a record other than by a pause, and may have got another since."""
         left = {event.request_id for kind in seen.RECORD_RELEASES for event in self.events_of(kind)}  # type: ignore[attr-defined]  # all have one
         return left.union([landing.request_id for landing in self.landings if landing.failed])
 

@@ -38,7 +38,7 @@ COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
 FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
 NODE_LETTER = "n"
 OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
-OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # owners that are not the tree
+OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # with ids, beside the tree's nodes
 FREE = Owner("free")
 FENCE = Owner(FENCE_KIND)
 
@@ -72,6 +72,7 @@ def _all_units(capacity: int) -> frozenset[int]:
 class PoolView:
     """One pool: its free list in order, its fences, and the units that each owner holds.
 
+    `unit` is the noun for its units (page, row, slot, block), and `capacity` their number without the padding unit.
     A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a
     block as both if it has readers: it is in use and could be taken, which a law reports.
     """
@@ -157,6 +158,8 @@ class PeerMap(NamedTuple):
 class NodeView(NamedTuple):
     """A node of the prefix tree; `parent` is 0 for a child of a root.
 
+    `key` are its tokens, from position `start` on; each namespace has a root, and shares no prefix with another.
+    A higher `last_used` is a later use.
     Per component: `units` (one per page of the key, 0 for none), whether the engine calls the node `live`
     (a tombstone is not), and the number of `locks` that the engine counts.  Also per component, or () without a host
     tier: `copies`, its units on the host (none, or one per page), and `pins`, the number of loads that read them.
@@ -212,7 +215,7 @@ class RecordView(NamedTuple):
 
 
 class RequestView(NamedTuple):
-    """An unfinished request, and its place (waiting, chunked, running…)."""
+    """An unfinished request, and its place (see `Place`); `num_outputs` are the output tokens that it has so far."""
 
     id: int
     place: str
@@ -234,7 +237,7 @@ class LaunchView(NamedTuple):
     the record that the pass was launched for, so their results are stale.  Those in `delivered` get their token
     even if they are retracted or preempted while the pass is in flight.  `sessions` has, per entry, the session of
     which the request was a turn (0: none): that session or its next turn may have the record now.  `drafts` are, per
-    entry, the draft tokens that the pass computes behind it; () if no entry has any.
+    entry, the draft tokens that the pass computes after it; () if no entry has any.
     """
 
     launch: int
@@ -261,7 +264,10 @@ class CopyJobView(NamedTuple):
 
 
 class SessionView(NamedTuple):
-    """An open session: the request that is its current turn (0: none), and the length of the KV that it keeps."""
+    """An open session: the request that is its current turn (0: none), and the length of the KV that it keeps.
+
+    If `is_closing`, it is closed when its turn has ended.
+    """
 
     id: int
     namespace: int
@@ -271,7 +277,7 @@ class SessionView(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """The engine's own counters: pages by pool, and the new-token ratio in millionths."""
+    """The engine's own counters: units by pool, and the new-token ratio in millionths."""
 
     free: Mapping[str, int]
     evictable: Mapping[str, int]
@@ -415,7 +421,7 @@ class Snapshot:
         return children
 
     def path(self, node_id: int) -> list[NodeView]:
-        """The nodes from one up to a root; ends early at an unknown parent, or in a cycle."""
+        """The nodes from `node_id` up to a root; ends early at an unknown parent, or in a cycle."""
         nodes = self.node_by_id
         path: list[NodeView] = []
         node = nodes.get(node_id)

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """One broken subject of one claim."""
+    """One broken subject of one claim; `law` is the name of the law or contract."""
 
     law: str
     subject: Ref

@@ -4,7 +4,7 @@ from invariants.view import HANDOVER_KIND, RecordView
 
 
 def next_position(record: RecordView) -> int:
-    """The position that is computed next: behind the launched tokens, in a transfer behind all transferred tokens."""
+    """The position that is computed next: after the launched tokens, in a transfer after all transferred tokens."""
     return record.allocated_len if record.owner.kind == HANDOVER_KIND else record.launched_len
 
 

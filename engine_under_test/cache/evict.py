@@ -45,7 +45,9 @@ def spare_none(_node: Node) -> bool:
 
 
 def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_none) -> Eviction:
-    """Evict `need` pages of each component, or all unlocked ones; the excess is less than one node.
+    """Evict until `need` pages of each component are freed, or no unlocked ones are left.
+
+    No node is split, and a leaf loses its pages of all components, so more pages may be freed.
 
     Costs O(log n) a node; in a windowed pool also a walk over the branches below the node, within its window.
     The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped,

@@ -49,7 +49,7 @@ class LockDesk:
         self._out: dict[int, LockReceipt] = {}
 
     def lock(self, node: Node, windowed_len: int | None = None) -> LockReceipt:
-        """Protect the pages that a reader at the end of `node` needs; in a window, `windowed_len` tokens if given."""
+        """Protect the pages that a reader at the end of `node` needs; in a window `windowed_len` tokens, if given."""
         self._num_receipts += 1
         lens = self._tree.covered_lens(node.end)
         if windowed_len is not None:

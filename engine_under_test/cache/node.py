@@ -8,7 +8,7 @@ PageKey = tuple[int, ...]
 
 
 class Component(NamedTuple):
-    """The part of a node in one pool; with a window a reader needs only the last tokens of a prefix."""
+    """A pool and its window; with a window a reader needs only the last tokens of a prefix, else the whole prefix."""
 
     name: str
     window: int | None

@@ -35,7 +35,7 @@ class PrefixCache:
         self._has_host = memory.host is not None
 
     def match(self, tokens: Sequence[int], namespace: int) -> Match:
-        """The largest whole-page prefix, a token shorter than `tokens`, that a request can start from.
+        """The longest prefix in whole pages, at least a token shorter than `tokens`, that a request can start from.
 
         The prefix is resident in every component without a window.  In a windowed component either no page of it is a
         tombstone, or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
@@ -79,7 +79,7 @@ class PrefixCache:
         }
 
     def lock(self, boundary: Boundary | Match) -> LockReceipt:
-        """Protect a matched prefix; the caller releases the receipt once, with `unlock`."""
+        """Protect a matched prefix and mark it as used now; the caller releases the receipt once, with `unlock`."""
         node, below = boundary.node, boundary.length - boundary.node.start
         if node.in_tree and below < len(node.key):
             node = self.tree.split(node, below)
@@ -87,7 +87,7 @@ class PrefixCache:
         return self._desk.lock(node)
 
     def lock_from(self, start: int, node: Node) -> LockReceipt:
-        """Protect the tree's pages of [start, node.end), and the pages that a reader of `node` needs."""
+        """Protect the tree's pages of [start, node.end) in a windowed component, of [0, node.end) in any other."""
         return self._desk.lock(node, node.end - start)
 
     def unlock(self, receipt: LockReceipt) -> None:
@@ -134,7 +134,7 @@ class PrefixCache:
             self._observer.notice(Loaded(record.owner.id, record.protected_len, tuple(record.handles)))
 
     def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_none) -> list[Node]:
-        """Free up to `need` unlocked pages per pool; the caller checks how many became free.
+        """Free `need` unlocked pages per pool if there are as many; the caller checks how many became free.
 
         Returns the spared nodes, in eviction order.
         """
@@ -190,7 +190,7 @@ class PrefixCache:
         return sum(pages for node, pages in walk if node.live[component] and not node.locks[component])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
-        """The handles that a lock on their end protects: before the window without the windowed pages."""
+        """The handles, but NO_PAGE for pages of a windowed anchor that a lock on their end does not protect."""
         length = len(handles) * self._page_size
         open_pages = (length - min(self.tree.covered_lens(length))) // self._page_size
         return self._ledgers.without_windowed(handles[:open_pages]) + handles[open_pages:]

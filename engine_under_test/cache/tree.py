@@ -19,10 +19,11 @@ from engine_under_test.ports import Observer
 class Insertion:
     """The result of an insertion: the incoming pages by their new use, and the pages that they displaced.
 
-    The first `shared` pages belonged to the tree before and are skipped.  The tree owns the `adopted` pages now.
-    The giver must free `duplicates` (live) and `dead_duplicates`.  Adopted pages replace the tree's `displaced` ones.
-    For each pair of `kept` and `replacing` a locked node keeps its handle and takes over the peers of the giver's
-    handle; the giver must free the rest of that handle.
+    `handles` are the tree's, for the whole key.  The first `shared` pages belonged to the tree before and are skipped.
+    The tree owns the `adopted` pages now, and must free its own `displaced` ones, which they replace.  The giver must
+    free `duplicates` (live) and `dead_duplicates` (their windowed pages are freed already).  For each pair of `kept`
+    and `replacing` a locked node keeps its handle and takes over the peers of the giver's handle; the giver must free
+    the rest of that handle.
     """
 
     node: Node
@@ -88,7 +89,7 @@ class RadixTree:
             self.candidates.offer(node)
 
     def split(self, node: Node, length: int) -> Node:
-        """Put a new node with the first `length` tokens above `node`; counts are copied, not shared."""
+        """Put a new node with the first `length` tokens above `node`, with the same live components and lock counts."""
         assert 0 < length < len(node.key), f"node {node.id}: split at {length} of {len(node.key)}"
         assert length % self.page_size == 0, f"node {node.id}: split at {length}, inside a page"
         assert node.parent is not None, f"node {node.id}: a root is never split"
@@ -156,7 +157,7 @@ class RadixTree:
             self._offer_above(node.parent)
 
     def drop_copy(self, node: Node, component: int) -> list[list[int]]:
-        """Drop the host copy of a node: all of it, or only its windowed component; returns the pages by component.
+        """Drop a node's host copy: for component 0 all of it, else only that component; returns pages by component.
 
         A node without pages is then removed from the tree, and so are its ancestors without pages and children.
         """

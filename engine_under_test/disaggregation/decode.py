@@ -110,7 +110,10 @@ class DecodeSide(Side):
         self._expire_queued()
 
     def _expire_queued(self) -> None:
-        """A queued request sends nothing; it relies on the retransmitted requests of the prefill side."""
+        """Time out queued requests without a message from the prefill side for twice `link_timeout_ms`.
+
+        This side sends nothing for them by itself; it relies on the TransferRequests that the prefill side retransmits.
+        """
         since_ms = self._now_ms - 2 * self._config.link_timeout_ms
         for incoming in [one for one in self._queue.values() if one.timer.last_received_ms <= since_ms]:
             self._time_out(incoming)
@@ -154,7 +157,7 @@ class DecodeSide(Side):
         if incoming is None:
             self._receive_without_transfer(message)
             return
-        if incoming.end is None or isinstance(message, PageData):  # after the end only missing pages are progress
+        if incoming.end is None or isinstance(message, PageData):  # after the end only page data is progress
             incoming.timer.received(self._now_ms)
         match message:
             case PageData():
@@ -188,7 +191,7 @@ class DecodeSide(Side):
             self._retransmit_close(message.transfer_id)
 
     def _begin_transfer(self, incoming: Incoming) -> bool:
-        """Reserve a row and the pages of the first request that waits; of a windowed pool only those of the tail."""
+        """Reserve the row and pages of the first request (of a window only the tail); False if it must wait."""
         request, rows = incoming.request, self._memory.table.rows
         if not rows.num_free:
             return False
@@ -237,8 +240,8 @@ class DecodeSide(Side):
     def _fits(self, need: Need, to_lock: Need) -> bool:
         """Are these pages free or evictable, beside the reserves?
 
-        The running requests, the transfers and the new request keep a reserve each, to grow into.  In an engine that is
-        idle otherwise no reserve is kept.
+        The running requests, the transfers and the new request keep a reserve each, to grow into; in a windowed pool at
+        most a page.  In an engine that is idle otherwise no reserve is kept.
         """
         scheduler = self._scheduler
         running = scheduler.decode_candidates()

@@ -58,7 +58,7 @@ class Backups:
         return any(one.host.is_filling for one in self._chain(node)[:-1])
 
     def end(self, job: CopyJob, *, succeeded: bool) -> None:
-        """Give the copies to the tree; a copy whose parent has no copy any more is freed."""
+        """Give the copies to the tree; free them if the backup failed, or if the copy above was dropped meanwhile."""
         for part in job.parts(self._memory.page_size):
             node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
             node.host.is_filling = False

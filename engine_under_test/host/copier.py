@@ -52,7 +52,7 @@ class HostCopier:
             one.done.synchronize()
 
     def _begin_on(self, gpu: torch.device, job: int, copies: Sequence[PageCopy]) -> UnderWay:
-        """Copy on the separate stream, after all work launched before; the host pages are pinned, one line a page."""
+        """Copy page by page on the separate stream, after all work launched before; the host pages are pinned."""
         self._stream = self._stream or torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]  # nor here
         self._stream.wait_stream(torch.cuda.current_stream(gpu))
         under_way = UnderWay(job, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here

@@ -109,7 +109,7 @@ class CopyJobs:
         yield from self._ended(to_host=True)
 
     def loads_ended(self) -> Iterator[tuple[CopyJob, bool]]:
-        """Each acknowledged load, and whether it succeeded; a call of its own, so that its pages can be locked."""
+        """Each acknowledged load, and whether it succeeded; the caller locks its pages before the next eviction."""
         yield from self._ended(to_host=False)
 
     def wait(self) -> None:

@@ -17,7 +17,7 @@ from engine_under_test.ports import HostStore, Observer, Ports
 
 
 class HostTier:
-    """Keeps copies of cached pages on the host; both ends of a copy job stay until it is acknowledged."""
+    """Keeps copies of cached pages on the host; the pages of a copy job stay in use until it is acknowledged."""
 
     @classmethod
     def for_config(cls, config: EngineConfig, memory: KVMemory, cache: PrefixCache, ports: Ports) -> "HostTier":
@@ -90,7 +90,7 @@ class HostTier:
         self._cache.evict(shortage(ledgers, need))
 
     def pages_to_load(self, match: Match) -> Need:
-        """By pool, the pages that a load for a match would bring; {} if there are none, or too few."""
+        """By pool, the pages that a load for a match would bring; {} if there are none, or the load is not worth it."""
         if match.reach is None:
             return {}
         pools = self._memory.pools
@@ -108,7 +108,7 @@ class HostTier:
         return self._loads.begin(match, need, self.make_room)
 
     def flush(self) -> None:
-        """Drop the copies that no load reads."""
+        """Drop the copies that no load reads and no lock needs."""
         self.backups.drop_all()
 
     def _end_backups(self) -> bool:

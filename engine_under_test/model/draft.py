@@ -77,7 +77,7 @@ class DraftContext:
 class DraftModel:
     """Proposes the likeliest tokens of a small model, one after the other.
 
-    A request gets no proposal if one of its tokens is not in the vocabulary, or if it is longer than the context.
+    A request gets no proposal if one of its tokens is not in the vocabulary, or if its drafts would exceed the context.
     """
 
     def __init__(self, decoder: Decoder) -> None:

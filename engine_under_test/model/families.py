@@ -91,7 +91,8 @@ class Family:
     """The properties of an architecture that its config.json does not have.
 
     `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Any other key is an error.
-    `full_every`: where the file does not list the layer types, each n-th layer is full; with 0 none is.
+    `full_every`: where the file lists no layer types, and has no `sliding_window_pattern`, each n-th layer is full.
+    With 0 all are full, or, if the file uses a sliding window, all are sliding (from `max_window_layers` on).
     `rope_by_type`: sliding and full layers have different rotary embeddings.
     `qkv_bias`, `output_bias`: None where the file has them.
     """

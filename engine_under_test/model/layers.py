@@ -66,7 +66,7 @@ class Linear(NamedTuple):
 
 
 def inverse_frequencies(rope: RopeSpec, head_dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """The angle of each pair between two positions, in radians: (head_dim / 2,)."""
+    """The angle by which each pair turns from one position to the next, in radians: (head_dim / 2,)."""
     exponents = torch.arange(0, head_dim, 2, dtype=dtype) / head_dim
     frequencies = 1.0 / rope.theta**exponents
     return SCALINGS[rope.rope_type](rope, frequencies)

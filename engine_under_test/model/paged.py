@@ -17,7 +17,7 @@ from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
 PADDING_PAGE = 0
-MAX_PADDING = 4  # beyond it another call per layer costs less than reading padding
+MAX_PAGES_RATIO = 4  # of two entries in a call; above it another call per layer costs less than reading padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,10 @@ def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
 
 
 def _by_num_pages(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[list[int]]:
-    """Groups in which no entry has more than `MAX_PADDING` times the pages of another; entries in order."""
+    """Groups in which no entry has more than `MAX_PAGES_RATIO` times the pages of another; entries in order."""
     groups: list[list[int]] = []
     for index in sorted(indices, key=lambda index: spans[index].num_pages):
-        if not groups or spans[index].num_pages > MAX_PADDING * spans[groups[-1][0]].num_pages:
+        if not groups or spans[index].num_pages > MAX_PAGES_RATIO * spans[groups[-1][0]].num_pages:
             groups.append([])
         groups[-1].append(index)
     return [sorted(group) for group in groups]

@@ -148,7 +148,7 @@ def usable_device(name: str) -> torch.device:
 
 
 def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfig:
-    """The configuration with the model's window, and with exactly the pools that its layers need.
+    """The configuration with the model's window, at most its context length, and exactly the pools of its layers.
 
     Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt.
     Raises ConfigError, naming `source` and the key, for a value that does not fit the model.

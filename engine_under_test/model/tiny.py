@@ -1,4 +1,4 @@
-"""One model of each family that is small enough for tests and fuzzing.
+"""One model of each family that is small enough for tests.
 
 Where the family has both, some layers are sliding and some are full.
 """

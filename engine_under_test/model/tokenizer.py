@@ -21,7 +21,7 @@ class Tokenizer:
         self._tokenizer = _read(path)
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text, after the special tokens of the checkpoint."""
+        """The token ids of a text, with the special tokens that the checkpoint's tokenizer adds."""
         return list(self._tokenizer.encode(text).ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""The storage of the KV pools: one tensor per pool, one line per page."""
+"""The storage of the KV pools: one tensor per pool."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from engine_under_test.ports import SlotLayout
 
 
 class KVStore:
-    """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; line 0 is the padding page.
+    """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; page 0 is the padding page.
 
     The model defines the content of a slot.  A freed page keeps its content until the next write, as on a GPU, unless
     it is poisoned.  Host memory `is_pinned` if a GPU copies to and from it asynchronously.

@@ -57,7 +57,7 @@ class Ledger:
             raise PoolExhausted(self.name, want=count, free=len(self._free))
 
     def take(self, count: int, *, owner: Owner) -> list[int]:
-        """Take `count` units, or none: raises PoolExhausted if fewer are free."""
+        """Take `count` units, or none: raises PoolExhausted if fewer are free or have memory behind them."""
         self.check(count, owner=owner)
         return self.take_checked(count, owner=owner)
 

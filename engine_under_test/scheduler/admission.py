@@ -1,8 +1,8 @@
 """Admission as a reservation: which requests compute which chunk in the next pass.
 
 The firm part of a demand is reserved in the step's budget and consumed by the allocation.  The estimate only decides
-whether to admit.  A request that does not fit with a load, or whole, is planned again without the load, or with a
-shorter chunk: that is another demand.
+whether to admit.  A request is `alone` if no page becomes free while it waits.  If such a request does not fit, it is
+planned again without its load, and then with a shorter chunk: that is another demand.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class Wish:
     """The match, the locks, the load and the demand of a waiting request, if it were admitted now.
 
     `demand` is the demand of the first stretch.  `load` are additional pages, {} if no load is needed.  `shared` is a
-    load in flight for another request that brings the same pages.  `kept_len` tokens are reused from the session of
-    the request; they are not part of the match.
+    load in flight for another request that brings some or all of these.  `kept_len` tokens are reused from the session
+    of the request; they are not part of the match.
     """
 
     match: Match
@@ -137,7 +137,7 @@ class Admission:
         return {pool.name: count for pool in self._memory.pools}
 
     def lacks(self, request: Request, budget: Budget) -> Need:
-        """The pages and rows that a waiting request lacks, by pool; {} where free pages would not help the request."""
+        """The pages and rows that a waiting request lacks, by pool; {} if it lacks none, or if the batch is full."""
         if budget.tokens <= 0:
             return {}
         wish = self._wish(request, budget)

@@ -8,7 +8,7 @@ from engine_under_test.request import Request
 
 
 class LoadingQueue:
-    """Requests whose records wait for a load, or have waited for one, in the order of their admission.
+    """Requests that wait for a load, or for their first chunk after it, in the order of their admission.
 
     Without a host tier the queue is always empty.
     """

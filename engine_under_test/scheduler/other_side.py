@@ -47,7 +47,7 @@ class OtherSide:
         return False
 
     def swap_out(self, request: Request, record: KVRecord) -> bool:
-        """Copy the KV of a retracted request, and restore it later; False where the request must be queued again."""
+        """Copy the KV of a request before its release, and restore it later; False where it must be queued again."""
         return False
 
     def has_request(self, request: Request) -> bool:

@@ -33,7 +33,7 @@ class CompletedPass:
 class Pipeline:
     """The passes in flight: one, or two where a step is launched before the result of the step before is known.
 
-    `speculation` verifies the drafts that the passes computed.
+    `speculation` verifies the drafts against the tokens that the passes sampled.
     """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, ports: Ports) -> None:
@@ -70,7 +70,7 @@ class Pipeline:
         self._forward.launch(batch)
 
     def collect(self) -> CompletedPass | None:
-        """The oldest pass, completed; None while it still runs.  Pages freed behind its fence become free then."""
+        """The result of the oldest pass; None while it runs.  Its completion frees the units fenced for it."""
         flight = self.flights[0]
         launch, failure = flight.batch.launch, None
         try:

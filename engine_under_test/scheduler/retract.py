@@ -29,7 +29,7 @@ class NewTokenRatio:
         self.value = max(self._floor, self.value - self._step)
 
     def learn(self, remaining: Sequence[Request]) -> None:
-        """Raise the ratio after a retraction: to the share that the remaining requests generated, plus headroom."""
+        """Set the ratio after a retraction to the share that the remaining requests generated, plus headroom."""
         decoded = sum(request.num_outputs for request in remaining)
         asked = sum(request.sampling.max_new_tokens for request in remaining)
         foreseen = (decoded + RETRACTION_HEADROOM * len(remaining)) / (asked + 1)

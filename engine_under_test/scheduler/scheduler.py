@@ -1,7 +1,7 @@
 """Continuous batching: which requests are computed in which step, and when requests finish.
 
-The parts of a step, in order: complete loads; time out requests; slide windows; plan a batch (prefill first, else
-decode, or both); take the pages of the batch; launch the batch; process the oldest pass in flight; start backups.
+The parts of a step, in order: complete loads; exchange messages with the other side; time out requests; slide windows;
+plan a batch (prefill, else decode, or both) and take its pages; launch it; process the oldest pass; start backups.
 Without overlap the oldest pass is the pass just launched, with overlap the pass before it.
 """
 
@@ -31,10 +31,10 @@ from engine_under_test.scheduler.storage import Storage
 
 
 class Scheduler:
-    """Holds every unfinished request in one of four places: waiting, loading, chunked, running.
+    """Holds every unfinished request, but those of the other side, in `waiting`, `loading`, `chunked` or `running`.
 
-    Requests in `loading` wait for KV from the host.  `chunked` is the request whose input is only partly launched.
-    A shortage of memory defers, retracts or aborts one request; a shortage never raises out of `step`.
+    Requests in `loading` wait for KV from the host, or then for a first chunk.  `chunked` is the request whose input is
+    only partly launched.  A shortage of memory defers, retracts or ends requests; it never raises out of `step`.
     `other_side` is called once, while the scheduler is built.
     """
 
@@ -184,7 +184,7 @@ class Scheduler:
         return not (self.running or self.pipeline or self.loading.under_way or self.custody.other_side.records)
 
     def _plan_chunk(self, request: Request, budget: Budget, *, alone: bool) -> Entry | None:
-        """The next chunk of a request; without free pages it is parked, or aborted if it is alone.
+        """The next chunk of a request; without free pages it is parked, and ended if it is alone.
 
         Before that idle sessions release their KV, and a request that is alone retracts the loaded requests.
         """

@@ -60,5 +60,5 @@ class Speculation:
         return takewhile(lambda token: token >= 0 and (size is None or token < size), drafts)
 
     def forget(self, request: Request) -> None:
-        """A request has ended."""
+        """Forget a request that has ended."""
         self._proposer.forget(request.id)

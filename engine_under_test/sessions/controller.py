@@ -100,12 +100,12 @@ class Sessions:
             self.release_oldest()
 
     def release_kept(self, request: Request) -> None:
-        """Release the KV of a session that its turn cannot reuse."""
+        """Release the KV of a session whose turn starts from the tree instead."""
         if (session := self.by_id.get(request.session)) is not None:
             self._release(session, FreeCause.DIVERGED)
 
     def release_oldest(self, request: Request | None = None, *, including_own: bool = True) -> bool:
-        """Release the KV of the least recently used session; False where no session holds KV.
+        """Release the KV of the least recently used session; False where none holds KV that may be released.
 
         The session of `request` comes last, and only with `including_own`.
         """

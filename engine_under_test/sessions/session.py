@@ -30,8 +30,8 @@ class Session:
     def kept_len(self, prompt: Sequence[int], window: int | None) -> int:
         """How many tokens of a prompt the record already has; the last prompt token is always computed.
 
-        A rewind goes to the end of the prompt, or to where the prompt differs.  The rewind must not cut pages of the
-        tree, and the whole window of the next token must be in the record:
+        The record is cut to the end of the prompt, or to where the prompt differs.  The result is 0 if the cut would
+        lose pages of the tree, or if the record lacks windowed pages that the next token reads:
 
             |the tree's |private          |committed_len
                    |..windowed pages gone..|frontier

@@ -72,7 +72,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class CheckedStepCost:
-    """Microseconds of CPU per step, and their ratio: the median over consecutive pairs."""
+    """Microseconds of CPU per step, and their ratio: the median over consecutive pairs.
+
+    `invariants` are evaluated per step; `units` are captured, of all pools.
+    """
 
     ratio: float
     ratios: Sequence[float]
@@ -101,7 +104,7 @@ def measure(pairs: int = PAIRS) -> CheckedStepCost:
 
 
 def pinned_workload() -> Workload:
-    """Submits while fewer than `RUNNING` requests are alive, with one engine step per op, for all measured steps."""
+    """Steps one by one, with submissions while at most `RUNNING` requests are alive, for all measured steps."""
     driver = driver_of(HEADER)
     warm: list[Op] = []
     measured: list[Op] = []

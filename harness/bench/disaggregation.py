@@ -151,18 +151,18 @@ def _tcp_ends() -> tuple[TcpLink, TcpLink]:
 
 
 def _min_bytes(pair: Pair, lengths: Sequence[int]) -> int:
-    """The bytes of all pages of full pools, and of the windowed pages that the token after the prompt reads.
+    """The bytes of all pages, or in a windowed pool of those that the token after the prompt reads.
 
     The pages are counted position by position, independently of the sender's code.
     """
     memory = pair.prefill.memory
     return sum(
-        memory.store.page_bytes(pool.name) * len({position // PAGE_SIZE for position in _read_behind(length, pool)})
+        memory.store.page_bytes(pool.name) * len({position // PAGE_SIZE for position in _read_after(length, pool)})
         for pool in memory.pools
         for length in lengths
     )
 
 
-def _read_behind(length: int, pool: PoolSpec) -> range:
+def _read_after(length: int, pool: PoolSpec) -> range:
     """The positions of a prompt that its first new token, at position `length`, attends to."""
     return range(0 if pool.window is None else max(0, length + 1 - pool.window), length)

@@ -1,8 +1,7 @@
 """Tokens per second of our engine against transformers' own continuous batching: one process, one checkpoint.
 
 Both serve the same requests greedily on one CPU thread, each to its last token.  The baseline runs with its best
-setting of `SWEEP`, after a warm-up request.  Its time before the first token is subtracted: the time of a single
-request for one token.
+setting of `SWEEP`, after a warm-up request.  The time of a single request for one token is subtracted from its time.
 """
 
 import logging

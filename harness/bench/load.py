@@ -46,7 +46,7 @@ class Load:
 
 
 class Served:
-    """One engine under a load, and the CPU seconds of its steps."""
+    """One engine under a load, and the CPU seconds of its latest run."""
 
     def __init__(self, config: EngineConfig, load: Load, observer: Observer | None) -> None:
         self.cpu_seconds = 0.0
@@ -58,7 +58,7 @@ class Served:
             observer.attach(self.engine)
 
     def run(self, steps: int) -> None:
-        """Run steps with the full number of requests; their CPU time is added to `cpu_seconds`."""
+        """Run steps with the full number of requests; `cpu_seconds` is set to their CPU time."""
         began = process_time()
         for _ in range(steps):
             self._step()

@@ -58,7 +58,7 @@ class Comparison:
 
 
 class Found(Exception):
-    """A run failed with the fingerprint of the first failure."""
+    """A run failed for the first time, or with the fingerprint of the first failure."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Listening(Listener):
     last_failing: Driver | None = field(default=None, repr=False)
 
     def on_op(self, driver: Driver) -> None:
-        """Raise if a run fails like the first one: the run ends, and Hypothesis sees the failure."""
+        """Raise at the first failure and at each one like it: the run ends, and Hypothesis sees the failure."""
         if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
             raise Found(driver.failure.fingerprint)
 

@@ -22,7 +22,7 @@ from engine_under_test.units import num_pages
 from harness.bench.generation import SHAPES, on_each_checkpoint
 
 REQUESTS = 8
-PHRASE_LEN, PHRASES = 12, 6
+PHRASE_LEN, REPEATS = 12, 6
 NEW_TOKENS = 96
 DRAFT_TOKENS = 4
 ROUNDS = 3
@@ -31,7 +31,7 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One checkpoint: output tokens per second, the mean accepted draft tokens, and the number of equal outputs."""
+    """One checkpoint: output tokens per second, the mean accepted drafts per proposal, and the equal outputs."""
 
     checkpoint: str
     drafted: float
@@ -55,18 +55,18 @@ class AcceptanceCounter:
     """An observer that counts proposals and their accepted draft tokens."""
 
     def __init__(self) -> None:
-        self.num_guesses = self.num_accepted = 0
+        self.num_proposals = self.num_accepted = 0
 
     def notice(self, event: Event) -> None:
         if isinstance(event, Verified):
-            self.num_guesses += 1
+            self.num_proposals += 1
             self.num_accepted += event.num_accepted
 
 
 def prompts(vocab_size: int, *, requests: int = REQUESTS, seed: int = 0) -> list[list[int]]:
     """Prompts that each repeat a phrase of their own; tokens 0 and 1 are reserved for the model."""
     random = Random(seed)
-    return [[random.randrange(2, vocab_size) for _ in range(PHRASE_LEN)] * PHRASES for _ in range(requests)]
+    return [[random.randrange(2, vocab_size) for _ in range(PHRASE_LEN)] * REPEATS for _ in range(requests)]
 
 
 def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_tokens: int = NEW_TOKENS) -> Saving:
@@ -89,7 +89,7 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_token
     judge = AcceptanceCounter()
     _served(drafting, directory, load, new_tokens, judge)
     equal = sum(one == other for one, other in zip(outputs[plain], outputs[drafting], strict=True))
-    accepted_len = judge.num_accepted / max(1, judge.num_guesses)
+    accepted_len = judge.num_accepted / max(1, judge.num_proposals)
     return Saving(checkpoint, median(speeds[drafting]), median(speeds[plain]), accepted_len, equal)
 
 

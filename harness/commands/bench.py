@@ -1,4 +1,4 @@
-"""swarden bench: the benchmarks, as ratios against a reference of the same run."""
+"""swarden bench: runs the benchmarks; each result is a ratio to a reference that is measured in the same run."""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Part(StrEnum):
 
 
 class Measured(NamedTuple):
-    """One part's figures for scripts, and the same for people; `wrong` says where two ways gave unequal outputs."""
+    """The figures of one part for scripts, and as text; `wrong` has a line for each case of unequal outputs."""
 
     figures: dict[str, Any]
     text: str
@@ -39,20 +39,20 @@ class Measured(NamedTuple):
 def bench(
     *,
     part: Annotated[
-        list[Part] | None, typer.Option(help="only this part; may be given again", show_default=False)
+        list[Part] | None, typer.Option(help="only this part; can be given several times", show_default=False)
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the median counts")] = 5,
+    pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the result is their median")] = 5,
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
     ] = strict_overhead.CPU_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """The cost of a checked engine step, in steps of an empty Hypothesis machine; the cost of the strict check;
-    our shrinker against that of Hypothesis; generation against the continuous batching of transformers; steps with an
-    idle host tier against steps without one; generation with prompt lookup against generation without; two engines
-    linked over TCP against two linked within their process.
+    """Run the benchmarks: a checked engine step against a step of an empty Hypothesis machine; the cost of the strict
+    check; swarden's shrinker against that of Hypothesis; generation against the continuous batching of transformers;
+    steps with an idle host tier against steps without one; generation with prompt lookup against generation without;
+    two engines linked over TCP against two linked within their process.
 
-    Outputs that should be equal and are not are a violation.
+    Unequal outputs of two ways of generation that must agree are a violation.
     """
     prepare_process()
     target_of(OWN).prepare_process()
@@ -170,8 +170,8 @@ def strict_figures(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> 
 def _strict_text(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> str:
     lines = [
         f"strict check, {one.level}: {one.share:.1%} of a step ({one.check_us:.0f} us of {one.step_us:.0f} us of CPU "
-        f"over {one.steps} steps), {one.ms_per_thousand_pages:.3f} ms per 1,000 pages; to tell it anything "
-        f"took {one.told_us:.0f} us more"
+        f"over {one.steps} steps), {one.ms_per_thousand_pages:.3f} ms per 1,000 pages; the engine's "
+        f"events took {one.told_us:.0f} us more"
         for one in overheads
     ]
     lines += [

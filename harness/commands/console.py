@@ -1,4 +1,4 @@
-"""Where commands write: results to standard output, progress and remarks to standard error."""
+"""The output of commands: results on standard output, progress and remarks on standard error."""
 
 import io
 import json
@@ -10,11 +10,11 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-PIPED_WIDTH = 240  # columns of tables that no terminal wraps
+PIPED_WIDTH = 240  # columns of a table, if standard output is not a terminal
 
 
 class StandardOutputError(Exception):
-    """Standard output cannot be written, for `reason`; an OSError is that of another file."""
+    """Standard output cannot be written, for `reason`. A plain OSError concerns another file."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(reason)
@@ -22,7 +22,7 @@ class StandardOutputError(Exception):
 
 
 class StandardOutput(io.TextIOBase):
-    """Standard output, whatever `sys.stdout` is at the moment; raises StandardOutputError where it fails."""
+    """Writes to the current `sys.stdout`, or nowhere if there is none; raises StandardOutputError if a write fails."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # nothing sets it
@@ -46,6 +46,7 @@ class StandardOutput(io.TextIOBase):
 
 @contextmanager
 def _named() -> Iterator[None]:
+    """Convert an OSError of the body to a StandardOutputError."""
     try:
         yield
     except OSError as error:
@@ -63,11 +64,11 @@ ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """One JSON object and nothing else."""
+    """Print one JSON object and nothing else."""
     OUT.print(json.dumps(result, indent=2), markup=False)
 
 
 def progress() -> Progress:
-    """A live line on standard error; silent where that is no terminal."""
+    """A live line on standard error; nothing is printed if that is not a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     return Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal)

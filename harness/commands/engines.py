@@ -1,28 +1,101 @@
-"""swarden engines: which targets are installed."""
+"""swarden engines: which targets are here and in which versions; install or remove a release."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from harness.commands.console import OUT, print_json
+from harness.commands.console import ERR, OUT, print_json, progress
+from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.registry import UnknownEngine, installed, target_of
+from harness.core.releases import Releases, in_environment
+
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+NamedReleases = Annotated[list[str], typer.Argument(help="releases, as sglang==0.5.23", metavar="NAME==VERSION…")]
+
+engines = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The installed engines and their releases: list them, install or remove a release.",
+)
 
 
-def engines(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
-) -> None:
-    """List the installed engines with their versions; of one that cannot be loaded, why."""
-    found = []
-    for name, entry in installed().items():
-        row = {"name": name, "target": entry.value, "version": None, "why": None}
-        try:
-            row["version"] = target_of(name).version()
-        except UnknownEngine as error:
-            row["why"] = str(error)
-        found.append(row)
+@engines.callback(invoke_without_command=True)
+def listing(context: typer.Context, *, as_json: JsonOption = False) -> None:
+    """List the engines with their versions and releases; of one that cannot be loaded, why."""
+    if context.invoked_subcommand is not None:
+        return
+    found = [_row(name, entry.value) for name, entry in installed().items()]
     if as_json:
         print_json({"engines": found})
     for row in () if as_json else found:
-        line = f"{row['name']} {row['version']} ({row['target']})" if row["why"] is None else str(row["why"])
-        OUT.print(line, markup=False)
+        for line in _lines(row):
+            OUT.print(line, markup=False)
+
+
+@engines.command("list", hidden=True)
+def list_again(context: typer.Context, *, as_json: JsonOption = False) -> None:
+    """The same as without a command."""
+    context.invoked_subcommand = None
+    listing(context, as_json=as_json)
+
+
+@engines.command()
+def install(names: NamedReleases) -> None:
+    """Install releases in directories of their own; no environment is changed."""
+    for name, releases, version in [_release(name) for name in names]:
+        if download := releases.download_for(version):
+            ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)
+            with progress() as live:
+                live.add_task("pip")
+                releases.install(version)
+            OUT.print(f"{name} is installed; use it with --engine {name}", markup=False)
+        else:
+            OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
+        for package in releases.absent:
+            ERR.print(f"{name} also needs {package} in this environment: {INSTALL_ENGINE}", markup=False)
+
+
+@engines.command()
+def remove(names: NamedReleases) -> None:
+    """Delete releases; with the last one of an engine, also the packages that its releases share."""
+    for name, releases, version in [_release(name) for name in names]:
+        releases.remove(version)
+        OUT.print(f"{name} is removed", markup=False)
+
+
+def _release(text: str) -> tuple[str, Releases, str]:
+    name, _, version = text.partition("==")
+    releases = target_of(name).releases
+    if releases is None:
+        raise UsageError(f"{name}: its releases are not installed by swarden; use pip")
+    if not version:
+        raise UsageError(
+            f"{name}: which release? Want {name}==VERSION; 'pip index versions {releases.package}' has all"
+        )
+    return text, releases, version
+
+
+def _row(name: str, place: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "target": place, "version": None, "why": None}
+    try:
+        target = target_of(name)
+        row["version"] = target.version() or None
+    except UnknownEngine as error:
+        return row | {"why": str(error)}
+    if target.releases is not None:
+        found = in_environment(target.releases.package)
+        row["in_environment"] = {"version": found.version, "folder": str(found.folder)} if found is not None else None
+        row["releases"] = target.releases.installed()
+    return row
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    if row["why"] is not None:
+        return [row["why"]]
+    lines = [" ".join([row["name"], *filter(None, [row["version"]]), f"({row['target']})"])]
+    if "releases" in row:
+        if (found := row["in_environment"]) is not None:
+            lines.append(f"  in this environment: {found['version']}, {found['folder']}")
+        remedy = f"none; run: swarden engines install {row['name']}==VERSION"
+        lines.append(f"  releases: {', '.join(row['releases']) or remedy}")
+    return lines

@@ -15,7 +15,7 @@ from harness.core.driver import Driver
 from harness.core.errors import UsageError
 from invariants.transition import Transition
 
-EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, a JSON line each")]
+EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, one JSON line each")]
 
 
 class EventLines:
@@ -48,7 +48,7 @@ class EventLines:
 
 @contextmanager
 def event_lines(path: Path | None) -> Iterator[EventLines]:
-    """Truncate and open the file; raises UsageError if it cannot be written."""
+    """Open the file for the body; an existing file is truncated.  Raises UsageError if it cannot be written."""
     if path is None:
         yield EventLines(None)
         return
@@ -66,7 +66,7 @@ def _owner(value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """The tags of a read event as a list."""
+    """An array, such as the tags of a read, as a list."""
     if isinstance(value, array):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} in an event")

@@ -35,20 +35,20 @@ STEP_TIMEOUT_S = 60.0
 
 def fuzz(
     *,
-    machine: Annotated[str | None, typer.Option(help="as engine or pd; all of the engine's by default")] = None,
+    machine: Annotated[str | None, typer.Option(help="only this machine, such as pd; all by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="instead of the profile's")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="stop after so many runs, of all workers together")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="processes; one per core by default")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="a campaign again; a fresh one by default")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="limit; the profile's, or none with --runs")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="stop after this many runs of all workers together")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core by default")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="seed of the campaign; a random one by default")] = None,
     engine: EngineOption = OWN,
-    model: Annotated[str | None, typer.Option(help="model of engines, as tiny-gemma3; a stand-in by default")] = None,
-    mutant: Annotated[str | None, typer.Option(help="plant a historical bug first")] = None,
-    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first violation")] = False,
+    model: Annotated[str | None, typer.Option(help="model to run, such as tiny-gemma3; a stand-in by default")] = None,
+    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
+    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first finding")] = False,
     step_timeout: Annotated[
-        float, typer.Option(min=1, help="seconds without an engine step until a worker is taken for hung and replaced")
+        float, typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
     ] = STEP_TIMEOUT_S,
-    out: Annotated[Path, typer.Option(help="where findings are written")] = FINDINGS,
+    out: Annotated[Path, typer.Option(help="folder for the findings")] = FINDINGS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -92,7 +92,7 @@ def _check(option: str, value: str, choices: Collection[str]) -> None:
 
 def _check_machine(target: Target, machine: str | None, model: str | None) -> None:
     """Raise UsageError unless the engine can run here, with this machine and this model."""
-    target.prepare_process()
+    target.check_environment()
     if machine is not None:
         _check("--machine", machine, target.machines)
     if model is None:

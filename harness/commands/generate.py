@@ -1,4 +1,4 @@
-"""swarden generate: a checkpoint's answer to a prompt, through the engine's pools."""
+"""swarden generate: runs a checkpoint on a prompt with swarden's own engine."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from harness.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class PoolFigures:
-    """One pool after a generation: its pages, the most in use at once, those that the cache keeps, and its bytes."""
+    """One pool after a generation: its pages, the peak of used pages, the pages still cached, and its bytes."""
 
     pages: int
     peak: int
@@ -33,7 +33,10 @@ class PoolFigures:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a prompt, with its figures."""
+    """The answer to a prompt, with its figures.
+
+    `steps` is None and `pools` is empty if the engines run in other processes.
+    """
 
     prompt_tokens: int
     token_ids: list[int]
@@ -46,28 +49,30 @@ class Answer:
 def generate(
     *,
     checkpoint: Annotated[Path, typer.Option(help="directory with config.json, weights and tokenizer.json")],
-    prompt: Annotated[str | None, typer.Option(help="the prompt itself")] = None,
+    prompt: Annotated[str | None, typer.Option(help="the text of the prompt")] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="a file with the prompt")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="most tokens of the answer")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="draw among the likeliest up to this share")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="draw among so many of the likeliest")] = None,
-    seed: Annotated[int, typer.Option(help="decides the draws")] = 0,
-    device: Annotated[str, typer.Option(help="where the model runs, as torch names it")] = "cpu",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="maximum number of answer tokens")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="sample from the most likely tokens of this total probability")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="sample from this many most likely tokens")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the sampling")] = 0,
+    device: Annotated[str, typer.Option(help="device of the model, as torch names it")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64 or bfloat16")] = "float32",
-    page_size: Annotated[int, typer.Option(min=1, help="tokens a page")] = 16,
+    page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
     full_pages: Annotated[int | None, typer.Option(min=0, help="as many as the request needs by default")] = None,
-    swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as a window needs by default")] = None,
-    chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 512,
-    draft_tokens: Annotated[int, typer.Option(min=0, help="tokens guessed a step; 0 for none")] = 0,
+    swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as the window needs by default")] = None,
+    chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 512,
+    draft_tokens: Annotated[int, typer.Option(min=0, help="draft tokens per step; 0 for none")] = 0,
     draft: Annotated[Path | None, typer.Option(help="checkpoint of a draft model; prompt lookup by default")] = None,
-    disaggregated: Annotated[bool, typer.Option("--disaggregated", help="prompt and answer by an engine each")] = False,
-    over_tcp: Annotated[bool, typer.Option("--over-tcp", help="those engines in processes of their own")] = False,
+    disaggregated: Annotated[
+        bool, typer.Option("--disaggregated", help="one engine computes the prompt, another one decodes")
+    ] = False,
+    over_tcp: Annotated[bool, typer.Option("--over-tcp", help="run the two engines in their own processes")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run a checkpoint on a prompt, token by token; the pools' figures follow on standard error.
+    """Run a checkpoint on a prompt and stream the answer; then print the use of the pools to standard error.
 
-    SWARDEN_STRICT_MEM_CHECK applies; at level census freed pages are poisoned.
+    SWARDEN_STRICT_MEM_CHECK selects a strict memory check; at level census freed pages are overwritten.
     """
     spec, tokenizer = read_spec(checkpoint), Tokenizer(checkpoint)
     token_ids = tokenizer.encode(_prompt(prompt, prompt_file))
@@ -104,7 +109,7 @@ def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
 
 def _prompt(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
-        raise UsageError("prompt: give --prompt TEXT or --prompt-file FILE, one of them")
+        raise UsageError("prompt: give either --prompt TEXT or --prompt-file FILE")
     if text is not None:
         return text
     assert file is not None, "one of them is given"
@@ -117,7 +122,7 @@ def _prompt(text: str | None, file: Path | None) -> str:
 def _answer(
     served: Serving, token_ids: list[int], sampling: SamplingParams, stream: TextStream, *, is_printed: bool
 ) -> Answer:
-    """Step until the end; each piece of text is printed as soon as it is known."""
+    """Make steps until the request ends; each piece of text is printed as soon as it is complete."""
     served.server.submit(token_ids, sampling)
     answer = Answer(len(token_ids), [], "", "", None, {})
     peaks, num_steps = Counter[str](), 0

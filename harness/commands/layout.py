@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.report.story import Line, Part
 
 HANGING_INDENT = 4
-VERBATIM = (Part.VERDICT, Part.COMMAND)  # to be copied, so never broken
+VERBATIM = (Part.VERDICT, Part.COMMAND)  # never broken, because users copy these lines
 STYLES = {
     Part.VERDICT: "bold",
     Part.HEADING: "cyan",
@@ -34,6 +34,6 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
 
 
 def columns_of(console: Console) -> int:
-    """The width of the terminal; without a terminal the variable COLUMNS sets the width."""
+    """The width of the console; if it is not a terminal, the variable COLUMNS can set the width."""
     width = os.environ.get("COLUMNS", "")
     return int(width) if width.isdecimal() and int(width) and not console.is_terminal else console.width

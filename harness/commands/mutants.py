@@ -20,10 +20,10 @@ from harness.core.mutant import Mutant
 from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.core.target import Target
-from harness.engines.own.mutants.catalog import ROWS
+from harness.engines.own.mutants.catalog import BUGS
 from harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
 from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.unplanted import ForTheOracle, Row, Waiting
+from harness.mutants.unplanted import Bug, DetectedByTest, Waiting
 from harness.search.jobs import STOPPING
 
 FINDINGS = Path(".swarden/mutants")
@@ -33,17 +33,17 @@ SEEDS_FILE = "seeds.jsonl"
 mutants = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Bugs by their number: list them, plant and hunt them, or print the kill matrix.",
+    help="The catalogue of known bugs: list them, plant and hunt them, or print the kill matrix.",
 )
 mutants.command()(sample)
 
 
 @mutants.callback(invoke_without_command=True)
 def listing(context: typer.Context) -> None:
-    """Every bug of the catalogue: its id, its status and its source."""
+    """List the bugs of the catalogue: the id, the status and the source of each."""
     if context.invoked_subcommand is None:
-        for row in ROWS:
-            OUT.print(f"{row.id:4} {_status(row)}: {row.source}", markup=False)
+        for bug in BUGS:
+            OUT.print(f"{bug.id:4} {_status(bug)}: {bug.source}", markup=False)
 
 
 @mutants.command("list", hidden=True)
@@ -55,22 +55,22 @@ def list_again(context: typer.Context) -> None:
 
 @mutants.command()
 def run(
-    ids: Annotated[list[str] | None, typer.Argument(help="mutants; all of the catalogue by default")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="ids of mutants; all by default")] = None,
     *,
     own: Annotated[
         Path | None,
-        typer.Option("--mutants", envvar=VARIABLE, help="a Python file with mutants of your own, all by default"),
+        typer.Option("--mutants", envvar=VARIABLE, help="a Python file with your mutants; without ids only these run"),
     ] = None,
     engine: EngineOption = OWN,
     seeds: Annotated[int, typer.Option(min=1, help="hunts per mutant, each from another seed")] = 3,
-    seconds: Annotated[float, typer.Option(min=1, help="CPU seconds to find, and again to shrink")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="CPU seconds of a search, and again of a shrink")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
-    out: Annotated[Path, typer.Option(help=f"where op-logs go, and {SEEDS_FILE} with a line a hunt")] = FINDINGS,
+    out: Annotated[Path, typer.Option(help=f"folder for op-logs and {SEEDS_FILE}, a line per hunt")] = FINDINGS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Plant each bug and hunt it from a cold start: found, found by another law or missed, and at what cost.
 
-    Imports are not counted. A mutant is found if nine seeds of ten find it.
+    The time of imports is not counted. A mutant is found if nine of ten seeds find it by a law of its caught_by.
     """
     if own is not None:
         os.environ[VARIABLE] = str(own)
@@ -98,22 +98,25 @@ def run(
 
 @mutants.command()
 def matrix(
-    oplogs: Annotated[Path, typer.Option(help="where the op-log of each mutant is, as ID.oplog")] = OPLOGS,
+    oplogs: Annotated[Path, typer.Option(help="folder with the op-log of each mutant, ID.oplog")] = OPLOGS,
 ) -> None:
-    """The page of the kill matrix: which invariant detects which bug, from replays of their op-logs."""
-    OUT.file.write(page(matrix_of(ROWS, oplogs)))
+    """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
+    OUT.file.write(page(matrix_of(BUGS, oplogs)))
 
 
-def _status(row: Row) -> str:
-    if isinstance(row, Mutant):
+def _status(bug: Bug) -> str:
+    if isinstance(bug, Mutant):
         return "planted"
-    if isinstance(row, ForTheOracle):
-        return "for the oracle"
-    return f"waits for {row.capability}" if isinstance(row, Waiting) else "excluded by design"
+    if isinstance(bug, DetectedByTest):
+        return "detected by a test only"
+    return f"waits for {bug.capability}" if isinstance(bug, Waiting) else "excluded by design"
 
 
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
-    """The mutants to hunt, each once; raises UsageError for one that cannot be hunted, before any hunt begins."""
+    """The mutants to hunt, each once: by id, or all of the user's file, or of the target if there is no file.
+
+    Raises UsageError for a mutant that cannot be hunted, before any hunt begins.
+    """
     known = mutants_of_environment(target) or {one.id: one for one in target.mutants()}
     chosen = [mutant_of(target, name) for name in dict.fromkeys(ids or known)]
     for mutant in chosen:
@@ -159,7 +162,7 @@ def _progress(one: HuntResult) -> str:
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
-    """Print the table, a replay command for each bug found by another law, and the reasons for a red end."""
+    """Print the table, a replay command for each bug found by another law, and the reasons for the exit code of red."""
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:

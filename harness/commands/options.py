@@ -4,4 +4,4 @@ from typing import Annotated
 
 import typer
 
-EngineOption = Annotated[str, typer.Option(help="which engine, as NAME or NAME==VERSION; see 'swarden engines'")]
+EngineOption = Annotated[str, typer.Option(help="the engine, as NAME or NAME==VERSION; see 'swarden engines'")]

@@ -1,5 +1,8 @@
-"""swarden replay: op-logs again, each with a verdict."""
+"""swarden replay: runs op-logs again, each with a verdict."""
 
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -21,22 +24,26 @@ from harness.search.jobs import JobDeath
 
 
 def replay(
-    paths: Annotated[list[Path], typer.Argument(help="op-logs, as written when a run failed")],
+    paths: Annotated[list[Path], typer.Argument(help="op-log files")],
     *,
     engine: Annotated[
         str | None,
-        typer.Option(help="replay on this engine, NAME or NAME==VERSION, whatever a log was written for"),
+        typer.Option(help="replay on this engine, NAME or NAME==VERSION, not on the one that the log names"),
     ] = None,
-    runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log, which must all end alike")] = RUNS,
+    runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run op-logs again: FIXED, FAILED (as before), CHANGED (in another way), FLAKY (not each time) or ERROR each."""
+    """Run op-logs again, each with a verdict.
+
+    FIXED, FAILED (the same failure), CHANGED (another failure), FLAKY (the runs differ) or ERROR (an unusable log).
+    """
     replays = []
-    with event_lines(events) as lines:
+    with event_lines(events) as lines, ExitStack() as processes:
+        replaying = _Replaying(engine, runs, lines, processes)
         for path in paths:
             lines.write("replay", path=str(path))
-            replays.append(_ended(path, engine, runs, lines))
+            replays.append(replaying.ended(path))
             if not as_json:
                 print_lines(OUT, replays[-1].lines)
     if as_json:
@@ -50,6 +57,42 @@ class Ended(NamedTuple):
     code: ExitCode
     figures: dict[str, Any]
     lines: list[Line]
+
+
+class _Replaying:
+    """Replays op-logs in this process; those whose target needs a process of its own, in one more for each target."""
+
+    def __init__(self, engine: str | None, runs: int, lines: EventLines, processes: ExitStack) -> None:
+        self._engine, self._runs, self._lines = engine, runs, lines
+        self._processes = processes
+        self._first = ""
+        self._pools: dict[str, ProcessPoolExecutor] = {}
+
+    def ended(self, path: Path) -> Ended:
+        needed = self._process_of(path)
+        self._first = self._first or needed
+        if needed in ("", self._first):
+            return _ended(path, self._engine, self._runs, self._lines)
+        if self._lines.is_on:
+            raise UsageError(
+                f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
+            )
+        if needed not in self._pools:
+            pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+            self._pools[needed] = self._processes.enter_context(pool)
+        return self._pools[needed].submit(_ended, path, self._engine, self._runs, EventLines(None)).result()
+
+    def _process_of(self, path: Path) -> str:
+        """The process that the target of an op-log needs; "" for an op-log that cannot be read."""
+        try:
+            return OpLog.load(path, engine=self._engine).header.target.process
+        except UsageError:
+            return ""
+
+
+def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
+    """The figures of one run of an op-log on an engine."""
+    return _ended(path, engine, 1, EventLines(None)).figures
 
 
 def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ended:
@@ -77,8 +120,12 @@ def _check_version(path: Path, header: Header) -> None:
     """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
     here = header.target.version()
     if header.version not in ("", here):
+        command = header.target.install_command(header.version)
         remedy = f"give --engine {header.engine} to replay it on the installed version"
-        raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here}; {remedy}")
+        remedy = f"run: {command}, or {remedy}" if command else remedy
+        raise UsageError(
+            f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}"
+        )
 
 
 def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:

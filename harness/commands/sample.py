@@ -23,15 +23,15 @@ FOLDERS = ("engine_under_test/pools", "engine_under_test/cache", "engine_under_t
 
 def sample(
     folders: Annotated[
-        list[str] | None, typer.Argument(help="of the engine's sources; three of them by default")
+        list[str] | None, typer.Argument(help="folders of the engine; its pools, cache and scheduler by default")
     ] = None,
     *,
-    count: Annotated[int, typer.Option(min=1, help="mutations")] = 300,
-    seed: Annotated[int, typer.Option(help="of the sample, and of the traffic")] = 1,
-    runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines, and as many of their parts")] = 60,
-    seconds: Annotated[float, typer.Option(min=1, help="the most CPU seconds for each mutation")] = 20.0,
-    workers: Annotated[int, typer.Option(min=1, help="processes")] = 2,
-    out: Annotated[Path, typer.Option(help="where each result is added; an interrupted run continues there")] = RESULTS,
+    count: Annotated[int, typer.Option(min=1, help="number of mutations")] = 300,
+    seed: Annotated[int, typer.Option(help="seed of the sample and of the traffic")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines; runs of parts are added")] = 60,
+    seconds: Annotated[float, typer.Option(min=1, help="maximum CPU seconds per mutation")] = 20.0,
+    workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 2,
+    out: Annotated[Path, typer.Option(help="file for the results; an interrupted sample continues there")] = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Change the engine's code in small ways, one at a time, and run recorded random traffic on each."""
@@ -40,8 +40,8 @@ def sample(
     results = Results(out, Conditions(target_of(OWN).source_hash(), seed, runs, seconds))
     left = results.left(mutations)
     corpus = recorded(out.with_name(f"corpus-{target_of(OWN).source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
-    if corpus.num_red:
-        ERR.print(f"{corpus.num_red} runs fail without any change, and were skipped", markup=False)
+    if corpus.num_failed:
+        ERR.print(f"{corpus.num_failed} runs fail without any change, and were skipped", markup=False)
     for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):
         tried = results.add(trial)
         ERR.print(f"{number} of {len(left)}: {_line(tried)}", markup=False)
@@ -53,7 +53,7 @@ def sample(
 
 
 def _generator() -> ModuleType:
-    """The module that needs cosmic-ray; raises UsageError if that is not installed."""
+    """The module that needs cosmic-ray; raises UsageError if cosmic-ray is not installed."""
     try:
         return import_module("harness.mutants.generic.generate")
     except ModuleNotFoundError as error:
@@ -77,6 +77,6 @@ def _text(figures: dict[str, Any]) -> str:
 
 def _counts(counts: dict[str, Any]) -> str:
     return (
-        f"{counts['mutations']} mutations, {counts['equivalent']} change nothing that matters; "
+        f"{counts['mutations']} mutations, {counts['equivalent']} equivalent; "
         f"killed {counts['killed']}, survived {counts['survived']} ({counts['killed_share']:.1%})"
     )

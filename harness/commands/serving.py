@@ -24,7 +24,10 @@ class Serving(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The way to run a checkpoint: `draft` is the draft checkpoint, `disaggregated` means two engines."""
+    """The way to run a checkpoint: `draft` is the draft checkpoint, `disaggregated` means two engines.
+
+    With `over_tcp` each of the two engines has its own process.
+    """
 
     checkpoint: Path
     device: str
@@ -51,11 +54,11 @@ def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
     """Engines for the body; their processes end after it.  Raises UsageError for options that contradict each other."""
     checkpoint, device, dtype = running.checkpoint, running.device, running.dtype
     if running.over_tcp and not running.disaggregated:
-        raise UsageError("--over-tcp: is between two engines; give --disaggregated with it")
+        raise UsageError("--over-tcp: links two engines; give --disaggregated too")
     if running.over_tcp and running.draft is not None:
-        raise UsageError("--draft: cannot be had over TCP; leave it out, and guesses are looked up")
+        raise UsageError("--draft: does not work with --over-tcp; leave it out to get drafts by prompt lookup")
     if running.draft is not None and not config.draft_tokens:
-        raise UsageError(f"draft: {running.draft} is given and draft_tokens is 0; say how many tokens it is to guess")
+        raise UsageError(f"--draft: {running.draft} is given, but --draft-tokens is 0; give the draft tokens per step")
     if running.over_tcp:
         with _processes(config, running) as pair:
             yield Serving(pair, {})

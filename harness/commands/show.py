@@ -1,4 +1,4 @@
-"""swarden show: an op-log as a table of steps, or the whole state at one of them."""
+"""swarden show: prints an op-log as a table of steps, or the state after one of them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ from harness.report.story import Line, Part, failure_lines
 from invariants.transition import Transition
 from invariants.view import Snapshot
 
-MAX_TOKENS = 8  # of a prompt that a row lists
+MAX_TOKENS = 8  # token ids of a prompt that a row shows
 PLACES = ("waiting", "chunked", "running")
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
 
@@ -37,10 +37,10 @@ SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # argument
 def show(
     path: Annotated[Path, typer.Argument(help="an op-log")],
     *,
-    step: Annotated[int | None, typer.Option(min=0, help="the whole state after this engine step")] = None,
-    engine: Annotated[int | None, typer.Option(min=0, help="of the log's engines only this one, from 0")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="print the state after this engine step")] = None,
+    engine: Annotated[int | None, typer.Option(min=0, help="only this engine of the log, counted from 0")] = None,
 ) -> None:
-    """The op-log as a table of ops and steps with pool occupancy; with --step the state at one step."""
+    """Print an op-log as a table of ops and steps with pool occupancy; with --step the state after one step."""
     log = OpLog.load(path)
     if engine is not None and engine >= len(log.header.configs):
         raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
@@ -69,7 +69,10 @@ def show(
 
 
 class Row(NamedTuple):
-    """An op by its number, and the state of the engine that it moved after one transition of it."""
+    """An op with its number, from 1, and the state of an engine after one transition of the op.
+
+    `raised` is the type of the engine's error in the op, or "".
+    """
 
     number: int
     op: Op
@@ -79,7 +82,7 @@ class Row(NamedTuple):
 
 
 def _raised_row(driver: Driver, failure: Failure, error: Exception) -> Row:
-    """The op that raised, with the state before: no transition of it was completed."""
+    """The op in which the engine raised an error, with the last state before the error."""
     return Row(len(driver.ops), driver.ops[-1], failure.engine, failure.transition.after, type(error).__name__)
 
 
@@ -115,7 +118,7 @@ def _print_heading(lines: Iterable[str]) -> None:
 
 
 def _table(rows: list[Row]) -> Table:
-    """The ops and steps of one engine; a pool's column is headed by its capacity."""
+    """The ops and steps of one engine; the column of a pool has its used pages, and its capacity in the head."""
     first = rows[0].snapshot
     places = PLACES if first.requests is not None else ()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -149,17 +152,17 @@ def _op_text(op: Op) -> str:
 
 
 def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:
-    """Token ids as they are, or the recipe: "12 tokens by path 0.1.1", behind the prompt that it continues."""
+    """The first token ids, or the recipe, as in "12 tokens by path 0.1.1 after prompt 3 less 2"."""
     if tokens is not None:
         more = f" and {len(tokens) - MAX_TOKENS} more" if len(tokens) > MAX_TOKENS else ""
         return f"tokens {' '.join(map(str, tokens[:MAX_TOKENS]))}{more}"
     own = f"{len(recipe.path) * recipe.stretch} tokens by path {'.'.join(map(str, recipe.path))}"
-    behind = "" if recipe.continues is None else f" behind prompt {recipe.continues}"
-    return f"{own}{behind}{f' less {recipe.cut}' if recipe.cut else ''}"
+    after = "" if recipe.continues is None else f" after prompt {recipe.continues}"
+    return f"{own}{after}{f' less {recipe.cut}' if recipe.cut else ''}"
 
 
 def state_text(snapshot: Snapshot) -> str:
-    """Everything that is known of one state, a line a thing."""
+    """A state as text: the pools, requests, passes in flight, records and nodes of the tree."""
     lines = [f"step {snapshot.step}", *map(conservation_line, snapshot.pools)]
     lines += [f"{pool.name} free, in order: {list(pool.free)}" for pool in snapshot.pools]
     for request in snapshot.requests or ():

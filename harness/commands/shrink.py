@@ -1,4 +1,4 @@
-"""swarden shrink: a smaller op-log that fails in the same way."""
+"""swarden shrink: makes an op-log smaller that still fails in the same way."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +18,11 @@ from harness.search.shrink import shrink as make_smaller
 def shrink(
     path: Annotated[Path, typer.Argument(help="an op-log that fails")],
     *,
-    out: Annotated[Path | None, typer.Option(help="the smaller op-log; FILE.small.oplog by default")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="CPU seconds at the most")] = SHRINK_CPU_SECONDS,
+    out: Annotated[Path | None, typer.Option(help="path of the smaller op-log; FILE.small.oplog by default")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="maximum CPU seconds")] = SHRINK_CPU_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Delete ops and simplify their arguments as long as the same fingerprint shows."""
+    """Delete ops and simplify their arguments as long as the op-log fails with the same fingerprint."""
     log = OpLog.load(path)
     failure = run_log(log).failure
     if failure is None:
@@ -45,7 +45,7 @@ def shrink(
     if as_json:
         print_json(figures)
     else:
-        end = "" if small.complete else ", where the budget ended it"
+        end = "" if small.complete else ", when the budget was used up"
         OUT.print(
             f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
             f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",

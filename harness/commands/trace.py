@@ -1,4 +1,4 @@
-"""swarden trace: a production trace, served with every check on."""
+"""swarden trace: serves a production trace with all checks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,37 +24,37 @@ from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, 
 
 CHECK_EVERY = 1
 ORACLE_CHECKS_EVERY = 64  # a check covers the whole pool, which holds the whole trace
-RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # less by the scale, as outputs are
+RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # divided by the scale, as the output lengths are
 
-ORACLE = "one by one, pools without bounds, full attention only, a page per block"
-CHECKS = f"check each Nth step, 0: none; {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"
+ORACLE = "one request at a time, unbounded pools, full attention only, one page per block of the trace"
+CHECKS = f"check every Nth step, 0: none; default {CHECK_EVERY}, with --oracle {ORACLE_CHECKS_EVERY}"
 
 
 def trace(
-    file: Annotated[Path, typer.Argument(help="the trace, a request a line", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="the trace, one request per line", show_default=False)],
     *,
     format_name: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "mooncake",
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first so many requests")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="serve only this many requests")] = None,
     scale: Annotated[int, typer.Option(min=1, help="divide all lengths by this")] = 32,
     oracle: Annotated[bool, typer.Option("--oracle", help=ORACLE)] = False,
-    full_pages: Annotated[int, typer.Option(min=0, help="pages for full attention")] = 256,
-    swa_pages: Annotated[int, typer.Option(min=0, help="pages for sliding windows")] = 128,
-    window: Annotated[int, typer.Option(min=2, help="tokens a sliding window sees, itself included")] = 128,
-    host_ratio: Annotated[float, typer.Option(min=0, help="so many times as many pages on the host, 0: none")] = 0,
+    full_pages: Annotated[int, typer.Option(min=0, help="pages of the full pool")] = 256,
+    swa_pages: Annotated[int, typer.Option(min=0, help="pages of the SWA pool, 0: no SWA pool")] = 128,
+    window: Annotated[int, typer.Option(min=2, help="tokens in the window of a token, itself included")] = 128,
+    host_ratio: Annotated[float, typer.Option(min=0, help="host pages per device page, 0: no host tier")] = 0,
     host_policy: Annotated[str, typer.Option(help=", ".join(HOST_POLICIES))] = HOST_POLICIES[0],
-    page_size: Annotated[int, typer.Option(min=1, help="tokens a page")] = 16,
-    chunk_len: Annotated[int, typer.Option(min=1, help="most prompt tokens a step")] = 256,
-    max_running: Annotated[int, typer.Option(min=1, help="most requests that hold KV")] = 32,
-    step_ms: Annotated[int, typer.Option(min=1, help="milliseconds an engine step takes")] = 100,
-    overlap: Annotated[bool, typer.Option("--overlap", help="launch a step before the last result is known")] = False,
-    mixed: Annotated[bool, typer.Option("--mixed", help="running requests decode beside a prefill")] = False,
+    page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
+    chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 256,
+    max_running: Annotated[int, typer.Option(min=1, help="maximum number of requests that hold KV")] = 32,
+    step_ms: Annotated[int, typer.Option(min=1, help="milliseconds per engine step")] = 100,
+    overlap: Annotated[bool, typer.Option("--overlap", help="launch a pass before the last one is complete")] = False,
+    mixed: Annotated[bool, typer.Option("--mixed", help="decode running requests in the batch of a prefill")] = False,
     check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
-    mutant: Annotated[str | None, typer.Option(help="plant a bug of the catalogue while serving")] = None,
+    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Serve a production trace with a stand-in for the model; stops at the first violation.
+    """Serve a production trace with a stand-in for the model; stop at the first violation.
 
-    Where SWARDEN_STRICT_MEM_CHECK asks for a strict check, it watches too; with --check-every 0 it does alone.
+    SWARDEN_STRICT_MEM_CHECK adds a strict check, which is the only one before the end with --check-every 0.
     """
     requests = reader_of(format_name)(file, limit=limit, scale=scale)
     try:

@@ -70,7 +70,7 @@ def configurations(
 
 @st.composite
 def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
-    """Idle sessions keep a large or a small share of the pages. Most have no timeout and stay until eviction."""
+    """Idle sessions may keep all, half or a tenth of the pages. Most have no timeout and stay until eviction."""
     share, timeout_ms = draw(st.sampled_from(IDLE_SHARES)), draw(st.sampled_from((None, None, TIMEOUT_MS)))
     return replace(draw(configs), idle_session_share=share, session_timeout_ms=timeout_ms)
 

@@ -38,6 +38,7 @@ def limits_of(config: EngineConfig) -> Limits:
 
 
 def counters_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Counters:
+    """The page counters, and the new-token ratio `ratio`. No page is reserved."""
     names = [pool.name for pool in memory.pools]
     return Counters(
         {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},

@@ -94,10 +94,10 @@ class MemoryWalk:
         copy_jobs: Sequence[CopyJob] = (),
         readers: Sequence[tuple[LockReceipt, tuple[str, int]]] = (),
     ) -> None:
-        """Walk pools, tree and records. `departing` locks lost their record and await a pass; `readers` have none."""
-        repaired = self._visit_peers()
-        nodes, is_same_tree = self._visit_nodes(repaired)
-        known_records = self._visit_records(records, repaired)
+        """Walk pools, tree and records. `departing` locks await a pass; they and those of `readers` have no record."""
+        changed_handles = self._visit_peers()
+        nodes, is_same_tree = self._visit_nodes(changed_handles)
+        known_records = self._visit_records(records, changed_handles)
         held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
         held += [*readers, *[(one.receipt, one.owner) for one in copy_jobs]]
@@ -115,7 +115,7 @@ class MemoryWalk:
             return set()
         return {unit for old, new in zip(before, found, strict=False) for unit in _differing(old.peers, new.peers)}
 
-    def _visit_nodes(self, repaired: set[int]) -> tuple[list[KnownNode], bool]:
+    def _visit_nodes(self, changed_handles: set[int]) -> tuple[list[KnownNode], bool]:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
         known, found, is_same_tree = self._known_nodes, list[KnownNode](), True
         inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
@@ -135,7 +135,7 @@ class MemoryWalk:
                     node.host.pins,
                 )
                 earlier = seen = known.get(node.id)
-                if seen is None or seen.facts != facts or not repaired.isdisjoint(node.handles):
+                if seen is None or seen.facts != facts or not changed_handles.isdisjoint(node.handles):
                     seen = self._new_node_view(node, parent, namespace)
                     is_same_tree = is_same_tree and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
                 is_same_tree = is_same_tree and node.parent is above
@@ -164,19 +164,19 @@ class MemoryWalk:
         ]
         return KnownNode(facts, view, holdings, on_host)
 
-    def _visit_records(self, records: Sequence[KVRecord], repaired: set[int]) -> list[KnownRecord]:
+    def _visit_records(self, records: Sequence[KVRecord], changed_handles: set[int]) -> list[KnownRecord]:
         known = self._known_records
-        found = [self._known_record(record, known.get(record.owner), repaired) for record in records]
+        found = [self._known_record(record, known.get(record.owner), changed_handles) for record in records]
         self._known_records = {seen.view.owner: seen for seen in found}
         self.records = same_or_new(self.records, tuple([seen.view for seen in found]))
         return found
 
-    def _known_record(self, record: KVRecord, seen: KnownRecord | None, repaired: set[int]) -> KnownRecord:
+    def _known_record(self, record: KVRecord, seen: KnownRecord | None, changed_handles: set[int]) -> KnownRecord:
         """The view of a record. Unchanged lists are reused; if the whole view is unchanged, it is reused too."""
         if seen is None:
             return self._holdings_of(self._record_view(record, self._units(record.handles), Owner(*record.owner)))
         former, handles = seen.view, record.handles
-        is_same = former.units[0] == handles and repaired.isdisjoint(handles)
+        is_same = former.units[0] == handles and changed_handles.isdisjoint(handles)
         view = self._record_view(record, former.units if is_same else self._units(handles), former.owner)
         if view == former:
             return seen
@@ -219,7 +219,7 @@ class MemoryWalk:
         self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in found]))
 
     def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
-        """The KV pools, then the rows. The pages held in a follower pool are the peers of the handles."""
+        """The KV pools, the host pools, then the rows. The pages owned in a follower are the peers of the handles."""
         pools = []
         for index, ledger in enumerate(self._memory.ledgers.ledgers):
             holdings = [*outside.get(ledger.name, ())]
@@ -245,7 +245,7 @@ class MemoryWalk:
         self.pools = same_or_new(self.pools, tuple(views))
 
     def _units(self, handles: Sequence[int]) -> tuple[Sequence[int], ...]:
-        """The handles, and the pages of each follower behind them."""
+        """The handles, then per follower pool the peers of the handles."""
         return (handles[:], *[[peer_map.peers[handle] for handle in handles] for peer_map in self.peer_maps])
 
 

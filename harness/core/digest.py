@@ -1,4 +1,5 @@
-"""Digests of runs: two runs with equal digests had equal ids, cursors, links and tags in every step.
+"""Digests of runs: two runs with equal digests had equal free units, records, passes in flight and read tags in
+every step.
 
 Floats are left out, so a digest does not depend on the machine.
 """
@@ -33,7 +34,7 @@ class Digest:
         self._transitions = hashlib.blake2b(digest_size=DIGEST_BYTES)
 
     def add(self, change: Transition) -> None:
-        """Add a transition: the free units in order, the cursors, the passes in flight, and the tags that were read."""
+        """Add a transition: the free units in order, the records, the passes in flight, and the tags that were read."""
         after = change.after
         facts = [
             after.step,

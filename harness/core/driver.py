@@ -78,7 +78,7 @@ EVERYTHING = Kept()
 class Checking(NamedTuple):
     """The invariants to check, the interval of checks in engine steps, and the location of the engine's code.
 
-    If `every` is above 1, ops other than steps are not checked.
+    If `every` is above 1, the only other checks are those at the start and at the end of a drain.
     """
 
     catalog: Catalog = ALL

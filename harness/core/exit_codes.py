@@ -7,7 +7,8 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """The exit codes in the order of precedence.
 
-    FAULT is a fault of swarden itself. FAULT and INTERRUPTED have no verdict.
+    FAULT is a fault of swarden itself; FAULT and INTERRUPTED have no verdict.  STUCK: a drain did not finish in time.
+    RED: the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
     """
 
     FAULT = 70

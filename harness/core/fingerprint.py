@@ -1,4 +1,7 @@
-"""Fingerprints: names of kinds of failures, without numbers, ids and addresses, so equal in all runs that fail so."""
+"""Fingerprints: names of kinds of failures, without numbers, ids and addresses.
+
+Runs that fail in the same way have the same fingerprint.
+"""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +33,7 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
 
 
 def fingerprint_of_error(error: BaseException, package: str) -> str:
-    """The type of an error, and the innermost function of `package` in its traceback, or of any package.
+    """The type of an error, and the innermost function of `package` in its traceback, or the innermost of all.
 
     As in `AccountingError/pools.ledger.Ledger.free`.
     """

@@ -58,7 +58,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
     batch, `model` the model that the engines run, if any; `faults` are those that the ops arm; `expected` is the
-    fingerprint of a regression case.  `truncated` describes the missing part of an incomplete log.
+    fingerprint with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str
@@ -83,7 +83,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(slots=True)
 class OpLog:
-    """A header, the ops, and the digests after the first ops; a failed run has no digest after its last op.
+    """A header, the ops, and the digest after each op; a failed run has no digest after its last op.
 
     `sealed` of the header is true if and only if there are digests.
     """
@@ -238,17 +238,23 @@ def _check_machine(line: Line, header: Header, target: Target) -> None:
 
 def _check_configs(line: Line, header: Header, target: Target) -> None:
     """Check that each configuration is valid, and that the engines have the roles of the machine."""
-    roles = []
+    decoded = []
     for index, config in enumerate(header.configs):
         try:
-            roles.append(target.role(target.decode(config)))
+            decoded.append(target.decode(config))
         except InvalidConfig as error:
             raise line.error(f"engine {index}: {error}", "correct the configuration") from error
+    roles = [target.role(config) for config in decoded]
     want = [*target.machines[header.machine].roles] or [""] * len(roles)
     if roles != want:
         found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
         what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
         raise line.error(what, "correct the configurations")
+    if len(decoded) > 1:
+        try:
+            target.check_linked(decoded)
+        except InvalidConfig as error:
+            raise line.error(f"the engines: {error}", "correct the configurations") from error
 
 
 def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:
@@ -287,7 +293,7 @@ def _check_seal(lines: Sequence[Line], end: dict[str, Any] | None, num_ops: int)
 
 
 def _digests(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
-    """The digests of the first ops; raises OpLogError if a digest between two others is missing."""
+    """The digests up to the last op that has one; raises OpLogError if an earlier op has none."""
     known = [digest for digest in digests if isinstance(digest, str)]
     for line, digest in zip(lines, digests[: len(known)], strict=False):
         if not isinstance(digest, str):

@@ -27,7 +27,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     Each choice adds `stretch` tokens; two recipes share the tokens of their common path.  `cut`
     tokens are removed at the end, so that prompts end and branch inside pages.  `continues` puts the
-    prompt and output of an earlier request (an ordinal) before the path.
+    prompt and output of an earlier request, live or not (an ordinal), before the path.
     """
 
     path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = (0,)
@@ -151,7 +151,10 @@ class Give(Op, frozen=True, tag="give"):
 
 
 class Free(Op, frozen=True, tag="free"):
-    """Owner `owner` frees up to `count` of its pages, behind a fence if `fenced`; `part` is all, windowed or rest."""
+    """Owner `owner` frees up to `count` of its pages, behind a fence if `fenced`.
+
+    `part` is all pages of a handle, its windowed ones, or the rest after its windowed ones were freed.
+    """
 
     owner: Natural = 0
     count: Natural = 1
@@ -172,7 +175,10 @@ class Complete(Op, frozen=True, tag="complete"):
 
 
 class Insert(Op, frozen=True, tag="insert"):
-    """Insert a recipe's whole pages into the tree; the first `dead` of them have no windowed pages any more."""
+    """Insert a recipe's whole pages into the tree; the first `dead` after the match lose their windowed pages.
+
+    Pages in the window at the end keep them.
+    """
 
     recipe: Recipe = Recipe()
     namespace: Natural = 0
@@ -191,7 +197,7 @@ class Unlock(Op, frozen=True, tag="unlock"):
 
 
 class Slide(Op, frozen=True, tag="slide"):
-    """Give back the windowed part of a receipt below page number `page`."""
+    """Unlock the windowed pages of a receipt below page number `page`; at least one page."""
 
     receipt: Natural = 0
     page: Natural = 0

@@ -24,7 +24,7 @@ class Submission(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """The output of one request in one step."""
+    """The output of one request in one step; `finish_reason` is None until its last output."""
 
     request_id: int
     token_ids: Sequence[int]

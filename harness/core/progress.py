@@ -15,7 +15,11 @@ class IdleSteps:
         self.count = 0
 
     def note(self, events: Iterable[NamedTuple]) -> None:
-        """Count a step with work, unless a pass completed, a fault fired, or a pool with enough units refused."""
+        """Count a step with work; a launch restarts the count.
+
+        A step is not counted if a pass completed, was late or failed, a fault fired, or a pool refused although
+        enough units were free.
+        """
         events = list(events)
         if any(isinstance(event, Launched) for event in events):
             self.count = 0

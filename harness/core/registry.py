@@ -46,6 +46,8 @@ def target_of(engine: str) -> Target:
         raise UnknownEngine(what, f"repair or uninstall the package of {known[name].value}") from error
     found = target.at(version) if version else target
     if found is None:
+        if command := target.install_command(version):
+            raise UnknownEngine(f"{engine} is not installed", f"run: {command}")
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that version, or name {name} without a version")
     return found

@@ -25,7 +25,10 @@ class TruncatedLog(UsageError):
 
 
 class Verdict(Enum):
-    """The result of a replay, compared with the fingerprint that the log expects; FLAKY if its runs differ."""
+    """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ.
+
+    FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none. CHANGED: another.
+    """
 
     FIXED = "FIXED"
     FAILED = "FAILED"
@@ -35,9 +38,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Replayed:
-    """One run of a log; `diverged` names the first op after which the state differs from the log.
+    """One run of a log; `diverged` names the first op at which the run differs from the log.
 
-    A divergence is nondeterminism only if the log is of the same build.  The driver has the digests of this run.
+    `diverged` is None if there is no difference, or the log has no digests.  A divergence is nondeterminism only if the
+    log is of the same build.  The driver has the digests of this run.
     """
 
     log: OpLog
@@ -138,7 +142,7 @@ def run_log(
 
 
 def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = lambda: None) -> Failure | None:
-    """Run a log. Returns its failure if it has this fingerprint among others; `heartbeat` is called in each step."""
+    """Run a log. Returns its failure if it has this fingerprint among others; calls `heartbeat` at each transition."""
     failure = run_log(log, observe=lambda *_: heartbeat()).failure
     return failure if failure and fingerprint in failure.fingerprints else None
 
@@ -172,7 +176,10 @@ def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trac
 
 
 def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str | None:
-    """The first op at which a run differs from the run of the log; `before` names the latter in the text."""
+    """The first op at which a run differs from the log; None if none does, or the log has no digests.
+
+    `before` names the log in the text.
+    """
     if log.digests is None:
         return None
     for index, (then, now) in enumerate(zip(log.digests, driver.digests, strict=False)):

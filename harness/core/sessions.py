@@ -36,7 +36,10 @@ class ClientSessions:
         return self._open[op.session % len(self._open)] if self._open else None
 
     def submission(self, session: ClientSession, op: Turn) -> Submission:
-        """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`."""
+        """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`.
+
+        An op with `tokens` has its whole prompt there.
+        """
         tokens = self._reference.tokens_of(session.last_turn)
         kept = tokens[: max(0, len(tokens) - op.rewind)]
         prompt = list(op.tokens) if op.tokens is not None else expand(op.recipe, kept)

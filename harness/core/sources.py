@@ -9,9 +9,12 @@ from pathlib import Path
 HASH_LEN = 16  # hex digits
 
 
-def hash_of(places: Iterable[Path]) -> str:
-    """The hash of the names and contents of these files, and of all Python files in these folders."""
-    found = hashlib.sha256()
+def hash_of(places: Iterable[Path], version: str = "") -> str:
+    """The hash of the names and contents of these files, and of all Python files in these folders.
+
+    `version` stands for sources that are not among them.
+    """
+    found = hashlib.sha256(version.encode())
     paths = [
         (path.relative_to(place.parent).as_posix(), path)
         for place in places

@@ -49,7 +49,7 @@ class System(Protocol):
     def log(self) -> EventLog: ...
 
     def do(self, op: Op) -> bool:
-        """Execute an op (one step of a Step op); False if it was a no-op."""
+        """Execute an op; False if it was a no-op.  A Step op is one engine step here, whatever its `count`."""
 
     @property
     def has_work(self) -> bool: ...

@@ -15,6 +15,7 @@ from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, Op
 from harness.core.origins import EngineCode
 from harness.core.port import EnginePort
+from harness.core.releases import Releases
 from harness.core.sources import hash_of_packages
 from harness.core.system import EngineSystem, System
 from invariants.events import Fired
@@ -28,7 +29,7 @@ ENGINE = "engine"  # the machine that drives one whole engine
 class Pool(NamedTuple):
     """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
 
-    A window of None reads the whole prefix.
+    The window includes the position itself.  A window of None reads the whole prefix.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
+    `releases` are those that `swarden engines` installs, if the target can drive several.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Target(Protocol):
     defaults: Mapping[str, Any] = {}
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
+    releases: Releases | None = None
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""
@@ -108,6 +111,11 @@ class Target(Protocol):
         """The version of the distribution that contains the engine's package."""
         distributions = packages_distributions().get(self.code.package, ())
         return version_of(distributions[0]) if distributions else ""
+
+    def install_command(self, version: str) -> str:
+        """The command that installs this version of the engine; "" if swarden cannot install it."""
+        can_install = self.releases is not None and self.releases.has_name(version)
+        return f"swarden engines install {self.name}=={version}" if can_install else ""
 
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
@@ -141,6 +149,9 @@ class Target(Protocol):
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
 
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        """Raises InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
+
     def build(self, config: Any) -> EnginePort:
         """A new engine behind its port."""
 
@@ -148,8 +159,19 @@ class Target(Protocol):
         """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
 
+    @property
+    def process(self) -> str:
+        """A name for the code that this target loads: a process can load only one such code.
+
+        "" means that it shares a process with every other target.
+        """
+        return ""
+
+    def check_environment(self) -> None:
+        """Raise UsageError if no run can start here, before any worker is started; must be cheap."""
+
     def prepare_process(self) -> None:
-        """Called once in each process that drives many runs of this engine."""
+        """Called once in each process that drives many runs of this engine, before the first run is timed."""
 
     def watch(self) -> Watch:
         """An observer for the probes of one run."""

@@ -1,4 +1,4 @@
-"""Hunting a planted bug from a cold start: one process, no database, the first finding ends it."""
+"""Hunts a planted bug from a cold start, in one process and without a database; the first finding ends the hunt."""
 
 import signal
 from collections import Counter
@@ -36,14 +36,15 @@ class Outcome(StrEnum):
     """How a hunt ended. A law is an invariant, or an error by its name."""
 
     FOUND = "found"
-    BY_ANOTHER = "found by another law"  # than those of the mutant's list
+    BY_ANOTHER = "found by another law"  # one that the mutant's `caught_by` does not name
     MISSED = "missed"
 
 
 class Scope(NamedTuple):
-    """The number of seeds for each mutant, the CPU seconds of each hunt, and the folder of its op-logs.
+    """The engine, the number of seeds for each mutant, and the folder of the op-logs.
 
-    A run that takes `hang_seconds` of CPU has hung, and so has a shrink that exceeds its budget by that time.
+    `seconds` is the CPU time of a search, and again of a shrink.  A run that takes `hang_seconds` of CPU has hung, and
+    so has a shrink that exceeds its budget by that time.
     """
 
     engine: str
@@ -62,10 +63,12 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuntResult:
-    """The outcome of one hunt, the law that found the bug, and the cost; `path` is the shrunk op-log.
+    """The outcome of one hunt, the law that found the bug (or the death of the process), and the cost.
+
+    `path` is the shrunk op-log, or the whole one if the failure was not reproduced; "" without an op-log.
 
     `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed. `ops` and
-    `engine_steps` count those of the shrunk op-log.
+    `engine_steps` count those of the shrunk op-log; 0 without one.
     """
 
     mutant: str
@@ -98,7 +101,7 @@ class Score:
 
     @property
     def law(self) -> str | None:
-        """The law of the mutant's list that found it most often."""
+        """The law of the mutant's `caught_by` that found it most often; None if none did."""
         laws = Counter(one.law for one in self.of(Outcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
@@ -136,6 +139,7 @@ class Score:
 
 
 def scores_of(mutants: Sequence[Mutant], seeds: int, hunted: Sequence[HuntResult]) -> list[Score]:
+    """The score of each mutant, in the order of the mutants."""
     return [Score(mutant, seeds, [one for one in hunted if one.mutant == mutant.id]) for mutant in mutants]
 
 
@@ -183,7 +187,8 @@ def _unlimited(seconds: float) -> None:
 def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
-    For a checker bug, the mutant that the checker overlooks is hunted.  `limit_cpu` limits the next phase.
+    For a checker bug, the mutant that the checker overlooks is hunted.  `limit_cpu` is called with the CPU seconds of
+    the next run, or of the shrink.
     """
     mutant, seed = job
     out = scope.out / slug(mutant.id)
@@ -230,7 +235,7 @@ def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimi
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
-    """The finding with the fingerprint of a law of the mutant's list, if the failure has one.
+    """The finding with the fingerprint of a law of the mutant's `caught_by`, if the failure has one.
 
     A shrink keeps one fingerprint only.
     """

@@ -1,4 +1,4 @@
-"""Bugs that are not hunted: the engine lacks the capability, its design excludes them, or traffic cannot show them."""
+"""Bugs that are not hunted: the engine lacks the capability, its design excludes them, or only a test detects them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Excluded:
 
 
 @dataclass(frozen=True)
-class ForTheOracle:
+class DetectedByTest:
     """A bug that random traffic cannot detect, for example one that the reference model has too.
 
-    `detected_by` is the test that plants the bug and detects it, such as a comparison with another implementation.
+    `detected_by` is the test that plants and detects the bug, such as a comparison with another implementation.
     """
 
     id: str
@@ -46,4 +46,4 @@ class ForTheOracle:
         return Mutant(self.id, self.source, self.hunks, caught_by=()).planted()
 
 
-Row = Mutant | Waiting | Excluded | ForTheOracle
+Bug = Mutant | Waiting | Excluded | DetectedByTest

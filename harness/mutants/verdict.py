@@ -25,7 +25,7 @@ def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
 
 
 def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
-    """The laws violated at the first failure of a log with a mutant planted; empty if the log passes."""
+    """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
     failure = run_log(OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)).failure
     return _laws_of(failure) if failure is not None else []
 

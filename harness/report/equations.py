@@ -10,8 +10,8 @@ def conservation_line(pool: PoolView) -> str:
 
 
 def equation_text(terms: Conservation) -> str:
-    uncached = sum(terms.held.values())
-    holders = ", ".join(f"{owner} {count}" for owner, count in terms.held.items())
+    uncached = sum(terms.uncached.values())
+    holders = ", ".join(f"{owner} {count}" for owner, count in terms.uncached.items())
     return (
         f"capacity {terms.capacity} = free {terms.free}"
         f" + cached {terms.evictable + terms.protected} (evictable {terms.evictable}, protected {terms.protected})"

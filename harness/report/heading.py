@@ -36,7 +36,7 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
 
 
 def mutant_lines(header: Header) -> list[str]:
-    """The line about the planted bug: its id, its source, and the changed code."""
+    """The line about the planted bug: its id, the changed functions, and its source."""
     if header.mutant is None:
         return []
     mutant = mutant_of(header.target, header.mutant)
@@ -85,7 +85,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _num_shared(own: Expectation, other: Expectation) -> int:
-    """Returns the number of tokens at the beginning of a prompt that another request begins with too."""
+    """The number of tokens at the beginning of a prompt with which another request begins, too."""
     if own.namespace != other.namespace:
         return 0
     pairs = zip(own.tokens[: own.prompt_len], other.tokens, strict=False)

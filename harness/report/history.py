@@ -31,7 +31,7 @@ def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
 def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int, int]:
     """The parent of each node, by id.
 
-    An engine that raises leaves no tree behind; the nodes that its last transition split off come from the events.
+    After an error of the engine there is no snapshot: nodes that were split off since then come from the events.
     """
     parents = {node.id: node.parent for node in nodes}
     for event in moments[-1].events if moments else ():
@@ -88,7 +88,7 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
         case Given() if event.pool == pool and unit in event.units:
             return f"given by {event.from_owner} to {event.to_owner}"
         case Freed() if event.pool == pool and unit in event.units:
-            fence = f", behind launch {event.after}" if event.after else ""
+            fence = f", free after launch {event.after}" if event.after else ""
             return f"freed by {event.owner}, {event.cause}{fence}"
         case Written() if event.pool == pool and unit in event.pages:
             return f"written by request r{event.request_id}, positions {event.start} to {event.end - 1}"

@@ -159,7 +159,7 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
 
 
 def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
-    """An error of the engine and its frames; the histories of the things in its message, or of those `left`; the pools.
+    """An error of the engine and its frames; the histories of `left` and of what its message names; the pools.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """

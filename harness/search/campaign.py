@@ -43,9 +43,9 @@ KEPT = Kept(moments=1)  # the story of a finding comes from a run of its shrunk 
 class Plan:
     """The work of one worker of a campaign: every `workers`-th batch, starting with `first_run`.
 
-    `engine` is "NAME" or "NAME==VERSION".  A machine that cannot run `model` runs the stand-in.
-    `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are saved
-    in `out` as soon as they are found.
+    `engine` is "NAME" or "NAME==VERSION".  With `machine` None all machines run.  A machine that cannot run `model`
+    runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
+    saved in `out` as soon as they are found.
     """
 
     engine: str
@@ -66,7 +66,8 @@ class Plan:
 class Finding:
     """The first failure with its fingerprint, unshrunk; `path` is the file with its unshrunk log.
 
-    `died` describes the death of the worker process in the run; empty for all other findings.
+    `died` describes the death of the worker process in the run; empty for all other findings.  `found_cpu_seconds` is
+    the CPU time of the worker until then; for a death, the wall-clock time since the start of the campaign.
     """
 
     fingerprint: str
@@ -83,7 +84,11 @@ class Finding:
 
 @dataclass
 class Tallies:
-    """The counts over all runs of a campaign; `probes` counts runs, the others occurrences, `fired` by fault."""
+    """The counts over all runs of a campaign.
+
+    `rechecked` and `stuck` count runs.  `probes` counts by probe the runs that reached it; `evaluated` and
+    `not_applicable` count by invariant the transitions, `fired` counts by fault how often it fired.
+    """
 
     runs: int = 0
     steps: int = 0
@@ -107,17 +112,17 @@ class Tallies:
 
 @dataclass
 class Result:
-    """The result of one run, or of all runs of a worker or a campaign."""
+    """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs."""
 
     tallies: Tallies = field(default_factory=Tallies)
     findings: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
-    unexplained_deaths: list[str] = field(default_factory=list)  # deaths of workers outside a run
+    unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
     seconds: float = 0.0
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
-        """Add up the counts; of two findings with one fingerprint the one with less CPU time is kept."""
+        """Add up the counts; of two findings with one fingerprint the one that was found sooner is kept."""
         self.tallies.add(other.tallies)
         self.diverged += other.diverged
         self.unexplained_deaths += other.unexplained_deaths
@@ -144,8 +149,9 @@ class Run(NamedTuple):
 class Worker(Listener):
     """Makes the runs of its batches, and collects counts and findings.
 
-    `report` gets the result of every run.  `is_stopped` ends the work before the next op and discards the current run.
-    `heartbeat` is called with the next run, at least once an engine step.  `running` is the log of the current run.
+    `report` gets the result of every run.  `is_stopped` ends the work before the next op and discards the current run,
+    unless the run has failed.  `heartbeat` is called with the next run, at least once an engine step.  `running` is the
+    log of the current run.
     """
 
     def __init__(
@@ -173,6 +179,7 @@ class Worker(Listener):
 
     @property
     def is_over(self) -> bool:
+        """Whether the time is used up, the first finding has ended the work, or the work was stopped."""
         return self._is_finished or self._is_stopped()
 
     def work(self) -> Result:
@@ -291,7 +298,7 @@ class Worker(Listener):
             )
 
     def _recheck(self, result: Result, log: OpLog) -> None:
-        """Run the ops again. A difference is nondeterminism, which is worse than a violation; both logs are kept."""
+        """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
         result.tallies.rechecked += 1
         again = replay(log, lambda *_: self._beat(self.next_run))
         if again.diverged is not None:

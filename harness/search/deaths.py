@@ -13,7 +13,7 @@ HANG_CPU_SECONDS = 60.0  # until a log that is run again counts as hung
 def death_of(log: OpLog) -> JobDeath | None:
     """Run a log that has killed a process again, in a new process; None if the process ends normally.
 
-    A log that expects another failure is not run.
+    A log that does not expect a crash or a hang is not run, and the result is None.
     """
     if (log.header.expected or "").split("/")[0] not in (CRASH, HANG):
         return None

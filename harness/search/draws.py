@@ -30,6 +30,7 @@ def rarely(strategy: SearchStrategy[int]) -> SearchStrategy[int]:
 
 
 def ordinals() -> SearchStrategy[int]:
+    """Ordinals of live requests; an op takes them modulo the number of live requests."""
     return st.integers(0, 7)
 
 
@@ -50,7 +51,7 @@ def stop_sets() -> SearchStrategy[tuple[int, ...]]:
 
 
 def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
-    """The faults that a run can have (the first coin of a run); a quarter of the runs has none."""
+    """The faults that a run can have; a quarter of the runs has none."""
     return st.integers(0, 3).flatmap(
         lambda coin: st.lists(st.sampled_from(faults), min_size=1, unique=True).map(tuple) if coin else st.just(())
     )
@@ -58,7 +59,7 @@ def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
 
 @st.composite
 def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
-    """The ops that arm a fault (the second coin): it fires a few times, or until it is healed some steps later.
+    """The ops that arm a fault: it fires a few times, or until it is healed some steps later.
 
     A run without faults makes a step instead.
     """

@@ -29,6 +29,7 @@ class JobDeath:
 
     @property
     def has_hung(self) -> bool:
+        """Whether the job has used up its own CPU limit."""
         return self.exit_code == -signal.SIGPROF
 
     @property

@@ -11,7 +11,7 @@ from harness.core.registry import target_of
 from harness.core.replay import failure_like
 from harness.search.shrink import Budget, DoesNotFail, shrink
 
-CONFIRMATIONS = 2  # runs of one fingerprint that are run twice; later runs are only counted
+CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
 UNSTEERED_EVERY = 4  # one run of so many is not steered: another bug may follow the known one
 MIN_PRECISION = 0.5  # below it a trail rarely ends in its failure, and no op is skipped for it
@@ -23,8 +23,8 @@ class Trail:
     """The op kinds and settings that lead to a known failure, from its shrunk log.
 
     `settings` holds for each engine the settings that differ from the default.  `kinds` are the kinds of the ops in
-    their order; a kind that repeats is listed once.  `followed` counts the runs that reached the last kind, `failed`
-    the runs that then had this failure.
+    their order; a kind that repeats is listed once.  `followed` counts the unsteered runs that reached the last kind,
+    `failed` those that then had this failure; both begin with the runs that confirmed it.
     """
 
     engine: str
@@ -51,7 +51,8 @@ class Trail:
     def widen(self, header: Header) -> None:
         """Make the trail cover a header whose run had the same failure.
 
-        A setting that is at its default there, or on the other side of its default, is removed from the trail.
+        A setting that is nearer to its default there takes that value.  A setting is removed from the trail if it is at
+        its default there or on the other side of its default, or if it differs and is not a number.
         """
         for settings, engine in zip(self.settings, header.configs, strict=False):
             for name, mark in list(settings.items()):
@@ -93,7 +94,8 @@ class KnownFailures:
     def steer(self, op: Op) -> bool:
         """Advance each trail by an op; true if the op is skipped because it would complete a trail in a steered run.
 
-        If the run needs ops of this kind, the run is cut: all its later ops are skipped too.
+        No op is skipped for a trail that rarely ends in its failure.  If the run needs ops of this kind, the run is
+        cut: all its later ops are skipped too.
         """
         if self._is_cut:
             return True
@@ -105,7 +107,7 @@ class KnownFailures:
         return True
 
     def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> None:
-        """Count a failure; once it is confirmed, compute its trail."""
+        """Count a failure. The one that confirms it gives the trail; later ones widen the trail."""
         self.times[failure.fingerprint] += 1
         if self.times[failure.fingerprint] == CONFIRMATIONS:
             self._trails[failure.fingerprint] = Trail.of(_shrunk(log, failure.fingerprint, heartbeat))
@@ -113,7 +115,7 @@ class KnownFailures:
             self._trails[failure.fingerprint].widen(log.header)
 
     def end_run(self, failure: Failure | None) -> None:
-        """Count how often the trails end in their failure, from runs that are not steered."""
+        """Count how often the trails end in their failure, in runs that are not steered."""
         for name in () if self._is_steered else self._reached:
             trail = self._trails[name]
             trail.followed += 1
@@ -135,7 +137,7 @@ class KnownFailures:
 def is_as_far(default: object, mark: object, value: object) -> bool:
     """Whether `value` is at least as far from the default as `mark`, on the same side.
 
-    If the default is None, every value that is set is far enough.
+    If the default is None, every value that is set is far enough.  Values that are not numbers must be equal.
     """
     if default is None and mark is not None:
         return value is not None

@@ -18,7 +18,8 @@ class Listener(Protocol):
     target: Target
 
     @property
-    def is_over(self) -> bool: ...
+    def is_over(self) -> bool:
+        """Whether no further op is applied, in this run or a later one."""
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a new run; the header has the engine, the machine and the configurations.
@@ -37,10 +38,10 @@ class Listener(Protocol):
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws ops and applies them with the driver; after a failure the ops are drawn but not applied.
+    """Draws ops and applies them with the driver; `machine` is its name in the target.
 
-    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.  Once the
-    listener is over, ops are drawn but not applied.
+    After a failure, or when the listener ends the search, ops are drawn but not applied.  For Hypothesis every run
+    passes: the campaign saves, shrinks and reports the findings.
     """
 
     machine = ""

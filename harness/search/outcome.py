@@ -30,7 +30,8 @@ VERDICTS = {
 class Outcome:
     """A finished campaign; `command` runs it again, `not_reproduced` names the findings that did not fail again.
 
-    `mutant` is the planted bug, if any; then the campaign is red only if the bug is not found.
+    `mutant` is the planted bug, if any; then missing coverage is not counted, and the campaign is red if it has no
+    finding.
     """
 
     plan: Plan
@@ -47,6 +48,7 @@ class Outcome:
 
     @property
     def diverged(self) -> list[str]:
+        """The runs and the findings that ended differently when they were repeated."""
         return self.result.diverged + self.not_reproduced
 
     @property
@@ -86,13 +88,13 @@ class Outcome:
 
     @property
     def found(self) -> str:
-        """The laws that found the planted bug; empty if no bug was planted or found."""
+        """The line with the laws that found the planted bug; "" if no bug was planted or found."""
         laws = list(dict.fromkeys(name for finding in self.findings for name in finding.laws))
         if self.mutant is None or not laws:
             return ""
         listed = [name for name in laws if name in self.mutant.caught_by]
         by = ", ".join(listed or laws)
-        return f"mutant {self.mutant.id}: found by {by}" + ("" if listed else ", which its list does not name")
+        return f"mutant {self.mutant.id}: found by {by}" + ("" if listed else ", which is not in its caught_by")
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""

@@ -8,7 +8,8 @@ class Profile:
     """A named amount of fuzzing.
 
     A batch is one Hypothesis search from one seed, with runs of one length; the lengths of the batches rotate through
-    `ops_per_run`.  The runs of one search are alike, so many short searches reach more states.
+    `ops_per_run`.  They count the calls of rules: a rule applies one op, or a short sequence of ops.  The runs of one
+    search are alike, so many short searches reach more states.
     `probe_floor` is the share of runs that must reach each probe.  Every `recheck_every`-th passing run is run twice.
     `must_evaluate` requires at least one evaluation of every invariant that the engine supports.  A campaign of fewer
     than `min_runs` runs has the verdict "not judged".

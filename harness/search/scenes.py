@@ -10,7 +10,7 @@ from harness.core.ops import Abort, AdvanceClock, CloseSession, Op, OpenSession,
 from harness.search.draws import ordinals, rarely, recipes, stop_sets
 
 TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
-REWINDS = (0, 0, 1, 5, 13, 30)
+REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
 
 
@@ -100,7 +100,7 @@ def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A pause, and in three of four draws the resume."""
+    """A pause, in half of the draws some steps, and in three of four draws the resume."""
     steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
     ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
     return Pause(), *steps, *ends

@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from harness.search.machine import Listener, Machine
 
-OPS_PER_RUN = 60
+OPS_PER_RUN = 60  # calls of rules; a rule applies one op, or a short sequence of ops
 
 
 def search(

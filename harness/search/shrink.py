@@ -32,7 +32,7 @@ from harness.search.simpler import (
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
 STEPS_OF_A_DRAIN = 1000  # in `measure`; a drain makes an unknown number of steps, so it counts more than any Step op
-Mapping = dict[str, Any]
+Config = dict[str, Any]
 
 
 class Failure(Protocol):
@@ -60,7 +60,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The smallest failing log, without digests, and the cost of the shrink; `complete` unless the budget ended it."""
+    """The smallest failing log, without digests, and the cost of the shrink; `complete` unless the budget ended it.
+
+    `executions` counts the candidates that were run, `op_calls` their executed ops.
+    """
 
     log: OpLog
     executions: int
@@ -133,7 +136,7 @@ class _Search:
 
     # --- candidates
 
-    def _accepts(self, ops: Sequence[Op], configs: list[Mapping] | None = None) -> bool:
+    def _accepts(self, ops: Sequence[Op], configs: list[Config] | None = None) -> bool:
         """Run a candidate if it is smaller than the log and was not run yet; true if it fails and becomes the log."""
         header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
@@ -192,7 +195,10 @@ class _Search:
             any(self._accepts([op for index, op in enumerate(ops) if index not in pair]) for pair in pairs)
 
     def _shorten(self) -> None:
-        """Reduce the steps of the last op first, because a candidate that does not fail executes all of them."""
+        """Replace drains by steps, and reduce the steps of the last op.
+
+        These passes are early, because a candidate that does not fail executes all its steps.
+        """
         if Step in self.target.machines[self.log.header.machine].ops:
             self._accepts(drains_as_steps(self.log.ops))
         if isinstance(self.log.ops[-1], Step):
@@ -244,12 +250,14 @@ class _Search:
                     {name: defaults[name] if index in chosen and name in names else old for name, old in config.items()}
                     for index, config in enumerate(self.log.header.configs)
                 ]
-                if all(map(self._is_valid, configs)):
+                if self._are_valid(configs):
                     self._accepts(self.log.ops, configs)
 
-    def _is_valid(self, config: Mapping) -> bool:
+    def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:
-            self.target.decode(config)
+            decoded = [self.target.decode(config) for config in configs]
+            if len(decoded) > 1:
+                self.target.check_linked(decoded)
         except InvalidConfig:
             return False
         return True

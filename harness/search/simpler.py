@@ -24,7 +24,9 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value
 
 MAX_ELEMENTS = 16  # the elements of a longer tuple are not simplified one by one
+# By kind of op: the argument that a merge adds up, and its maximum.
 MERGEABLE: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
+# By kind of op that creates a handle: the arguments, of any op, with the ordinal of such a handle.
 HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
 
 
@@ -107,7 +109,7 @@ def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """Two prompts as one with the choices of both, in the place of the second or of the first."""
+    """Two requests as one, whose prompt has the choices of both, in the place of the second or of the first."""
     submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
     for (first, one), (second, other) in pairwise(submits):
         yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]

@@ -31,7 +31,10 @@ def replayed(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Fuzz:
-    """The options of a campaign in this process."""
+    """The options of a campaign in this process.
+
+    If `seconds` is None, the profile sets the time limit; with `runs` there is no time limit.
+    """
 
     engine: str
     profile: str = "smoke"

@@ -46,7 +46,7 @@ WEIGHTS: dict[str, tuple[type[Op], int]] = {  # by kind: the op that the machine
     "accept": (Accept, 1),
     "trouble": (Inject, 2),
 }
-ALWAYS = ("submit", "step")  # the kinds that every run has
+ALWAYS = ("submit", "step")  # kinds that no run leaves out
 
 ValueT = TypeVar("ValueT")
 
@@ -146,7 +146,7 @@ def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
 def long_prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
     """A request that needs most of the smallest pool, so that cached pages are evicted and requests are retracted.
 
-    Only long prompts use its namespace, so it matches no cached prefix of another request.
+    Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
     """
     units = min((pool.units for pool in run.shape.pools), default=16)
     max_new_tokens = draw(st.sampled_from((1, 4, 16)))

@@ -25,7 +25,7 @@ from harness.search.parent import end_with_parent
 from harness.search.process import prepare_process
 from harness.search.shrink import Budget, DoesNotFail
 
-START_S = 60.0  # the minimum time until the first step of a process, which imports first
+START_S = 60.0  # the time limit of the first heartbeat is at least this, because a new process imports first
 STACK_S = 0.2  # for a hung worker to write its stack
 HANDLED = (signal.SIGINT, signal.SIGTERM)  # the parent handles them for its workers
 HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
@@ -50,7 +50,10 @@ class Done(NamedTuple):
 
 
 class WorkerDeath(NamedTuple):
-    """An unexpected end of a worker process: `name` is the kind of death, `stack` the Python stack, if any."""
+    """An unexpected end of a worker process: `name` is the kind of death, `stack` the Python stack, if any.
+
+    `how` is a verb phrase for messages, such as "was killed by SIGSEGV".
+    """
 
     name: str
     how: str
@@ -112,7 +115,10 @@ class WorkerProcess:
             self._connection.send(task)
 
     def kill_if_hung(self, elapsed_s: float, *, hang_seconds: float) -> None:
-        """Kill a process that has a task and no heartbeat for `hang_seconds`; the process writes its stack first."""
+        """Kill a process that has a task and no heartbeat for `hang_seconds`; the process writes its stack first.
+
+        `elapsed_s` is the time since the last call.  With `hang_seconds` 0 a process that has a task is killed at once.
+        """
         heartbeat = self._shared[HEARTBEAT]
         has_progress, self._last_heartbeat = heartbeat != self._last_heartbeat, heartbeat
         self.silent_s = 0.0 if has_progress or self.task is None else self.silent_s + elapsed_s

@@ -21,7 +21,7 @@ from harness.search.worker_process import HANDLED, Done, Message, NotReproduced,
 POLL_S = 0.2  # between two checks of the workers
 GRACE_S = 10.0  # for a worker to end its op after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
-MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not replaced
+MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 
 class WorkerGroup:
@@ -87,7 +87,10 @@ class WorkerGroup:
         return self.result
 
     def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced]:
-        """Report each finding of the result. A finding that kills its worker is written unshrunk."""
+        """Report each finding of the result.
+
+        A finding that kills its worker is written unshrunk, and so is one that still waits GRACE_S after an interrupt.
+        """
         waiting = deque(ReportTask(finding, out, budget) for finding in self.result.findings.values())
         reported: set[int] = set()  # the workers that have reported their finding, and have not sent Done yet
         for worker in self.workers[: len(waiting)]:
@@ -140,7 +143,7 @@ class WorkerGroup:
 
     @property
     def _is_overdue(self) -> bool:
-        """Whether tasks still run GRACE_S after the interrupt."""
+        """Whether GRACE_S have passed since an interrupt whose tasks have not all ended."""
         since = self._interrupted_at
         return since is not None and bool(self._stop.value) and time.monotonic() - since > GRACE_S
 
@@ -165,10 +168,10 @@ class WorkerGroup:
         self.tallies[index].add(result.tallies)
 
     def _replace_dead(self, index: int, death: WorkerDeath, plan: Plan) -> None:
-        """Replace a dead worker: its run is a finding, and the new worker continues with the next run.
+        """Replace a dead worker: unless the tasks are stopped, its run is a finding, and the new worker continues.
 
-        After DEATHS_OF_A_BATCH deaths without a finished run the new worker skips to its next batch. After MAX_DEATHS
-        the worker is not replaced.
+        It continues with the next run, or with its next batch after DEATHS_OF_A_BATCH deaths without a finished run.
+        After MAX_DEATHS it gets no further task.
         """
         worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.started_at)
         next_run, had_task = worker.next_run, worker.task is not None
@@ -180,7 +183,7 @@ class WorkerGroup:
         if not had_task or self._stop.value or left_s <= 0:
             return
         if self._deaths[index] >= MAX_DEATHS:
-            note = f"worker {index} died {MAX_DEATHS} times without a run in between: not replaced"
+            note = f"worker {index} died {MAX_DEATHS} times without a finished run in between: not used any more"
             self.result.unexplained_deaths.append(note)
             return
         if self._deaths[index] % DEATHS_OF_A_BATCH == 0:
@@ -195,7 +198,7 @@ class WorkerGroup:
         if log is None:
             if not self.workers[index].has_started:
                 return Result()
-            return Result(unexplained_deaths=[f"worker {index} {death.how}, in no run of a running log"])
+            return Result(unexplained_deaths=[f"worker {index} {death.how} and left no log of a run"])
         last = name_of(log.ops[-1]) if log.ops else "start"
         fingerprint = f"{death.name}/{last}"
         summary = f"worker {index} {death.how} in op {len(log.ops)}, {last}"

@@ -33,7 +33,8 @@ NOTHING: Sequence[Violation] = ()
 class Audit:
     """Tracks the owner of each unit from the events. A take needs a free unit; a give or free needs the owner.
 
-    At the end of each step, each owner of a unit must have a record.  The free list must be as long as recorded.
+    At the end of each step, a request that took units and an owner that freed its row must own no unit without a row; a
+    taken row must have a record, and the free list must be as long as recorded.
     The cost is proportional to the moved units, plus a pass over the records each step.
     """
 
@@ -41,7 +42,7 @@ class Audit:
         self._tables: dict[str, OwnerTable] = {}
         self._peers: list[PeerTable] = []
         self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MAX_MOVES)
-        self._moved: dict[Owner, None] = {}  # owners that moved units in this step, in order
+        self._moved: dict[Owner, None] = {}  # in this step took units (requests) or freed a row
         self._gaps: dict[str, int] = {}
         self._step = self._completed = 0
 

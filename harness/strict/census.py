@@ -19,9 +19,10 @@ from invariants.violation import Violation
 
 
 class Census:
-    """Checks all invariants over each step, and over the client calls between two steps. There is no reference.
+    """Checks all invariants over each step, and over the client calls between two steps.
 
-    The cost is a walk over the whole engine each step, and a second walk if a client call came before the step.
+    There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
+    walk if a client call came before the step.
     """
 
     def __init__(self) -> None:

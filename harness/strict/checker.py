@@ -59,7 +59,7 @@ class StrictChecker:
 
 
 def sums(*, reports: bool) -> StrictChecker:
-    """Per pool and step: free units plus held units must equal the capacity."""
+    """Per pool and step: the free, the owned and the fenced units must add up to the capacity."""
     return StrictChecker(Sums(), reports=reports)
 
 

@@ -11,7 +11,7 @@ OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *CO
 
 
 class Outside:
-    """The units of owners that are no part of the engine: no request, session, handover, tree or transfer."""
+    """The units of owners that are no part of the engine: no request, session, transfer, tree or copy job."""
 
     def __init__(self) -> None:
         self.num_moves = 0

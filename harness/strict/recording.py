@@ -50,10 +50,10 @@ class RecordedClose(NamedTuple):
 
 @dataclass(slots=True)
 class Steps:
-    """Consecutive steps, and the requests and sessions that ended in the last one.
+    """Consecutive steps: `ended` are the requests whose end was streamed, `expired` the sessions that timed out.
 
-    `ended` are requests whose end was streamed, `expired` sessions that timed out.  A step in which a fault fired is
-    recorded alone.  `collected` is the number of passes that the step collected.
+    Sessions expire only in the last step, faults fire only in the first one.  `collected` is the number of passes that
+    completed or were late in the step.
     """
 
     count: int = 1

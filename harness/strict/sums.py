@@ -1,4 +1,4 @@
-"""The cheapest level: the free units and the held units of a pool must add up to its capacity.
+"""The cheapest level: the free, the owned and the fenced units of a pool must add up to its capacity.
 
 The check is weak: a page that is both free and in use hides a leaked page.
 """
@@ -28,7 +28,7 @@ class KVPool(NamedTuple):
 
 
 class Sums:
-    """After each step, compares the length of each free list with the units of the holders.
+    """After each step, compares the length of each free list with the engine's counters of owned and fenced units.
 
     The cost is a pass over the records that hold KV.  It does not depend on the size of a pool.
     """
@@ -90,7 +90,7 @@ class Sums:
         return Evidence((), ())
 
     def _view(self, pool: KVPool) -> PoolView:
-        """The number of units of each holder, as a pool view with placeholder unit numbers."""
+        """The number of units of each owner, as a pool view with placeholder unit numbers."""
         tree, owner = self._tree, Owner(TREE_KIND)
         holdings = [
             Holding(owner, range(tree.evictable[pool.component]), cached=True),
@@ -124,7 +124,7 @@ class Sums:
         return sum([len(backup.moves[component]) for backup in self._jobs(to_host=True)])
 
     def _records(self) -> list[KVRecord]:
-        """The records of all holders of KV: requests, and sessions between their turns."""
+        """The records of requests, of transfers, and of sessions between their turns."""
         return self._custody.with_row + self._custody.sessions.records
 
     def _rows_view(self) -> PoolView:

@@ -34,7 +34,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Pages of one pool: its capacity, its peak use and its evicted pages."""
+    """Pages of one pool: its capacity, its peak use (cached pages included) and its evicted pages."""
 
     capacity: int
     peak: int
@@ -65,7 +65,7 @@ class Summary:
 
 
 class Served(NamedTuple):
-    """A summary, the failure that stopped the run, and the finish reasons of truncated requests, in order."""
+    """A summary, the failure that stopped the run, and in order the finish reasons of requests that ended early."""
 
     summary: Summary
     failure: Failure | None
@@ -221,7 +221,7 @@ def serve(
 
 
 def oracle_config(requests: Sequence[TraceRequest]) -> EngineConfig:
-    """An engine that never evicts: full attention only, a page per block, and a page for each token of the trace."""
+    """An engine that never evicts: full attention only, a page per block, and pages for all tokens of the trace."""
     page_size = requests[0].block_len
     return EngineConfig(
         page_size=page_size,

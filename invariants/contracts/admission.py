@@ -47,9 +47,11 @@ def admission_matches_planner(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Launched,))
 def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
-    """No request waits while a slot is free and the pools have the pages that all requests may ever need.
+    """No request waits while a further request may run and the pools have the pages that all may ever need.
 
-    Checked if a pass was launched below its chunk budget, and no request was retracted, preempted, failed or parked.
+    A further request may run if a row is free and fewer than max_running_requests hold KV.  Checked if each pass of the
+    step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, and no request was parked,
+    retracted, preempted or out of pages.
     """
     waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
     still = [request for request in waiting if _waits_still(change, request)] if waiting else []
@@ -60,7 +62,7 @@ def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
 
 
 def has_pages_for_all(before: Snapshot) -> bool:
-    """Has each pool more free pages than all requests need at their maximum length?"""
+    """Has each pool as many free pages as all requests still need to reach their maximum length?"""
     page_size, num_pages = before.limits.page_size, 0
     for request in before.requests or ():
         longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
@@ -85,7 +87,7 @@ def _waits_still(change: Transition, request: RequestView) -> bool:
 
 
 def _has_tokens_to_spare(change: Transition) -> bool:
-    """Do the passes of the step stay below the chunk budget, with no prompt cut and no shortage of memory?"""
+    """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?"""
     if any(change.events_of(kind) for kind in SHORTAGES) or _has_chunk(change.after):
         return False
     chunk_len = change.after.limits.chunk_len
@@ -98,7 +100,7 @@ def _has_chunk(snapshot: Snapshot) -> bool:
 
 
 def _has_a_free_slot(change: Transition) -> bool:
-    """Is a slot that was free before the step still free?"""
+    """Do the requests that started in the step leave a row, and a place among max_running_requests, free?"""
     before = change.before
     held = before.record_by_request
     started = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}

@@ -1,4 +1,4 @@
-"""A decode engine reserves exactly the missing pages of a transfer, without delay, in the order of arrival."""
+"""A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first."""
 
 from invariants.events import Refused, Reserved
 from invariants.invariant import invariant
@@ -27,7 +27,7 @@ def is_empty_decode_engine(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("Taken",), on=(Reserved,))
 def decode_reserves_only_missing_pages(change: Transition) -> Evidence:
-    """A decode engine takes only the pages for a transfer that the prompt lacks."""
+    """A decode engine takes only the pages for a transfer that the prompt lacks beside its cached prefix."""
     for event in change.events_of(Reserved):
         taken = pages_taken_for(change, event.request_id)
         for pool, count in missing_pages(change.after, event).items():
@@ -49,7 +49,10 @@ def empty_decode_engine_reserves_at_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Reserved,))
 def reservations_follow_arrival_order(change: Transition) -> Evidence:
-    """A request gets its pages before later requests do; a request that was set aside, before all without output."""
+    """No request without output gets pages while an earlier one, or a swapped-out request, gets none in the step.
+
+    Swapped-out requests are not compared with each other.
+    """
     reserved = [event.request_id for event in change.events_of(Reserved)]
     has_pages = {*reserved, *transfer_records(change.before)}
     for request in change.before.requests or ():

@@ -1,6 +1,7 @@
 """The pages that a naive planner counts for a stretch of a request, by pool, for pools of one page size.
 
-`rest_len` is the number of output tokens that a request may still have, `estimated_len` admission's estimate of it.
+A stretch is the range [start, end) of a request's positions that one pass computes.  `rest_len` is the number of output
+tokens that a request may still have, `estimated_len` admission's estimate of it.
 """
 
 from collections.abc import Sequence
@@ -54,9 +55,10 @@ class Pager(NamedTuple):
         return self.up(end) - self.up(start)
 
     def of_stretch(self, prefill: Prefill, end: int) -> Need:
-        """Firm: [start, end).  Demand: the whole input and its output; in a window, a chunk, the window and a page.
+        """Firm: [start, end).  Demand: the whole input, the estimated output and the lookahead.
 
-        The last token is sampled and never computed.
+        In a windowed pool the demand is the longer of the stretch and the window, plus a page and the lookahead.  The
+        last token is sampled and never computed.
         """
         now, need = self.new(prefill.start, end), Need({}, {})
         for component in self.components:

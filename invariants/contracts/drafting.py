@@ -37,7 +37,10 @@ def right_drafts_are_accepted(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches",), on=(Launched,))
 def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
-    """A request with drafts in flight is in no further pass until the drafts are verified."""
+    """A request with drafts in flight is in no further pass until the drafts are verified.
+
+    The drafts of a request that has released its record since are given up.
+    """
     in_flight = {
         (view.launch, request)
         for view in change.before.launches or ()

@@ -34,7 +34,8 @@ def evictions_free_what_is_needed(change: Transition) -> Evidence:
 def dead_interior_is_evicted_first(change: Transition) -> Evidence:
     """A windowed pool first evicts dead pages: those that no branch reads through its window.
 
-    Without the pages of its window, an idle branch cannot be matched any more (sglang issue 35515).
+    Without the pages of its window, an idle branch cannot be matched any more (sglang issue 35515).  Checked up to the
+    first insertion of the step.
     """
     for choice in change.once(choices_in):
         if choice.interior is not None:
@@ -44,7 +45,11 @@ def dead_interior_is_evicted_first(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes",), on=(Removed, Demoted, Tombstoned))
 def eviction_is_least_recently_used(change: Transition) -> Evidence:
-    """Of the nodes that may be evicted, the least recently used is evicted first."""
+    """Of the nodes that may be evicted, the least recently used is evicted first.
+
+    In a windowed pool, nodes with dead pages are compared only with each other, and so are the others.  Checked up to
+    the first insertion of the step, without the nodes that were used in it and, with write-back, those without a copy.
+    """
     for choice in change.once(choices_in):
         if choice.older is not None:
             yield found(

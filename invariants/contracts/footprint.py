@@ -36,7 +36,10 @@ def allocation_is_within_lookahead(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("records", "windowed"))
 def private_windows_are_bounded(change: Transition) -> Evidence:
-    """Behind the tokens computed before the step, a record keeps at most a window, a page and window_slack."""
+    """A request's private windowed pages hold at most a window, a page and window_slack of its earlier tokens.
+
+    Earlier tokens were computed before the step.  Private pages are those that are not shared with the tree.
+    """
     after, earlier = change.after, change.before.record_by_request
     for component, page_size in zip(after.components, after.page_sizes, strict=True):
         if component.window is not None:

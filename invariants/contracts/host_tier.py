@@ -30,7 +30,7 @@ class HostTierCode(Code):
 
 @state_invariant(needs=("nodes", "copy_jobs"), reads=("nodes",))
 def host_copies_follow_their_prefix(change: Transition) -> Evidence:
-    """The host has a copy of a node only if it has one of its parent, and of a window only with the unwindowed pages.
+    """The host has a copy of a node only if its parent has one, and of windowed pages only with the unwindowed ones.
 
     On the device, too, a node is live in a component without a window only if its parent is.
     """
@@ -62,7 +62,10 @@ def host_is_idle_and_healthy(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("copy_jobs",), on=(CopyDropped,))
 def dropped_copies_are_replaced(change: Transition) -> Evidence:
-    """A host copy is dropped only for a backup that needs its units."""
+    """A host copy is dropped only for a backup that needs its units.
+
+    Of the copies dropped for one backup, only the last is judged.
+    """
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
     gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # units freed: by the next drop, by the last
     for event in change.events:
@@ -82,16 +85,18 @@ def dropped_copies_are_replaced(change: Transition) -> Evidence:
 
 
 def writes_back_and_is_healthy(change: Transition) -> bool:
+    """Does the engine write back, and are all copies of this step successful backups that begin and end in it?"""
     return change.after.limits.writes_back and host_is_idle_and_healthy(change)
 
 
 @invariant(When.STEP, needs=("nodes", "copy_jobs"), given=writes_back_and_is_healthy)
 def evicted_nodes_are_written_back(change: Transition) -> Evidence:
-    """With write-back a node is evicted without a copy only if the host has no place for it, even without older copies.
+    """With write-back a node is evicted without a copy only if the host pools are too small for that copy.
 
-    Checked in steps with no copy in progress before and after and no failed copy, and only for evictions while no copy
-    is in progress.  Copies made in the step are not older (sglang pulls 29204 and 34046); nodes whose copies were
-    dropped in the step must be copied again.
+    Too small: the pages of the node and its ancestors do not fit beside the copies made in this step (sglang pulls
+    29204 and 34046).  An ancestor needs windowed pages only if it has no copy, or its copy was dropped in this step.
+    Not checked: steps with a load, a failed copy, or a copy in progress before or after; evictions during a copy;
+    nodes created in the step; removed nodes that were tombstones.
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
     dropped = {event.node for event in change.events_of(CopyDropped)}
@@ -128,7 +133,7 @@ def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, c
 
 
 def _pages_of_a_backup(snapshot: Snapshot, node: NodeView, dropped: Set[int]) -> dict[str, int]:
-    """By host pool, the pages of copies of a node and of the nodes before it; of a window, only those of new copies."""
+    """By host pool, the pages for copies of a node and its ancestors; of windowed pages, only those of new copies."""
     path, page_size = snapshot.path(node.id), snapshot.limits.page_size
     new = [one for one in path if one is node or not any(one.copies) or one.id in dropped]
     return {

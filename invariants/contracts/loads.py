@@ -49,7 +49,10 @@ def loads_bring_only_the_window(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("copy_jobs",), on=(LoadPlanned,))
 def loads_are_reserved_once(change: Transition) -> Evidence:
-    """The request for which a load begins reserves exactly its pages; requests that join the load reserve none."""
+    """The request for which a load begins reserves exactly the pages that it brings; requests that join reserve none.
+
+    Each load is planned for a request, whose demand exceeds the load because a token is left to compute.
+    """
     began = {event.job: event for event in change.events_of(CopyBegan)}
     known = {view.id for view in change.before.copy_jobs or ()}
     for event in change.events_of(LoadPlanned):
@@ -92,7 +95,7 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(Loaded,))
 def loaded_prefixes_are_used(change: Transition) -> Evidence:
-    """A request that waited for a load continues at the end of the loaded prefix, unless the load has failed.
+    """A request that waited for a load continues at the end of the loaded prefix or later, unless the load has failed.
 
     The loaded prefix is not evicted before.
     """
@@ -117,9 +120,10 @@ def least_load_is_known(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(Admitted,), given=least_load_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
-    """A request is admitted only after a load of its prefix on the host, even if only a window is missing.
+    """If copies on the host extend the cached prefix of a request, it is admitted only after they were loaded.
 
-    A request that is alone may start without the load if its pages do not all fit.  Compared with the tree before the
+    A load that restores only windowed pages is always made, any other only if it saves least_load_len tokens.  A
+    request that is alone may start without the load if its pages do not all fit.  Compared with the tree before the
     step, so only up to the first event that changes the tree's content.  Source: sglang pull 27391.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}

@@ -1,6 +1,7 @@
 """The admissions of a step by a naive planner, from the facts before the step.
 
-Only steps in which windows alone moved before the engine planned its batch are predicted.
+A step is predicted only if nothing but windows moved in it before the engine planned its batch, and if no copy from or
+to the host, no session's KV and no message of another engine can change the plan.
 """
 
 from collections import Counter
@@ -123,7 +124,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
 
 
 class Planner:
-    """The free, evictable and reserved pages while a batch is planned, from the facts before and the moves since."""
+    """The free, evictable and reserved pages while a batch is planned, from the facts before and the moved windows."""
 
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits

@@ -24,7 +24,10 @@ def preemption_is_predictable(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=PLANNED_BY, given=preemption_is_predictable)
 def preemption_matches_planner(change: Transition) -> Evidence:
-    """The first waiting request preempts a running one of lower priority if it lacks a row and nothing else."""
+    """The first waiting request preempts a running one of lower priority if it lacks a row and nothing else.
+
+    The priority must be lower by more than preemption_threshold.
+    """
     rivals = rivalry(change.before, change.events, change.reference.tokens_of)
     if rivals is not None and not change.events_of(Preempted):
         lesser = tuple(map(request_ref, rivals.lesser))
@@ -33,7 +36,7 @@ def preemption_matches_planner(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests",), on=(Preempted,))
 def preemptor_is_admitted_at_once(change: Transition) -> Evidence:
-    """The request for which another is preempted waits before the step, and is admitted right after the preemption."""
+    """The request for which another is preempted waits before the step, and is admitted later in the step."""
     admitted: set[int] = set()
     for event in reversed(change.events):
         if isinstance(event, (Admitted, LoadPlanned)):
@@ -48,7 +51,10 @@ def preemptor_is_admitted_at_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Preempted,))
 def preemption_takes_lowest_priority(change: Transition) -> Evidence:
-    """No request is preempted while one of lower priority runs on that would have freed more pages of every pool."""
+    """No request is preempted while one of lower priority runs on that would have freed more pages of every pool.
+
+    Requests with fewer output tokens left than the preempted one are not compared.
+    """
     for event in change.events_of(Preempted):
         victim = change.before.request_by_id.get(event.request_id)
         if victim is not None:

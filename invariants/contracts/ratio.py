@@ -26,9 +26,11 @@ def ratio_is_predictable(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("counters", "requests", "launches"), given=ratio_is_predictable)
 def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
-    """A retraction sets the new-token ratio to the survivors' share of output so far; other decode steps lower it.
+    """The ratio is lowered by each decode step, set by a retraction, and set to its start when no request holds KV.
 
-    It is reset when no request holds KV.  A decode step that lacks pages but retracts no request does not change it.
+    A retraction sets it to (outputs + HEADROOM each) / max_new_tokens, summed over the requests that still hold KV.  It
+    is never below its floor or above 1.  A decode step that lacks pages but retracts none does not change it.  Where
+    the snapshots do not show which case applies (after RanOut, after a late copy or an abort), each is permitted.
     """
     estimates, before, after = change.after.limits.estimates, change.before.counters, change.after.counters
     assert estimates is not None, "estimates are needed"

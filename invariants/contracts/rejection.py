@@ -48,7 +48,7 @@ def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) ->
     limits = snapshot.limits
     if not prompt_len:
         return Impossible.EMPTY_PROMPT
-    if prompt_len + max_new_tokens + limits.lookahead_len > limits.max_context_len:
+    if prompt_len + max(max_new_tokens + limits.lookahead_len, limits.spare_len) > limits.max_context_len:
         return Impossible.CONTEXT_TOO_LONG
     needed = -(-(prompt_len + 1 + limits.lookahead_len) // limits.page_size)
     for component in snapshot.components:

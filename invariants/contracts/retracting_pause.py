@@ -1,4 +1,4 @@
-"""A pause retracts every request: only sessions and transfers hold units."""
+"""A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache."""
 
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
@@ -20,7 +20,7 @@ def is_paused(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("records",), given=is_paused)
 def paused_engine_holds_nothing(change: Transition) -> Evidence:
-    """In a pause no request has a record, a lock or a unit; fences, sessions and transfers keep theirs."""
+    """In a pause no request has a record, a lock or a unit; fences, sessions, transfers and host copies keep theirs."""
     after = change.after
     for record in after.records or ():
         if record.owner.kind not in KEEPING:

@@ -1,4 +1,4 @@
-"""A request is retried after a bounded number of failed passes."""
+"""A request is retried after a failed pass, but only a limited number of times."""
 
 from invariants.events import Failed, Finished
 from invariants.invariant import invariant

@@ -15,7 +15,7 @@ class SessionReleaseCode(Code):
 
 @invariant(When.OP, needs=("sessions", "records"))
 def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
-    """The record of an idle session has no row, and no pages behind its committed tokens."""
+    """The record of an idle session has no row; its launched_len and allocated_len equal its committed_len."""
     for record in change.after.records or ():
         if record.owner.kind != SESSION_KIND:
             continue

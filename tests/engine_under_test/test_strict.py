@@ -54,7 +54,7 @@ def test_level_without_a_checker_raises_with_the_remedy(monkeypatch):
 
     assert str(raised.value) == (
         "SWARDEN_STRICT_MEM_CHECK: no installed package has a checker for 'audit' (entry points "
-        "swarden.no_such_group); install one, as swarden itself with pip, or set off"
+        "swarden.no_such_group); install one with pip, for example swarden, or set off"
     )
 
 

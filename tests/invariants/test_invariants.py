@@ -139,7 +139,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),
         pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_keep_their_offset", id="slots"),
-        pytest.param(HEALTHY, "transfers_keep_both_ends", id="no-host"),
+        pytest.param(HEALTHY, "copies_keep_both_ends", id="no-host"),
         pytest.param(loads.LEAST_LOAD_IS_UNKNOWN, "host_prefixes_are_loaded", id="loads"),
         pytest.param(host_tier.WRITTEN_THROUGH, "evicted_nodes_are_written_back", id="write-through"),
         pytest.param(host_tier.COPY_FAILED, "evicted_nodes_are_written_back", id="a-copy-failed"),

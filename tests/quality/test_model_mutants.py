@@ -7,14 +7,14 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.sampling import SamplingParams
-from harness.engines.own.mutants.catalog import ROWS
+from harness.engines.own.mutants.catalog import BUGS
 from harness.engines.own.mutants.model import (
     SINKS_ARE_DROPPED,
     THETAS_ARE_SWAPPED,
     WINDOW_ONE_TOO_NARROW,
     WINDOW_ONE_TOO_WIDE,
 )
-from harness.mutants.unplanted import ForTheOracle
+from harness.mutants.unplanted import DetectedByTest
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
 TOKENS = some_tokens(50)
@@ -45,11 +45,11 @@ def test_planted_bug_of_the_model_changes_the_logits(tmp_path, mutant):
     assert distance > 1e-3
 
 
-def test_each_bug_that_only_the_oracle_detects_is_planted_here():
+def test_each_bug_that_only_this_test_detects_is_planted_here():
     here = [
-        row
-        for row in ROWS
-        if isinstance(row, ForTheOracle) and row.detected_by == "tests/quality/test_model_mutants.py"
+        bug
+        for bug in BUGS
+        if isinstance(bug, DetectedByTest) and bug.detected_by == "tests/quality/test_model_mutants.py"
     ]
 
     assert [row for row in here if row not in PLANTED] == []

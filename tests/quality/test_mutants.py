@@ -9,7 +9,7 @@ import pytest
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN
 from harness.core.replay import Verdict, replay, run_log
-from harness.engines.own.mutants.catalog import BY_ID, CATALOG, ROWS
+from harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
 from harness.mutants.hunt import Job, Scope, hunt
 from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.verdict import detecting_laws
@@ -48,7 +48,7 @@ def healthy(log):
 
 @pytest.fixture(scope="module")
 def matrix():
-    return matrix_of(ROWS, OPLOGS)
+    return matrix_of(BUGS, OPLOGS)
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))

@@ -20,7 +20,7 @@ KINDS = (
     "pressure",
     "trouble",
     "trouble",
-    "rest",
+    "flush",
 )
 FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
 
@@ -62,7 +62,7 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
 
 
 class HostTraffic(Machine):
-    """One rule that draws ops (no swarm: without insertions every other op is a no-op)."""
+    """One rule that draws ops of all kinds in each run, because without insertions every other op is a no-op."""
 
     machine = "host"
 

@@ -174,7 +174,7 @@ class HostSystem:
         return True
 
     def _lock(self, op: Lock) -> bool:
-        """Lock the matched prefix. The pages that its next token reads must hold the tags written for this prefix."""
+        """Lock the matched prefix. The pages that the token after it reads must hold the tags of this prefix."""
         tokens = self._tokens(op.recipe)
         match = self._tiered.cache.match(tokens, op.namespace)
         self._readers[self._num_ops] = self._tiered.cache.lock(match)

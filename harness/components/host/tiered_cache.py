@@ -1,4 +1,4 @@
-"""A prefix cache with a host tier, and the cache operations of a request without an engine."""
+"""A prefix cache with a host tier, and the operations of a request on them, without a scheduler or a forward pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ class TieredCache:
         return cls(memory, cache, HostTier(Policy.for_config(config), memory, cache, store, observer), observer)
 
     def read(self, match: Match, tokens: Sequence[int], namespace: int) -> dict[str, tuple[list[int], list[int]]]:
-        """Per pool, the expected and the stored tags of the pages in the window of the next token."""
+        """Per pool, the expected and the stored tags of the pages that the token after the match reads.
+
+        In a pool without a window these are all pages of the match.
+        """
         expected, page_size, found = tags_of(tokens[: match.length], namespace), self.memory.page_size, {}
         for pool in self.memory.pools:
             first = 0 if pool.window is None else max(0, match.length + 1 - pool.window) // page_size
@@ -68,7 +71,10 @@ class TieredCache:
             self.memory.store.kv(pool.name)[torch.tensor(pages)] = torch.tensor(tags).view(-1, page_size)
 
     def slide(self, record: KVRecord, dead: int) -> None:
-        """Free the windowed part of the first `dead` private pages, up to the frontier that the window allows."""
+        """Free the windowed part of the first `dead` private pages, up to the frontier that the window allows.
+
+        If a page is freed, the windowed pages of the tree are unlocked up to the same frontier.
+        """
         window, page_size = self.memory.window, self.memory.page_size
         if window is not None and dead:
             max_frontier = window_frontier(record.committed_len, window=window, page_size=page_size)

@@ -32,7 +32,7 @@ def take_overs(draw: st.DrawFn) -> tuple[Op, ...]:
 
 @st.composite
 def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
-    """Ops for few owners, so that their pages interact; most frees follow shortly after the take."""
+    """Ops of few owners, so that their pages interact."""
     owner = draw(st.integers(0, 3))
     match draw(st.sampled_from(KINDS)):
         case "take":
@@ -54,7 +54,7 @@ def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
 
 
 class LedgerTraffic(Machine):
-    """One rule that draws ops (no swarm: without takes every other op is a no-op)."""
+    """One rule that draws ops of all kinds in each run, because without takes every other op is a no-op."""
 
     machine = "ledger"
 

@@ -53,7 +53,7 @@ class LedgerModel:
             state.owners.update(dict.fromkeys(self._units(pool, handles), to))
 
     def free(self, handles: Sequence[int], part: str, *, after: int = 0) -> None:
-        """Free a part of the pages of the handles, behind the fence of launch `after`."""
+        """Free a part of the pages of the handles, behind the fence of launch `after` unless it has completed."""
         for pool in self.pools_of(part):
             state, units = self.pools[pool], self._units(pool, handles)
             for unit in units:

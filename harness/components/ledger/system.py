@@ -30,8 +30,8 @@ class LedgerSystem:
     The ordinal of an op names the owner that takes or receives handles.  A give, free or take-over selects its owner
     among the owners that have suitable handles.
 
-    A handle is dead if its windowed pages are free.  A fenced free of an owner with an odd id waits for the launch in
-    flight, one of an owner with an even id for the launch after it.
+    A handle is dead if its windowed pages are free.  A fenced free of an owner with an odd id waits for the oldest
+    launch in flight, one of an owner with an even id for the launch after it.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -149,7 +149,7 @@ class LedgerSystem:
         return self._free_part(chosen, op.part, owner=owner, after=after)
 
     def _handles_with(self, owner: Owner, part: str) -> list[int]:
-        """The owner's handles of which this part can be freed. Of dead handles only the rest can be freed."""
+        """The owner's handles of which this part can be freed: of dead handles the rest, else all or windowed."""
         if part not in PARTS or not self._model.pools_of(part):
             return []
         has_rest_alone = part == REST and self._is_windowed

@@ -9,19 +9,19 @@ from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Re
 from harness.search.draws import ordinals, rarely, recipes
 from harness.search.machine import Machine
 
-KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "rest")
+KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "flush")
 ONE_POOL_RARELY = ("both",) * 10 + ("full", "swa")
 PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
 
 
 @st.composite
 def visits(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A prompt of some pages, a reader that locks it, and a window that slides."""
+    """A prompt is inserted, a reader of a longer prompt locks it, and the window of some reader slides."""
     recipe = draw(recipes())
     longer = Recipe(path=(*recipe.path, 0, 0), stretch=max(4, recipe.stretch))
-    behind = Recipe(path=(*longer.path, 0), stretch=longer.stretch, cut=draw(st.integers(0, 5)))
+    continuing = Recipe(path=(*longer.path, 0), stretch=longer.stretch, cut=draw(st.integers(0, 5)))
     slide = Slide(receipt=draw(ordinals()), page=draw(st.integers(0, 2)))
-    return Insert(recipe=longer), Lock(recipe=behind), slide
+    return Insert(recipe=longer), Lock(recipe=continuing), slide
 
 
 @st.composite
@@ -49,7 +49,7 @@ def _namespace(draw: st.DrawFn) -> int:
 
 
 class TreeTraffic(Machine):
-    """One rule that draws an op (no swarm: without insertions every other op is a no-op)."""
+    """One rule that draws ops of all kinds in each run, because without insertions every other op is a no-op."""
 
     machine = "tree"
 

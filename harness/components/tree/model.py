@@ -1,8 +1,9 @@
 """The reference model of the prefix cache: no tree, but a dictionary of pages.
 
 The name of a page is the tag of the prefix that ends with it.  So prompts with an equal prefix share the pages of that
-prefix.  The model works page by page and searches by brute force.  `ends_run` stands for the nodes of the tree: pages
-between two borders are evicted together.  A lock, a publication or a branch adds a border.  No border is removed.
+prefix.  The model works page by page and searches by brute force.  A run of pages stands for a node of the tree, and
+is evicted whole; `ends_run` marks its last page, a border.  A lock, a publication or a branch adds a border.  No
+border is removed.  A hole is a page without its windowed unit.
 """
 
 from collections.abc import Sequence
@@ -116,7 +117,10 @@ class TreeModel:
         self.use(names)
 
     def evict(self, need: Sequence[int]) -> None:
-        """Evict whole runs until the need of each pool is met, or all of its remaining pages are locked."""
+        """Evict whole runs until the need of each pool is met, or all of its remaining pages are locked.
+
+        A run at the end of a branch leaves all pools if no pool has it locked; another run leaves holes.
+        """
         freed = [0] * len(need)
         for pool, wanted in enumerate(need):
             while freed[pool] < wanted:
@@ -146,7 +150,7 @@ class TreeModel:
         return all(self.pages[name].units)
 
     def _starts(self, count: int) -> tuple[int, ...]:
-        """Per pool, the index of the first page that the token behind a prefix of `count` pages reads."""
+        """Per pool, the index of the first page that the token after a prefix of `count` pages reads."""
         return tuple(0 if tail is None else max(0, count - tail) for tail in self.tails)
 
     def _count(self, hold: Hold, locks: int) -> None:
@@ -192,7 +196,10 @@ class TreeModel:
         return read
 
     def _next_run(self, pool: int) -> list[int]:
-        """The run that a pool evicts next: an end of a branch. A windowed pool prefers runs outside of every window."""
+        """The least recently used unlocked run of a pool; [] if there is none.
+
+        A pool without a window evicts only ends of branches, a windowed pool runs outside of every window first.
+        """
         ends, read = self._ends(), self._read_at_some_end(pool)
         free = [run for run in self._runs() if self.pages[run[-1]].units[pool] and not self.pages[run[-1]].locks[pool]]
         if self.tails[pool] is None:

@@ -86,7 +86,7 @@ class ModelledCache:
         return reader.record.receipt is not before
 
     def first_windowed(self, reader: Reader) -> int | None:
-        """The first page that a reader has locked in a windowed pool; None if there is none."""
+        """The index of the first page that a reader has locked in a windowed pool; None if there is none."""
         return next(
             (
                 start

@@ -1,4 +1,4 @@
-"""The adapter of our own engine: its fakes, and its events translated for the invariants."""
+"""The adapter of our own engine: its port for the harness, its fakes, and its events translated for the invariants."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from harness.engines.own.models import tiny_model
 from harness.engines.own.oracle import Oracle
 from invariants import reference, view
 
-VOCABULARY = 64
+VOCABULARY = 64  # token ids that the fake model generates
 
 
 class ReferenceModel:

@@ -49,7 +49,10 @@ class EngineCapture:
 
 
 def awaits_another(engine: Engine) -> bool:
-    """Whether the other side of a pair has all the work, or holds pages that requests here may need."""
+    """Does this side of a pair wait for the other?
+
+    Transfers hold records here, or the only work that is left is that with the other side.
+    """
     scheduler = engine.scheduler
     other_side = scheduler.custody.other_side
     return bool(other_side.records) or (other_side.has_work and not scheduler.has_work)

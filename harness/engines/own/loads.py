@@ -16,8 +16,8 @@ class Load(NamedTuple):
     """The output lengths and priorities of the requests of a run, and the settings that it needs.
 
     The kinds of ops in `also` are added to those of the traffic.  The pool sizes are multiplied by `times`.  Without
-    `settings` the engine would rarely reach the states that the load is for.  With `needs_host` there is a host tier
-    of twice the device pools.
+    `settings` the engine would rarely reach the states that the load is for.  With `needs_host` a configuration without
+    a host tier gets one of twice the device pools.
     """
 
     outputs: tuple[int, ...]

@@ -17,14 +17,14 @@ from harness.search.scenes import pauses, submissions
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines
 LINK_TIMEOUTS_MS = (40, 15, 200)
-RESERVES = (4, 0, 16, 64)
+RESERVES = (4, 0, 16, 64)  # reserved_decode_tokens
 TIMES = (1, 1, 2, 4)  # the factor of the pool sizes of the decode side
 LOADS = (
     Load((4, 1, 9, 0, 2)),
     Load((16, 24, 8, 1)),
     Load((24, 40, 16), settings={"max_running_requests": 8, "request_timeout_ms": None}),
 )
-# Most runs have at most one kind of fault: a side that loses all messages completes no transfer.
+# The faults of the link are listed twice, so that more runs have them than the other faults.
 FAULTS = (*BETWEEN_ENGINES, *BETWEEN_ENGINES, "pool.refuses", "forward.fails", "forward.late", "client.gone")
 KINDS = (
     *("submit",) * 6,

@@ -14,20 +14,20 @@ from invariants.kinds import FinishReason, Place
 from invariants.transition import Transition
 from invariants.view import Snapshot
 
-REUSE_STEPS = 2  # a page taken within so many steps of its free counts as reused soon
+REUSE_TRANSITIONS = 2  # a unit taken within so many transitions of its free counts as taken again soon
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)  # the finish reasons of a complete output
 
 Stretch = tuple[int, int, int]  # a request and the positions [start, end) of it that a pass computes
 
 
 class ProbeWatch:
-    """The probes that one run has reached, the firings of each fault, and the state needed to detect them."""
+    """The probes that one run has reached, how often each fault fired, and the state needed to detect the probes."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
         self.fired: Counter[str] = Counter()
         self._parked: set[int] = set()
-        self._freed: deque[set[tuple[str, int]]] = deque(maxlen=REUSE_STEPS + 1)
+        self._freed: deque[set[tuple[str, int]]] = deque(maxlen=REUSE_TRANSITIONS + 1)
         self._admitted: set[Stretch] = set()
         self._in_flight: dict[int, Sequence[Stretch]] = {}
         self._done: set[int] = set()
@@ -192,7 +192,7 @@ class ProbeWatch:
 
 
 def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
-    """Tokens of a matched key that are in nodes of the tree, tombstones included."""
+    """The tokens of a matched key, without its last one, that whole nodes of the tree have, tombstones included."""
     usable, position, parent = len(event.key) - 1, 0, 0
     while True:
         for node in snapshot.children.get(parent, ()):
@@ -256,9 +256,9 @@ ENGINE_PROBES = {
     "aborted_with_a_pass_in_flight": "a client aborted a request with a pass in flight",
     "timeout_while_waiting": "a waiting request timed out",
     "timeout_while_running": "a running request timed out",
-    "ended_out_of_memory": "the only running request ended because no page was free",
+    "ended_out_of_memory": "a request ended because too few pages were free for it alone",
     "rejected_at_arrival": "a request that can never run was rejected at its arrival",
-    "unit_taken_again_soon": "a page was taken within two steps of its free",
+    "unit_taken_again_soon": "a page or a row was taken within two transitions of its free",
     "mixed_batch": "one pass had both prefill and decode entries",
     "overlapped_chunks": "a chunk was launched while the previous chunk of its prompt was in flight",
     "scheduled_once_more_after_the_end": "a pass completed for a request that had finished before",
@@ -266,7 +266,7 @@ ENGINE_PROBES = {
     "ran_out_with_a_pass_in_flight": "reserved pages were not available for a request with a pass in flight",
     "lookahead_reached_a_further_page": "a decode allocated a page that only its lookahead tokens need",
     "paused_with_a_parked_chunk": "a pause requeued a parked prefill",
-    "paused_with_a_pass_in_flight": "a pause requeued a request with a pass in flight",
+    "paused_with_a_pass_in_flight": "the engine was paused with a pass in flight",
     "a_pass_was_late": "a pass was not complete when its result was collected",
     "a_pass_failed": "a pass failed",
     "a_pass_failed_with_another_behind_it": "a pass failed while a later pass was in flight",
@@ -279,6 +279,6 @@ ENGINE_PROBES = {
     "copy_dropped_while_something_loads": "the host tier dropped a copy while a load was in flight",
     "put_back_and_loaded_again": "a requeued request loaded its prefix from the host",
     "node_split_while_it_is_copied": "a node was split while a backup or load of it was in flight",
-    "second_pool_refused": "a pool after the first one refused an allocation although it had free pages",
+    "second_pool_refused": "a pool other than the first refused an allocation although it had enough free pages",
     **TALK_PROBES,
 }

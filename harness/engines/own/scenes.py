@@ -43,7 +43,7 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
 @st.composite
 def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
-    """Requests for a prompt whose device pages were evicted, perhaps among others; some may be aborted."""
+    """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted."""
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
@@ -107,7 +107,7 @@ def _num_chunks(length: int, config: EngineConfig) -> int:
 
 
 def _steps(count: int) -> tuple[Op, ...]:
-    """Ops for `count` steps, at most MAX_STEP_OPS of the largest."""
+    """Ops for `count` steps, but at most MAX_STEP_OPS * MAX_STEPS_PER_OP steps."""
     count = min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP)
     whole, rest = divmod(count, MAX_STEPS_PER_OP)
     return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())

@@ -10,7 +10,7 @@ from invariants.transition import Transition
 from invariants.view import SESSION_KIND, RequestView
 
 TALK_PROBES = {
-    "first_turn_aborted": "a client aborted the first turn of a session",
+    "first_turn_aborted": "a client aborted a turn of a session that had not kept the KV of any turn yet",
     "closed_during_a_turn": "a session was closed while a turn of it was waiting or running",
     "turn_retracted": "a turn of a session was retracted because free pages ran out",
     "rewound_below_the_frontier": "a turn rewound below the frontier, so windowed pages that it would read are free",
@@ -26,7 +26,7 @@ class SessionWatch:
     """Detects the session and speculation probes of one run."""
 
     def __init__(self) -> None:
-        self._last_turns: dict[int, int] = {}  # by session, the last finished turn
+        self._last_turns: dict[int, int] = {}  # by session, the last turn whose KV was kept
 
     def look(self, change: Transition) -> Iterator[str]:
         """The probes that a transition reaches."""

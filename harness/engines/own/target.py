@@ -56,7 +56,7 @@ class OwnTarget(Target):
         "tree": MachineSpec(TREE_OPS),
         "host": MachineSpec(HOST_OPS),
     }
-    # Each machine runs within the first six batches. Most batches run whole engines, half of them with swarm.
+    # Each machine runs within the first six batches. Most batches run whole engines, half of them with swarm testing.
     traffic = (SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2)
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
@@ -64,8 +64,8 @@ class OwnTarget(Target):
     coupled = (
         ("host_full_pages", "host_swa_pages"),
         ("swa_pages", "sliding_window", "host_swa_pages"),
-    )  # one setting is invalid without the other
-    kept = ("role", "link_retry_ms", "link_timeout_ms")  # the role of an engine, and the length of a drain
+    )  # one setting of a group can be invalid without the others
+    kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
 
     def encode(self, config: Any) -> dict[str, Any]:
         assert isinstance(config, EngineConfig), f"{config!r} is not an EngineConfig"
@@ -92,8 +92,12 @@ class OwnTarget(Target):
         return [PARTS[machine](config) for config in configs]
 
     def prepare_process(self) -> None:
-        """Use one thread, the fastest for small tensors. An invalid strict level is an error before the first run."""
+        """Use one thread, the fastest for small tensors."""
         torch.set_num_threads(1)
+        self.check_environment()
+
+    def check_environment(self) -> None:
+        """Check the strict level of the environment."""
         try:
             setting_of(os.environ)
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Random traffic for an engine: a rule per op, and one rule that draws the op."""
+"""Random traffic for our engine: a machine with a rule per kind of op, and one with a single weighted rule."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -41,7 +41,7 @@ TRAFFICS: tuple[Traffic, ...] = (
 
 
 class EngineTraffic(Machine):
-    """A rule per op; Hypothesis disables some rules in each run (swarm)."""
+    """A rule per kind of op; Hypothesis disables some rules in each run (swarm testing)."""
 
     machine = "engine"
     faults: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ def ops_of(
 
 
 class WeightedEngineTraffic(Machine):
-    """One rule that draws ops with the weights of a traffic, which is fixed for the run (no swarm)."""
+    """One rule that draws ops with the weights of a traffic and a load, both fixed for the run (no swarm testing)."""
 
     machine = "engine"
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()

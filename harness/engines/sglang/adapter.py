@@ -1,6 +1,6 @@
 """A release of SGLang behind EnginePort: its own scheduler, policies, allocators and trees; only the model is not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
@@ -11,11 +11,13 @@ from harness.core.port import EnginePort, Streamed, Submission
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import SglangCapture
-from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.config import BOTH, DECODE, SglangConfig
 from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.moves import watch, with_owners
+from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
+from harness.engines.sglang.link import FAULTS as LINK_FAULTS
+from harness.engines.sglang.moves import with_owners
 from harness.engines.sglang.requests import Requests, rid_of
-from harness.engines.sglang.scheduler import build, turn
+from harness.engines.sglang.scheduler import Passes, build, turn
 from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
 
@@ -36,12 +38,12 @@ REPORTED = frozenset(
         seen.Resumed,
         seen.Retracted,
         seen.Taken,
+        seen.TakenOver,
         seen.Written,
     )
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED
-FAULTS = CLIENT_FAULTS
-EVERYTHING = 10**9  # tokens, more than any pool has
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
 
 class SglangEngine(EnginePort):
@@ -49,21 +51,20 @@ class SglangEngine(EnginePort):
 
     def __init__(self, release: Release, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
-        self.faults = FaultPlan(FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._release, self._config = release, config
         self._requests = Requests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
             release,
             config,
-            run_batch=self._launch,
-            complete=self._complete,
+            passes=Passes(self._launch, self._complete),
             on_message=self._requests.on_message,
+            notice=self._notice,
         )
-        allocator = self.built.memory.allocator
-        watch("full", allocator.full_attn_allocator, self._notice)
-        watch("swa", allocator.swa_attn_allocator, self._notice)
-        self._capture = SglangCapture(release, config, self.built, UNREPORTED)
+        has_host = config.host_ratio is not None
+        self._host = HostTier(release, self.built, self._forward, self.faults) if has_host else None
+        self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._host)
         self._steps = 0
         self._snapshot: view.Snapshot | None = None
         self._before = self.capture()
@@ -73,7 +74,7 @@ class SglangEngine(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight)
+        return bool(self._requests or self._forward.in_flight or (self._host and self._host.is_copying))
 
     def submit(self, submission: Submission) -> int:
         self._snapshot = None
@@ -103,6 +104,11 @@ class SglangEngine(EnginePort):
         self.built.memory.tree.evict(everything)
         return True
 
+    def clear(self) -> None:
+        self.flush()
+        if self._host is not None:
+            self._host.drop_copies()
+
     def pause(self) -> bool:
         self._snapshot = None
         self.log.notice(seen.Paused())
@@ -130,7 +136,12 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
-        return self._forward.launch(batch, self.built.memory)
+        if self._host is not None:
+            self._host.wait_for_loads(batch)
+        result = self._forward.launch(batch, self.built.memory)
+        if self._host is not None:
+            self._host.launched(batch)
+        return result
 
     def _complete(self, result: Any) -> None:
         self._requests.report_changes()
@@ -138,3 +149,15 @@ class SglangEngine(EnginePort):
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)
+
+
+def unreported_by(config: SglangConfig) -> frozenset[str]:
+    """A decode side rejects by the windowed pages that it allocates for a whole prompt, which no contract describes."""
+    return UNREPORTED | {seen.Rejected.__name__} if config.role == DECODE else UNREPORTED
+
+
+def faults_of(config: SglangConfig) -> Mapping[str, str]:
+    """Those that can happen to a scheduler of this configuration."""
+    of_host = HOST_FAULTS if config.host_ratio is not None else {}
+    of_link = LINK_FAULTS if config.role != BOTH else {}
+    return {**CLIENT_FAULTS, **of_host, **of_link}

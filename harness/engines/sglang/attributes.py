@@ -7,9 +7,15 @@ from typing import Any
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
+from harness.engines.sglang.requests import max_pool_len
 from harness.engines.sglang.stand_ins import Missing, Silent
+from harness.engines.sglang.streams import Stream
 
 VOCABULARY = 64
+# The names of the length in tokens of the pool that bounds a request, oldest first.
+POOL_LENS = ("max_token_pool_size", "effective_max_total_num_tokens", "effective_logical_max_total_num_tokens")
+
+ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0, "attn_tp_rank": 0, "gpu_id": 0}
 
 
 def attributes(
@@ -25,8 +31,20 @@ def attributes(
         **_limits(config),
         **_policies(release, config),
         **_initial_state(release),
+        **ONE_RANK,
         **_beside_the_scheduler(),
+        "tp_worker": SimpleNamespace(is_hybrid_swa=True, model_runner=_model_runner(release, config)),
     }
+
+
+def _model_runner(release: Release, config: SglangConfig) -> Any:
+    return SimpleNamespace(
+        prefill_aware_swa=False,
+        attn_backend=Missing(),
+        kv_cache_dtype_str="auto",
+        swa_max_total_num_tokens=config.swa_pages * config.page_size,
+        **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
+    )
 
 
 def _limits(config: SglangConfig) -> dict[str, Any]:
@@ -43,6 +61,7 @@ def _limits(config: SglangConfig) -> dict[str, Any]:
         "max_prefill_bs": 0,
         "max_queued_requests": None,
         "kv_shard_widening": 1,
+        "sliding_window_size": config.sliding_window,
     }
 
 
@@ -53,9 +72,10 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
     tracker, algorithm = release.part("NewTokenRatioTracker"), release.part("SpeculativeAlgorithm")
     return {
         "enable_overlap": config.overlap,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "is_mixed_chunk": config.mixed_batches,
         "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
-        "disaggregation_mode": release.part("DisaggregationMode").NULL,
+        "disaggregation_mode": release.part("DisaggregationMode")(config.role),
         "new_token_ratio": ratio,
         "init_new_token_ratio": ratio,
         "min_new_token_ratio": floor,
@@ -71,6 +91,8 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
         "prefill_decode_interval": 0,
         "prefill_decode_interval_min_bs": 0,
         "_prefill_decode_interval_remaining": 0,
+        "polling_count": 0,  # of the decode side's transfers
+        "polling_interval": 1,
     }
 
 
@@ -92,17 +114,25 @@ def _initial_state(release: Release) -> dict[str, Any]:
 
 def _beside_the_scheduler() -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
+    runner = Missing()
     return {
         "is_generation": True,
         "model_config": Missing(
-            vocab_size=VOCABULARY, is_encoder_decoder=False, is_matryoshka=False, hidden_size=4, is_multimodal=False
+            vocab_size=VOCABULARY,
+            is_encoder_decoder=False,
+            is_matryoshka=False,
+            hidden_size=4,
+            is_multimodal=False,
+            num_hidden_layers=2,
+            hf_config=Missing(),
+            get_total_num_kv_heads=_one,
         ),
-        "tp_worker": SimpleNamespace(model_runner=SimpleNamespace(prefill_aware_swa=False, attn_backend=Missing())),
-        "pp_size": 1,
-        "tp_size": 1,
-        "dp_size": 1,
-        "attn_tp_rank": 0,
-        "ps": SimpleNamespace(pp_size=1, tp_size=1, dp_size=1, pp_rank=0, tp_rank=0),
+        "schedule_stream": Stream(),
+        "forward_stream": Stream(),
+        "_war_barrier_enabled": True,  # as with CUDA
+        "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
+        "swarden_runner": runner,
+        "ps": SimpleNamespace(**ONE_RANK, dp_rank=0),
         "dp_attn_adapter": SimpleNamespace(
             maybe_prepare_mlp_sync_batch=_same,
             maybe_convert_decode_to_extend=_same,
@@ -119,6 +149,8 @@ def _beside_the_scheduler() -> dict[str, Any]:
             forward_ct_decode=0,
             spec_total_num_forward_ct=0,
         ),
+        "output_streamer": Silent(),
+        "future_map": Silent(),  # the next input tokens, on the device
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),
         "load_inquirer": Silent(_get_num_pending_tokens=_none),
@@ -133,6 +165,10 @@ def _same(batch: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 def _no() -> bool:
     return False
+
+
+def _one() -> int:
+    return 1
 
 
 def _none(*args: Any, **kwargs: Any) -> int:

@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
-from harness.engines.sglang import stand_ins
-from harness.engines.sglang.releases import parsed
+from harness.core.releases import parsed
+from harness.engines.sglang import stand_ins, streams
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -27,6 +28,14 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "server_args:set_global_server_args",
     ),
     "DisaggregationMode": ("disaggregation.utils:DisaggregationMode",),
+    "KVClassType": ("disaggregation.utils:KVClassType",),
+    "KVArgs": ("disaggregation.base.conn:KVArgs",),
+    "KVPoll": ("disaggregation.base.conn:KVPoll",),
+    "FakeKVManager": ("disaggregation.fake.conn:FakeKVManager",),
+    "FakeKVSender": ("disaggregation.fake.conn:FakeKVSender",),
+    "FakeKVReceiver": ("disaggregation.fake.conn:FakeKVReceiver",),
+    "DecodeReqToTokenPool": ("disaggregation.decode:DecodeReqToTokenPool",),
+    "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "envs": ("environ:envs",),
@@ -44,11 +53,19 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache.component_type:ComponentType",
         "mem_cache.unified_cache_components:ComponentType",
     ),
+    "PoolName": ("mem_cache.hicache_storage:PoolName",),
     "NewTokenRatioTracker": ("managers.scheduler_components.new_token_ratio_tracker:NewTokenRatioTracker",),
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
-NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0"}
+STREAM_MODULES = (
+    "managers.cache_controller",
+    "mem_cache.hybrid_cache.hybrid_cache_controller",
+    "mem_cache.l2_transfer",
+    "mem_cache.memory_pool_host",
+    "mem_cache.pool_host.base",
+)
+NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 class Feature(NamedTuple):
@@ -70,6 +87,14 @@ FEATURES: Mapping[str, Feature] = {
     "first_row_is_padding": Feature(
         "row 0 of the request table is never handed out",
         lambda release: min(_small_table(release).free_slots) == 1,
+    ),
+    "host_tier": Feature(
+        "a hierarchical cache for full attention with a window",
+        lambda release: hasattr(release.part("UnifiedRadixCache"), "init_hicache"),
+    ),
+    "small_host_pools": Feature(
+        "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
+        lambda release: release.version >= (0, 5, 17),
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",
@@ -102,6 +127,13 @@ class Release:
     def is_unified(self, tree: Any) -> bool:
         kind = self.part("UnifiedRadixCache")
         return kind is not None and isinstance(tree, kind)
+
+    @property
+    def host_ratios(self) -> tuple[float, ...]:
+        """The sizes of host pools to draw, in units of the device pools; () without a hierarchical cache."""
+        if not self.has("host_tier"):
+            return ()
+        return (1.0, 0.5, 2.0, 0.25) if self.has("small_host_pools") else (1.0, 2.0)
 
     @cached_property
     def trees(self) -> tuple[str, ...]:
@@ -151,11 +183,16 @@ def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
         importlib.import_module("torch").set_num_threads(1)
         stand_ins.replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
-        modules = [module for name in KERNEL_MODULES if (module := _optional(f"sglang.srt.{name}")) is not None]
-    stand_ins.replace_allocator_kernels(modules)
+        stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
+        streams.replace_devices(_modules(STREAM_MODULES))
     logging.disable(logging.CRITICAL)
     _booted.append(Release(version))
     return _booted[0]
+
+
+def _modules(names: tuple[str, ...]) -> list[ModuleType]:
+    """Those of the modules that this release has."""
+    return [module for name in names if (module := _optional(f"sglang.srt.{name}")) is not None]
 
 
 def _optional(name: str) -> Any:

@@ -1,5 +1,6 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -9,8 +10,10 @@ from harness.core.errors import InvalidConfig
 from harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
+WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
+BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 
 
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,7 +21,10 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
     ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
-    release's SGLANG_OPT_* switches for windowed locks and leaves.
+    release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
+    the size of each host pool in units of its device pool.  `load_back_threshold` is the smallest number of tokens that
+    a load of full attention from the host has.  `role` is the disaggregation mode: a prefill side, a decode side, which
+    has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -40,14 +46,25 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
     new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
     new_token_ratio_decay_steps: Annotated[int, Meta(ge=1)] = 600
+    host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
+    write_policy: str = WRITE_THROUGH
+    load_back_threshold: Annotated[int, Meta(ge=1)] = 10
+    role: str = BOTH
+    reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
 
     def __post_init__(self) -> None:
         for name, choices in {
             "tree": (DEFAULT_TREE, SWA_TREE, UNIFIED_TREE),
             "waiting_order": (FIRST_COME, LONGEST_PREFIX),
+            "write_policy": (WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK),
+            "role": (BOTH, PREFILL, DECODE),
         }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")
+        if self.host_ratio is not None and self.role != BOTH:
+            raise InvalidConfig(f"host_ratio is set with role {self.role!r}, want {BOTH!r}")
+        if self.host_ratio is not None and self.tree == SWA_TREE:
+            raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if self.chunk_len % self.page_size:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
         if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):
@@ -67,8 +84,8 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw) -> SglangConfig:
-    """A scheduler with small pools."""
+def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
+    """A scheduler with small pools; half of them have a hierarchical cache, if there is any ratio for it."""
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
@@ -90,4 +107,7 @@ def random_config(draw: Draw) -> SglangConfig:
         splits_leaves=draw.one_of((False, False, True)),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
+        host_ratio=draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None,
+        write_policy=draw.one_of((WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)),
+        load_back_threshold=draw.one_of((10, 1)),
     )

@@ -51,15 +51,15 @@ class TagForward:
         page = config.page_size
         self._release, self._notice = release, notice
         self._page_size, self._window = page, config.sliding_window + 1
-        self._tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
-        self._last_launch = 0
+        self.tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
+        self.last_launch = 0
         self.in_flight: list[Pass] = []
 
     def launch(self, batch: Any, memory: Memory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
-        self._last_launch += 1
+        self.last_launch += 1
         entries = entries_of(batch, memory)
-        launched = Pass(self._last_launch, entries, [])
+        launched = Pass(self.last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
         for entry in entries:
@@ -90,7 +90,7 @@ class TagForward:
                 self._notice(seen.Discarded(done.launch, entry.request.id))
 
     def _write(self, launch: int, entry: Entry) -> None:
-        full, swa = self._tags
+        full, swa = self.tags
         request, start, end, (places, windowed), _ = entry
         tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
         for token, place, other in zip(request.tokens(start, end), places[start:], windowed[start:], strict=True):
@@ -103,7 +103,7 @@ class TagForward:
 
     def _read(self, one: Pass, entry: Entry) -> int:
         """Read the tags of an entry in both pools; returns the token sampled from them."""
-        full, swa = self._tags
+        full, swa = self.tags
         request, start, end, (places, windowed), _ = entry
         read = array("q", [full[place] for place in places])
         first = max(0, start + 1 - self._window)

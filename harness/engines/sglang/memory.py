@@ -2,14 +2,18 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from harness.engines.sglang.boot import Release, known, parameters
-from harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.moves import watch
 
 DEVICE = "cpu"
+BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
 class Memory(NamedTuple):
@@ -20,15 +24,20 @@ class Memory(NamedTuple):
     tree: Any
 
 
-def memory_of(release: Release, config: SglangConfig) -> Memory:
-    rows = release.part("ReqToTokenPool")(
+def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
+    """The memory of an engine; the allocators are watched before a tree keeps their methods."""
+    spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
+    rows = release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
         max_context_len=config.max_context_len,
         device=DEVICE,
         enable_memory_saver=False,
+        **(spare if config.role == DECODE else {}),
     )
     allocator = _allocator(release, config)
-    return Memory(rows, allocator, _tree(release, config, rows, allocator))
+    watch("full", allocator.full_attn_allocator, notice)
+    watch("swa", allocator.swa_attn_allocator, notice)
+    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
 
 
 def set_environment(config: SglangConfig) -> None:
@@ -54,7 +63,12 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "disable_cuda_graph": True,
         "disable_overlap_schedule": not config.overlap,
         "speculative_algorithm": None,
-        "disaggregation_mode": "null",
+        "disaggregation_mode": config.role,
+        "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
+        "disaggregation_bootstrap_port": 1,
+        "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
+        "num_reserved_decode_tokens": config.reserved_decode_tokens,
+        "disable_radix_cache": config.role == DECODE,
         "grammar_backend": "none",
         "page_size": config.page_size,
         "chunked_prefill_size": config.chunk_len,
@@ -63,6 +77,9 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "schedule_low_priority_values_first": False,
         "enable_mixed_chunk": config.mixed_batches,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "hicache_ratio": config.host_ratio or 1.0,
+        "hicache_write_policy": config.write_policy,
     }
     kind: Any = release.part("ServerArgs")
     if dataclasses.is_dataclass(kind):
@@ -96,13 +113,17 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
     return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
-def _tree(release: Release, config: SglangConfig, rows: Any, allocator: Any) -> Any:
+def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
-    name = kinds.get(config.tree, release.trees[0])
+    is_absent = config.role == DECODE  # a decode side caches no prefixes
+    has_host_tier = config.host_ratio is not None
+    name = "UnifiedRadixCache" if has_host_tier else kinds.get(config.tree, release.trees[0])
+    if is_absent and release.part("SWAChunkCache") is not None:
+        name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
-        "disable": False,
+        "disable": is_absent,
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
         "page_size": config.page_size,
@@ -115,6 +136,10 @@ def _tree(release: Release, config: SglangConfig, rows: Any, allocator: Any) -> 
         components = release.part("ComponentType")
         both = {"tree_components": (components.FULL, components.SWA)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
-    tree = kind(params=init_params(**known(of_cache, init_params)), **beside)
+    params = init_params(**known(of_cache, init_params))
+    tree = kind(params=params, **beside)
+    if has_host_tier:
+        tree.init_hicache(server_args, params)
+        tree.load_back_threshold = config.load_back_threshold  # no setting of a release
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     return tree

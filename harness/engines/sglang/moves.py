@@ -113,6 +113,8 @@ def with_owners(
     ends = {pool.name: pool.owner_of for pool in after.pools}
     found: list[tuple[int, NamedTuple]] = []
     for index, event in enumerate(listed):
+        if isinstance(event, seen.TakenOver):
+            found += [(index, given) for given in _taken_over(event.request_id, owners)]
         if not isinstance(event, Moved):
             found.append((index, event))
             continue
@@ -133,6 +135,18 @@ def with_owners(
     return found + [
         (max(0, len(listed) - 1), given) for pool in owners for given in _given(pool, owners[pool], ends[pool])
     ]
+
+
+def _taken_over(request_id: int, owners: dict[str, dict[int, view.Owner]]) -> list[seen.Given]:
+    """Give the units of a complete transfer to its request."""
+    transfer, request = view.Owner(view.HANDOVER_KIND, request_id), view.Owner(view.REQUEST_KIND, request_id)
+    found = []
+    for pool, known in owners.items():
+        units = [unit for unit, owner in known.items() if owner == transfer]
+        known.update(dict.fromkeys(units, request))
+        if units:
+            found.append(seen.Given(pool, tuple(units), transfer, request))
+    return found
 
 
 def _given(pool: str, before: Mapping[int, view.Owner], after: Mapping[int, view.Owner]) -> list[seen.Given]:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import invariants.events as seen
@@ -11,7 +12,12 @@ from harness.engines.sglang.boot import Release, parameters
 from harness.engines.sglang.config import SglangConfig
 from invariants.kinds import FinishReason
 
+HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length
+FAILURES = {  # why the queues of a disaggregated scheduler abort a request
+    HTTPStatus.BAD_REQUEST: FinishReason.REJECTED,
+    HTTPStatus.INTERNAL_SERVER_ERROR: FinishReason.TRANSFER_FAILED,
+}
 SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free positions than this (validate_input_length)
 
 
@@ -20,17 +26,24 @@ class Request:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    `num_streamed` outputs have reached the client, and `num_retractions` retractions or preemptions and the
-    `finish_reason` are reported.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs
+    have reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
     """
 
     id: int
     req: Any
     namespace: int
+    is_linked: bool = False
     next_tokens: dict[int, int] = field(default_factory=dict)
+    awaits_kv: bool = False
     num_streamed: int = 0
     num_retractions: int = 0
     finish_reason: FinishReason | None = None
+
+    @property
+    def awaits_its_first_pass(self) -> bool:
+        """Whether a request of a decode side may have its first output, but no client has got it."""
+        return self.awaits_kv and not self.num_retractions
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens at positions [start, end)."""
@@ -48,6 +61,7 @@ class Requests:
         self._rejected: list[Streamed] = []
         self._aborted: set[int] = set()
         self._last_id = 0
+        self.awaits_kv: Callable[[Any], bool] = lambda req: False
 
     def __bool__(self) -> bool:
         return bool(self._live or self._rejected)
@@ -74,13 +88,13 @@ class Requests:
             self._notice(seen.Finished(number, FinishReason.REJECTED))
             return number, None
         req = self._req(number, submission)
-        self.adopt(req, submission.namespace)
+        self.adopt(req, submission.namespace, is_linked=bool(submission.transfer_id))
         return number, req
 
-    def adopt(self, req: Any, namespace: int) -> Request:
+    def adopt(self, req: Any, namespace: int, *, is_linked: bool = False) -> Request:
         """Number a request of the release and keep it until it has ended."""
         self._last_id = number = self._last_id + 1
-        self._live[number] = req.swarden = Request(number, req, namespace)
+        self._live[number] = req.swarden = Request(number, req, namespace, is_linked)
         return self._live[number]
 
     def abandon(self, number: int) -> None:
@@ -99,10 +113,7 @@ class Requests:
     @property
     def max_len(self) -> int:
         """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
-        config = self._config
-        full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
-        of_pools = full if self._release.has("full_pool_bounds_requests") else min(full, swa)
-        return min(config.max_context_len, of_pools) - 1
+        return max_request_len(self._release, self._config)
 
     def on_message(self, message: Any, about: Any = None) -> None:
         """Called when the scheduler informs the tokenizer; `about` is the request that it aborted."""
@@ -115,13 +126,27 @@ class Requests:
         A release counts preemptions as retractions.
         """
         for number, request in self._live.items():
-            retractions = getattr(request.req, "retraction_count", 0)
+            self._report_arrival(number, request)
+            retractions = _retractions(request.req)
             if retractions > request.num_retractions:
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
             if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
                 request.finish_reason = reason
+                if reason == FinishReason.REJECTED:
+                    req = request.req
+                    lens = len(req.origin_input_ids), req.sampling_params.max_new_tokens
+                    self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
                 self._notice(seen.Finished(number, reason))
+
+    def _report_arrival(self, number: int, request: Request) -> None:
+        """Report that the KV of a request of a decode side has arrived, and with it the first output."""
+        awaited, request.awaits_kv = request.awaits_kv, self.awaits_kv(request.req)
+        outputs, is_retracted = list(request.req.output_ids), _retractions(request.req) > request.num_retractions
+        if awaited and outputs and (is_retracted or not request.awaits_kv) and number not in self._aborted:
+            length = len(request.req.origin_input_ids) + len(outputs) - 1
+            tokens = () if request.num_retractions else (outputs[0],)
+            self._notice(seen.TakenOver(number, length, tokens))
 
     def streamed(self) -> Sequence[Streamed]:
         """The new outputs of all requests; a request that ended is forgotten."""
@@ -130,8 +155,8 @@ class Requests:
         for number, request in list(self._live.items()):
             req, reason = request.req, request.finish_reason
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
-            new = tuple(outputs[request.num_streamed :])
-            request.num_streamed = len(outputs)
+            new = () if request.awaits_its_first_pass else tuple(outputs[request.num_streamed :])
+            request.num_streamed += len(new)
             if reason is not None:
                 del self._live[number]
             if new or reason is not None:
@@ -149,6 +174,9 @@ class Requests:
             return FinishReason.LENGTH
         if name != "FINISH_ABORT":
             return FinishReason.STOP
+        status = getattr(req.finished_reason, "status_code", None)
+        if status in FAILURES and request.is_linked:
+            return FAILURES[status]
         message = getattr(req.finished_reason, "message", "") or ""
         return FinishReason.OUT_OF_MEMORY if "memory" in message.lower() else FinishReason.ABORT
 
@@ -170,9 +198,25 @@ class Requests:
             vocab_size=1 << 30,
             extra_key=str(submission.namespace) if submission.namespace else None,
             **(priority if "priority" in parameters(kind.__init__) else {}),
+            **({"bootstrap_host": HOST, "bootstrap_room": submission.transfer_id} if submission.transfer_id else {}),
         )
         req.logprob_start_len = -1
         return req
+
+
+def max_pool_len(release: Release, config: SglangConfig) -> int:
+    """ModelRunner.max_token_pool_size: the tokens of the pool that bounds a request."""
+    full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
+    return full if release.has("full_pool_bounds_requests") else min(full, swa)
+
+
+def max_request_len(release: Release, config: SglangConfig) -> int:
+    """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
+    return min(config.max_context_len, max_pool_len(release, config)) - 1
+
+
+def _retractions(req: Any) -> int:
+    return int(getattr(req, "retraction_count", 0))
 
 
 def _number_of(req: Any) -> int:

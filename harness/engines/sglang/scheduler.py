@@ -2,15 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
+from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.attributes import attributes
 from harness.engines.sglang.boot import Release, known
-from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
+from harness.engines.sglang.link import replace_network
 from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
 from harness.engines.sglang.stand_ins import Silent
+from harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
 SILENT_METHODS = (
@@ -38,11 +42,9 @@ SILENT_METHODS = (
     "_maybe_log_idle_metrics",
     "_record_step_counters",
     "publish_load_snapshot",
-    "_process_hicache_events",
     "cancel_bubble_timer",
     "process_input_requests",
     "launch_batch_sample_if_needed",
-    "_apply_war_barrier",
     "_record_scheduler_state_for_paused_engine",
 )
 SILENT_PROCESSOR_METHODS = (
@@ -58,6 +60,15 @@ SILENT_PROCESSOR_METHODS = (
 INTAKES = ("recv_requests", "ingest_requests")  # the first call of each turn of the event loop
 IDLE_WORK = ("on_idle", "self_check_during_idle")
 
+LOOPS = {  # the event loop by disaggregation mode, without and with overlap
+    (BOTH, False): methodcaller("event_loop_normal"),
+    (BOTH, True): methodcaller("event_loop_overlap"),
+    (PREFILL, False): methodcaller("event_loop_normal_disagg_prefill"),
+    (PREFILL, True): methodcaller("event_loop_overlap_disagg_prefill"),
+    (DECODE, False): methodcaller("event_loop_normal_disagg_decode"),
+    (DECODE, True): methodcaller("event_loop_overlap_disagg_decode"),
+}
+
 
 class TurnEnded(BaseException):
     """Ends the release's endless event loop after one turn."""
@@ -66,6 +77,13 @@ class TurnEnded(BaseException):
 def number_of(extra_key: str | None) -> int:
     """The number of a namespace; the adapter writes it as the extra key of its requests."""
     return int(extra_key or 0)
+
+
+class Passes(NamedTuple):
+    """The stand-in for the model: `launch` begins a batch, `complete` is called before its result is processed."""
+
+    launch: Callable[[Any], Any]
+    complete: Callable[[Any], None]
 
 
 class Built(NamedTuple):
@@ -84,35 +102,53 @@ def build(
     release: Release,
     config: SglangConfig,
     *,
-    run_batch: Callable[[Any], Any],
-    complete: Callable[[Any], None],
+    passes: Passes,
     on_message: Callable[..., None],
+    notice: Callable[[NamedTuple], None],
 ) -> Built:
-    """A scheduler whose passes are launched by `run_batch` and waited for by `complete`."""
+    """A scheduler and its memory; `on_message` gets its messages to clients, `notice` the moves of pages."""
     set_environment(config)
     server_args = server_args_of(release, config)
-    memory = memory_of(release, config)
+    memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
     scheduler.__dict__.update(
         attributes(release, config, memory, on_message),
         server_args=server_args,
-        swarden_run_batch=run_batch,
-        swarden_complete=complete,
+        swarden_passes=passes,
     )
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, config, memory.tree)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
+    if config.role != BOTH:
+        replace_network(release)
+        scheduler.init_disaggregation()
     return Built(scheduler, memory, scheduler.swarden_missing)
 
 
 def turn(scheduler: Any) -> None:
     """One turn of the release's own event loop."""
     scheduler.swarden_turns = 0
-    loop = scheduler.event_loop_overlap if scheduler.enable_overlap else scheduler.event_loop_normal
-    try:
-        loop()
-    except TurnEnded:
-        return
+    loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
+    with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
+        loop(scheduler)
+
+
+def _outliving_turns(name: str) -> property:
+    """An attribute that the start of the event loop sets only once."""
+
+    def get(scheduler: Any) -> Any:
+        return scheduler.__dict__[name]
+
+    def set_unless_starting(scheduler: Any, value: Any) -> None:
+        if scheduler.swarden_turns or name not in scheduler.__dict__:
+            scheduler.__dict__[name] = value
+
+    return property(get, set_unless_starting)
+
+
+def is_prebuilt(batch: Any) -> bool:
+    """Whether a batch stands for prompts that the prefill side computed, which need no pass."""
+    return bool(batch.forward_mode.is_prebuilt()) if hasattr(batch.forward_mode, "is_prebuilt") else False
 
 
 @cache
@@ -120,30 +156,29 @@ def _scheduler_class(release: Release) -> type:
     base = release.part("Scheduler")
 
     class Scheduler(base):  # type: ignore[misc, valid-type]  # the release has no types here
-        """The release's scheduler; `result_queue` outlives a turn although each start of the loop creates one."""
+        """The release's scheduler; the start of the loop in each turn cannot reset `result_queue` and `last_batch`."""
 
         def __init__(self) -> None:
             self.swarden_missing: set[str] = set()
+            self.swarden_turns = 0
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
             self.swarden_missing.add(name)
 
-        @property
-        def result_queue(self) -> Any:
-            return self.__dict__["result_queue"]
-
-        @result_queue.setter
-        def result_queue(self, queue: Any) -> None:
-            self.__dict__.setdefault("result_queue", queue)
+        result_queue = _outliving_turns("result_queue")
+        last_batch = _outliving_turns("last_batch")
 
         def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_prebuilt(batch):
+                return super().run_batch(batch, *args, **kwargs)
             self.forward_ct += 1
-            return self.swarden_run_batch(batch)
+            return self.swarden_passes.launch(batch)
 
         def process_batch_result(self, batch: Any, result: Any) -> None:
-            self.swarden_complete(result)
+            if not is_prebuilt(batch):
+                self.swarden_passes.complete(result)
             super().process_batch_result(batch, result)
 
         def maybe_prepare_mlp_sync_batch(self, batch: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -204,7 +239,7 @@ def _policy(release: Release, config: SglangConfig, tree: Any) -> Any:
     wanted = {
         "policy": config.waiting_order,
         "tree_cache": tree,
-        "enable_hierarchical_cache": False,
+        "enable_hierarchical_cache": config.host_ratio is not None,
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "schedule_low_priority_values_first": False,
     }

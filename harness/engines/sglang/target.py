@@ -1,53 +1,44 @@
 """SGLang as a target, in any release that is installed."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
+from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
 from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
-from harness.core.sources import hash_of
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape, Target
+from harness.core.released import ReleasedTarget
+from harness.core.system import System
+from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.core.validation import validation_text
-from harness.engines.sglang import releases
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import boot
-from harness.engines.sglang.config import SglangConfig, random_config
+from harness.engines.sglang.boot import Release, boot
+from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from harness.engines.sglang.pair import side_systems
+from harness.engines.sglang.releases import SGLANG
 
+PAIR = "pd"
+GENERIC = "harness.search.traffic:EngineTraffic"
+PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
 OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
 
-class SglangTarget(Target):
-    """The scheduler of SGLang; without `release` that of this environment, or the newest that is installed."""
+class SglangTarget(ReleasedTarget):
+    """The scheduler of SGLang, alone or as the two sides of a pair."""
 
     name = "sglang"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    traffic = (*(GENERIC,) * 3, PAIRED)
+    contracts = frozenset({"rejection"})
+    kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
-
-    def __init__(self, release: str = "") -> None:
-        self._release = release or releases.version_in_environment() or next(reversed(releases.installed()), "")
-
-    def at(self, version: str) -> Target | None:
-        if version == self._release:
-            return self
-        known = (releases.version_in_environment(), *releases.installed())
-        return type(self)(version) if version in known else None
-
-    def version(self) -> str:
-        return self._release
-
-    def source_hash(self) -> str:
-        """The hash of the adapter and of swarden; the version stands for the release."""
-        here = Path(__file__).parent
-        return hash_of([here, here.parents[1] / "core", here.parents[2] / "invariants"])
+    releases = SGLANG
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw)
+        return random_config(draw, host_ratios=self._booted().host_ratios)
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -65,10 +56,38 @@ class SglangTarget(Target):
         shape: Shape = config.shape
         return shape
 
+    def role(self, config: Any) -> str:
+        return "" if config.role == BOTH else str(config.role)
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        for name in ("page_size", "sliding_window"):
+            first, *others = [msgspec.structs.asdict(config)[name] for config in configs]
+            if others != [first] * len(others):
+                raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if machine == PAIR:
+            return side_systems(self._booted(), configs)
+        return super().systems(machine, configs, model)
+
     def build(self, config: Any) -> EnginePort:
-        return SglangEngine(boot(self._release, releases.folders_of(self._release)), config)
+        release, ratio = self._booted(), config.host_ratio
+        if ratio is not None and not release.has("host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
+        if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
-        if not self._release:
-            raise UsageError("no release of sglang is installed; run: swarden engines install sglang==VERSION")
-        boot(self._release, releases.folders_of(self._release))
+        self._booted()
+
+    def _booted(self) -> Release:
+        self.check_environment()
+        folders = SGLANG.folders_of(self._release)
+        try:
+            return boot(self._release, folders)
+        except ImportError as error:
+            again = f"swarden engines remove sglang=={self._release}, and install it again"
+            repair = f"run: {again}" if folders else "repair the sglang of this environment"
+            remedy = INSTALL_ENGINE if error.name == "torch" else repair
+            raise UsageError(f"sglang {self._release} cannot be imported: {error}; {remedy}") from error

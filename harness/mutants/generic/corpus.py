@@ -16,14 +16,15 @@ from harness.search.machine import Listener, Machine
 from harness.search.search import search
 
 RUNS_PER_SEARCH = 10
-RUN_SHARES = {"engine": 1.0, "tree": 1.0, "ledger": 0.5}  # by machine, more for one that kills more mutations
+# The runs of each machine per requested run; more for a machine that kills more mutations.
+RUN_SHARES = {"engine": 1.0, "tree": 1.0, "ledger": 0.5}
 
 
 class Corpus(msgspec.Struct):
-    """Op-logs by machine, in file format; `num_red` runs are left out, because they fail on the healthy engine too."""
+    """Op-logs by machine, in file format; `num_failed` runs are left out: they fail on the healthy engine too."""
 
     logs: dict[str, list[bytes]] = {}
-    num_red: int = 0
+    num_failed: int = 0
 
 
 @dataclass
@@ -39,14 +40,14 @@ class Recorder(Listener):
 
     def on_end(self, header: Header, driver: Driver) -> None:
         if driver.failure is not None:
-            self.corpus.num_red += 1
+            self.corpus.num_failed += 1
         else:
             log = log_of(header, driver)
             self.corpus.logs.setdefault(header.machine, []).append(OpLog(log.header, log.ops).to_bytes())
 
 
 def record(*, runs: int, seed: int) -> Corpus:
-    """Record about `runs` runs of whole engines, half of them with swarm testing, and of the parts by RUN_SHARES."""
+    """Record about `runs` runs of whole engines, half of them with swarm testing, and runs of parts by RUN_SHARES."""
     recorder = Recorder(target_of(OWN))
     for name, share in RUN_SHARES.items():
         turns = list(dict.fromkeys(turns_of(recorder.target, name)))

@@ -24,7 +24,10 @@ class Conditions:
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial as a line of the file; a trial with equal conditions is not repeated."""
+    """A trial as a line of the file; a trial with equal conditions is not repeated.
+
+    `killed_by` is None for a survivor; `equivalent` is the reason for which the mutation is harmless, or None.
+    """
 
     id: str
     path: str
@@ -97,6 +100,7 @@ def killed_share(tried: Sequence[Tried]) -> float:
 
 
 def summary(tried: Sequence[Tried]) -> dict[str, Any]:
+    """The figures for scripts: of all mutations, of each folder, and the survivors with their diffs."""
     folders = sorted({one.path.rpartition("/")[0] for one in tried})
     return _counts(tried) | {
         "folders": {folder: _counts([one for one in tried if one.path.startswith(f"{folder}/")]) for folder in folders},

@@ -40,7 +40,7 @@ def trials(mutations: Sequence[Mutation], logs: Logs, *, seconds: float, workers
 
 
 def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
-    """The process of a trial: unload our packages, load the mutated module, run the traffic, return the result."""
+    """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for name in [name for name in sys.modules if name.split(".")[0] in OWN_PACKAGES]:

@@ -10,9 +10,10 @@ from invariants.laws.content.reads import ReadCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
-    CopyCode.DIFFERS: "differs from its copy, {copy}",
+    CopyCode.DIFFERS: "holds other content than {copy}, the other end of the copy",
     ReadCode.UNWRITTEN: "position {position} in {place} is read and was never written",
-    ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens (known from: {known_from})",
+    ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens "
+    "(that prefix belongs to {known_from})",
     ReadCode.NOT_READ: "{pool} is not read, want [{want_start}, {want_end})",
     ReadCode.READ_IN_PART: "only [{start}, {end}) of {pool} is read, want [{want_start}, {want_end})",
     OutputCode.WRONG_TOKEN: "token {token} at position {position}, the reference has {want}",
@@ -21,9 +22,9 @@ SENTENCES: Mapping[Code, str] = {
     ),
     OutputCode.WRONG_TOKEN_SAMPLED: "token {token} is sampled at position {position}, the uncached model has {want}",
     OutputCode.WRONG_TOKEN_STREAMED: "token {token} is streamed at position {position}, the uncached model has {want}",
-    OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, {num_computed} valid results landed",
+    OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, but the valid results of the step have {num_computed}",
     OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were requested",
-    MatchCode.NOT_CACHED: "matched {length} tokens, which are not all cached",
+    MatchCode.NOT_USABLE: "matched {length} tokens, which are not a usable cached prefix of whole pages",
     MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
     DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",
     DraftCode.BEYOND_ALLOCATION: "its drafts end at position {end}, but its pages at {allocated_len}",

@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping
 
+from invariants.contracts.aborted_requests import AbortedRequestsCode
 from invariants.contracts.admission import AdmissionCode
 from invariants.contracts.chunk_budget import ChunkBudgetCode
 from invariants.contracts.decode_reservations import DecodeReservationsCode
 from invariants.contracts.drafting import DraftingCode
 from invariants.contracts.eviction import EvictionCode
+from invariants.contracts.fence_release import FenceReleaseCode
 from invariants.contracts.footprint import FootprintCode
 from invariants.contracts.host_tier import HostTierCode
 from invariants.contracts.loads import LoadCode
 from invariants.contracts.longest_match import LongestMatchCode
-from invariants.contracts.model import ModelCode
+from invariants.contracts.naive_model import NaiveModelCode
 from invariants.contracts.out_of_memory import OutOfMemoryCode
+from invariants.contracts.overdue_requests import OverdueRequestsCode
 from invariants.contracts.preemption import PreemptionCode
-from invariants.contracts.prompt_aborts import PromptAbortsCode
-from invariants.contracts.prompt_fences import PromptFencesCode
-from invariants.contracts.prompt_timeouts import PromptTimeoutsCode
 from invariants.contracts.publishing import PublishingCode
 from invariants.contracts.queue_order import QueueOrderCode
 from invariants.contracts.ratio import RatioCode
@@ -40,22 +40,23 @@ SENTENCES: Mapping[Code, str] = {
     LoadCode.DEMAND_TOO_SMALL: "has a demand of {demand} pages of {pool}, but {load} alone loads {brings}",
     LoadCode.LOADED_FOR_NO_REQUEST: "no request waits for it",
     LoadCode.JOINED_TOO_SHORT: "lacks {lacks} pages of {pool}, but {load} loads {brings}",
-    LoadCode.LOADED_BUT_UNUSED: "continues at {start}, but {loaded} tokens were loaded for it",
+    LoadCode.LOADED_BUT_UNUSED: "continues at {start}, but the prefix loaded for it has {loaded} tokens",
     LoadCode.COMPUTED_AGAIN: "admitted at {start}, but {cached} tokens are cached on the device and the host",
-    PromptAbortsCode.STILL_SERVED: "aborted, but still {place}",
-    PromptFencesCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
-    PromptFencesCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",
-    PromptFencesCode.LOCKED_AFTER_COMPLETION: "still held after {launch} completed",
-    PromptFencesCode.LOCKED_FOR_NO_LAUNCH: "held for {launch}, which is not in flight",
-    PromptTimeoutsCode.LATE: "{place} after {age_ms} ms, the timeout is {timeout_ms} ms",
+    AbortedRequestsCode.STILL_SERVED: "aborted, but still {place}",
+    FenceReleaseCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
+    FenceReleaseCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",
+    FenceReleaseCode.LOCKED_AFTER_COMPLETION: "still held after {launch} completed",
+    FenceReleaseCode.LOCKED_FOR_NO_LAUNCH: "held for {launch}, which is not in flight",
+    OverdueRequestsCode.LATE: "{place} after {age_ms} ms, the timeout is {timeout_ms} ms",
     RatioRangeCode.BELOW_FLOOR: "{ratio} millionths, the floor is {floor}",
     RatioRangeCode.ABOVE_ONE: "{ratio} millionths, at most 1000000",
-    RetractingPauseCode.RECORD_LEFT: "has row {row} in a pause",
+    RetractingPauseCode.RECORD_LEFT: "has a record in a pause, with row {row}",
     RetractingPauseCode.RECEIPT_LEFT: "held by {holder} in a pause",
     RetractingPauseCode.UNITS_LEFT: "owns {units} in a pause",
     SessionReleaseCode.KEEPS_ROW: "keeps row {row} without a turn",
     SessionReleaseCode.KEEPS_UNWRITTEN: (
-        "keeps {committed_len} tokens with launched_len {launched_len}, allocated_len {allocated_len}"
+        "keeps {committed_len} tokens with launched_len {launched_len}, allocated_len {allocated_len}: "
+        "all must be equal"
     ),
     SessionReleaseCode.STILL_OPEN: "is to be closed and has no turn, but is still open",
     SingleChunkCode.SECOND_CHUNK: "between chunks, and so is {first}",
@@ -71,17 +72,19 @@ SENTENCES: Mapping[Code, str] = {
     HostTierCode.LIVE_BEHIND_A_TOMBSTONE: "live in {component}, but its parent {parent} is not",
     HostTierCode.DROPPED_NEEDLESSLY: "its copy was dropped, but the backup had enough free pages without it",
     HostTierCode.NOT_REPLACED: "its copy was dropped, but no backup followed",
-    HostTierCode.REMOVED_UNCOPIED: "removed for {short} pages, but the host has no copy of its {uncopied} pages",
+    HostTierCode.REMOVED_UNCOPIED: "removed to free {short} pages, but the host has no copy of its {uncopied} pages",
     HostTierCode.TOMBSTONED_UNCOPIED: "lost its {short} pages, but the host has no copy of its {uncopied} pages",
     AdmissionCode.OTHER_RESERVATION: (
-        "admitted for [{got_start}, {got_end}) with {got_firm} (demand {got_demand}), "
-        "the planner has [{want_start}, {want_end}) with {want_firm} (demand {want_demand})"
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), "
+        "the naive planner has [{want_start}, {want_end}) with {want_firm} reserved (demand {want_demand})"
     ),
-    AdmissionCode.KEPT_WAITING: ("waits, but [{want_start}, {want_end}) fits with {want_firm} (demand {want_demand})"),
+    AdmissionCode.KEPT_WAITING: (
+        "waits, but [{want_start}, {want_end}) fits with {want_firm} reserved (demand {want_demand})"
+    ),
     AdmissionCode.DOES_NOT_FIT: (
-        "admitted for [{got_start}, {got_end}) with {got_firm} (demand {got_demand}), which does not fit"
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit"
     ),
-    AdmissionCode.SLOT_LEFT_EMPTY: "waits, but it fits, and only {taken} of {slots} slots are taken",
+    AdmissionCode.SLOT_LEFT_EMPTY: "waits, but it fits, and only {taken} of at most {slots} requests are admitted",
     ChunkBudgetCode.EMPTY: "computes nothing",
     ChunkBudgetCode.PREFILLS_TOO_MUCH: "prefills {count} tokens, at most {most} are allowed",
     ChunkBudgetCode.COMPUTES_TOO_MUCH: "computes {count} tokens, decodes included, at most {most} are allowed",
@@ -100,7 +103,7 @@ SENTENCES: Mapping[Code, str] = {
     ),
     LongestMatchCode.TOO_SHORT: "matched {length} tokens, {usable} are usable",
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
-    ModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
+    NaiveModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
     OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
     PreemptionCode.NOT_PREEMPTED: "lacks only a row, but {lesser} of lower priority runs on",
     PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
@@ -111,7 +114,7 @@ SENTENCES: Mapping[Code, str] = {
     QueueOrderCode.OVERTAKEN: (
         "admitted with priority {priority}, but {ahead} of priority {ahead_priority} is before it in the queue"
     ),
-    RatioCode.OTHER_THAN_FORETOLD: "changed from {before} to {after} millionths, want {want}",
+    RatioCode.OTHER_THAN_FORETOLD: "{before} before and {after} after the step, in millionths; permitted: {want}",
     RejectionCode.COULD_RUN: (
         "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens can run on an empty engine"
     ),

@@ -18,7 +18,7 @@ from invariants.violation import Code
 SENTENCES: Mapping[Code, str] = {
     PoolCode.OUT_OF_RANGE: "owned by {owners}, but ids run from 1 to {last}",
     PoolCode.LEAKED: "no owner",
-    PoolCode.FREE_TWICE: "owned by {owners}",
+    PoolCode.FREE_TWICE: "free twice: {owners}",
     PoolCode.FREE_IN_USE: "owned by {owners}",
     PoolCode.OWNED_TWICE: "owned by {owners}",
     PoolCode.TOO_MANY: "{terms}",
@@ -37,11 +37,11 @@ SENTENCES: Mapping[Code, str] = {
     MoveCode.TOMBSTONED_UNDER_LOCK: "lost its {component} pages, but locked by {holder}",
     #
     PeerCode.PEER_FREE: "its peer {peer} is free",
-    PeerCode.PEER_FENCED: "its peer {peer} is behind a fence",
+    PeerCode.PEER_FENCED: "its peer {peer} is fenced",
     PeerCode.PEER_OF_TWO: "the peer of both {units}",
     PeerCode.PAIRED_WHILE_FREE: "free, but its peer is {peer}",
-    PeerCode.PAIRED_WHILE_FENCED: "behind a fence, but its peer is {peer}",
-    PeerCode.NO_LEADER: "owned by {owner}, but the peer of no unit of {leaders}",
+    PeerCode.PAIRED_WHILE_FENCED: "fenced, but its peer is {peer}",
+    PeerCode.PEER_OF_NONE: "owned by {owner}, but the peer of no unit of {from_pool}",
     PeerCode.OWNERS_DIFFER: "owned by {owner}, but its peer {peer} is owned by {peer_owner}",
     PeerCode.SLOTS_SCATTERED: "the peers of its slots are {slots}, not all in {peer} at the same offset",
     #
@@ -56,8 +56,8 @@ SENTENCES: Mapping[Code, str] = {
     TreeCode.PARTIAL_PAGE: "has a key of {key_len} tokens, want whole pages of {page_size}",
     TreeCode.WRONG_PAGE_COUNT: "has {pages} {component} pages for {key_len} tokens",
     TreeCode.TWIN: "begins with the same page as its sibling {sibling}",
-    TreeCode.TOMBSTONE_WITHOUT_WINDOW: "a tombstone in {component}, which has no window",
-    TreeCode.LIVE_WITHOUT_PAGES: "live in {component}, but has the pages {pages}",
+    TreeCode.TOMBSTONE_WITHOUT_WINDOW: "a tombstone in {component}, which has no window; no copy is on the host",
+    TreeCode.LIVE_WITHOUT_PAGES: "live in {component}, but not all of its pages exist (0: none): {pages}",
     TreeCode.TOMBSTONE_WITH_PAGES: "a tombstone in {component}, but has the pages {pages}",
     TreeCode.PARTIAL_COPY: "has the pages {copies} on the host for {want} of {component}",
     #
@@ -66,10 +66,10 @@ SENTENCES: Mapping[Code, str] = {
     LockCode.TOO_MANY_READERS: "counts {counted} readers, but {tables} tables name it",
     LockCode.TOO_FEW_READERS: "counts {counted} readers, but {tables} tables name it",
     LockCode.PARENT_LOCKED_LESS: "has {locks} {component} locks, but its parent {parent} has {parent_locks}",
-    LockCode.PREFIX_LOCKED_LESS: "has {locks} {window} locks, but {whole_locks} {whole} locks",
+    LockCode.WINDOW_LOCKED_MORE: "has {locks} {window} locks, but {whole_locks} {whole} locks",
     ReceiptCode.MISSING: "shares {shared_len} tokens without a receipt",
     ReceiptCode.OF_TWO: "has receipt {receipt}, which is also that of {other}",
-    ReceiptCode.NOT_OUT: "has receipt {receipt}, which is not outstanding",
+    ReceiptCode.NOT_OUT: "has receipt {receipt}, which was returned or does not exist",
     ReceiptCode.OF_ANOTHER: "has receipt {receipt}, which {holder} holds",
     ReceiptCode.LOST: "held by {holder}, which has no record with it",
     LockCode.DIED_UNDER_LOCK: "lost its {component} pages, but is locked by {holder}",
@@ -78,15 +78,15 @@ SENTENCES: Mapping[Code, str] = {
     CursorCode.OUT_OF_ORDER: "protected_len {protected_len}, committed_len {committed_len}, "
     "launched_len {launched_len}, allocated_len {allocated_len}",
     CursorCode.FRONTIER_OUT_OF_RANGE: "frontier {frontier}, allocated_len {allocated_len}",
-    CursorCode.NOT_IN_FLIGHT: "committed_len {committed_len}, launched_len {launched_len}, "
+    CursorCode.IN_FLIGHT_DIFFERS: "committed_len {committed_len}, launched_len {launched_len}, "
     "but the positions in flight (start, end) are {in_flight}",
     CursorCode.SHARES_PART_OF_A_PAGE: "protected_len {protected_len} is inside a {component} page of {page_size}",
     CursorCode.FRONTIER_INSIDE_A_PAGE: "frontier {frontier} is inside a {component} page of {page_size}",
     CursorCode.FRONTIER_IN_WINDOW: "frontier {frontier}, but position {position} reads {component} from {most} on",
     #
-    TableCode.BEYOND_THE_ROW: "allocated_len {allocated_len}, but a row ends at {max_context_len}",
+    TableCode.BEYOND_THE_ROW: "allocated_len {allocated_len}, but a row has only pages for {max_context_len} tokens",
     TableCode.WRONG_PAGE_COUNT: "has {pages} {component} pages for allocated_len {allocated_len}",
-    TableCode.STALE_ROW: "row {row} names page {named} at page index {index}, the record page {held}",
+    TableCode.STALE_ROW: "row {row} names page {named} at page index {index}, the record has page {held}",
     TableCode.SHARES_NO_NODE: "protected_len {protected_len}, but it shares no node",
     TableCode.SHARES_ANOTHER_LENGTH: "protected_len {protected_len}, but {node} ends at {end}",
     TableCode.NOT_ON_THE_PATH: "at page index {index} of {record}, but the tree has page {cached} there",
@@ -99,13 +99,13 @@ SENTENCES: Mapping[Code, str] = {
     #
     HostCode.PREFIX_GONE: "cached in {component}, but its parent {parent} is neither on the device nor on the host",
     HostCode.WINDOW_ALONE: "cached, but its {component} pages are neither on the device nor on the host",
-    HostCode.NO_RECEIPT: "its receipt {receipt} is not outstanding",
+    HostCode.NO_RECEIPT: "has no lock of its own: receipt {receipt} was returned, or belongs to another holder",
     HostCode.READ_AFTER_FREE: "read by {job}, but its owner is {owner}",
     HostCode.WRITTEN_AFTER_FREE: "written by {job}, but its owner is {owner}",
     HostCode.TOO_FEW_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     HostCode.TOO_MANY_PINS: "has {pins} pins on its {pool} pages, but {loads} loads read them",
     #
-    EventCode.NOT_TOLD: "the cache has {gained} more units, the KV events report {reported} more",
-    EventCode.NOT_DONE: "the cache has {gained} more units, the KV events report {reported} more",
-    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction counts {claimed} freed units, the tree gave back {freed}",
+    EventCode.NOT_REPORTED: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
+    EventCode.REPORTED_NOT_DONE: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
+    EvictionCountCode.CLAIMED_TOO_MANY: "an eviction reports {claimed} freed units, but the tree freed {freed}",
 }

@@ -15,7 +15,10 @@ class DraftCode(Code):
 
 @invariant(When.OP, needs=("records", "Launched"), on=(Proposed,))
 def drafts_fit_their_allocation(change: Transition) -> Evidence:
-    """A pass computes at most draft_len drafts for a request, all on allocated pages."""
+    """A pass computes at most draft_len drafts for a request, all on allocated pages.
+
+    The pages are not checked if the request released its record in the same step.
+    """
     most = change.after.limits.draft_len
     ends = {(event.launch, entry[0]): entry[2] for event in change.events_of(Launched) for entry in event.entries}
     for event in change.events_of(Proposed):
@@ -30,7 +33,10 @@ def drafts_fit_their_allocation(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("launches", "Proposed"), on=(Verified,))
 def accepted_drafts_match_the_model(change: Transition) -> Evidence:
-    """Each accepted draft is the token that the model samples at its position."""
+    """Each accepted draft is the token that the model samples at its position.
+
+    The model samples one token more than there are drafts: the last one follows the last draft.
+    """
     for event in change.events_of(Verified):
         subject, drafts = request_ref(event.request_id), change.drafts.get((event.launch, event.request_id), ())
         sampled = tuple(event.tokens)

@@ -11,7 +11,7 @@ from invariants.windows import first_needed_page
 
 
 class MatchCode(Code):
-    NOT_CACHED = "not_cached"
+    NOT_USABLE = "not_cached"
     OTHER_PAGES = "other_pages"
 
 
@@ -35,12 +35,15 @@ def lookups_in(change: Transition) -> list[Lookup]:
 
 @invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))
 def matches_are_valid(change: Transition) -> Evidence:
-    """A match is a cached prefix on the tree's pages, with all pages that the next token reads."""
+    """A match is a cached prefix on the tree's pages, with all pages that the next token reads.
+
+    Matches after the first change of the tree's content in a step are not checked.
+    """
     page_size = change.after.limits.page_size
     for event, columns in change.once(lookups_in):
         count = event.length // page_size
         if event.length % page_size or not is_usable(change.before, columns, count):
-            yield found(request_ref(event.request_id), MatchCode.NOT_CACHED, length=event.length)
+            yield found(request_ref(event.request_id), MatchCode.NOT_USABLE, length=event.length)
             continue
         window = change.before.components[0].window
         first = 0 if window is None else first_needed_page(event.length, window, page_size)

@@ -16,6 +16,7 @@ class OutputCode(Code):
 
 
 def tokens_are_known(change: Transition) -> bool:
+    """Does the reference have the prompts and the output tokens of any requests?"""
     return bool(change.reference.expectations)
 
 
@@ -44,11 +45,14 @@ def outputs_match_reference(change: Transition) -> Evidence:
                     break
 
 
+# A fake forward reports Read, a real model Compared.  `Read` is in `on` so that a run with a fake forward counts these
+# invariants as not applicable (`given` is false then).  Without it they would not be counted at all.
 @invariant(When.OP, on=(Read, Compared), given=logits_are_compared)
 def logits_match_uncached_model(change: Transition) -> Evidence:
     """The logits of every position for which they are requested are those of a model without a cache.
 
-    Differences of discarded results are ignored: the results may depend on slots that a failed pass did not write.
+    They may differ by the tolerance of the event.  Differences of discarded results are ignored: the results may depend
+    on slots that a failed pass did not write.
     """
     for event in change.events_of(Compared):
         is_close = event.difference is None or event.difference <= event.tolerance  # False for NaN

@@ -37,7 +37,10 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "Admitted"), on=(Launched,))
 def requests_resume_where_they_stopped(change: Transition) -> Evidence:
-    """A pass computes a request from the end of its launched tokens, or from the start of its admitted range."""
+    """A pass computes a request from the end of its launched tokens, or from the start of its admitted range.
+
+    After a load, a transfer or accepted drafts, the launched tokens end where that KV ends.
+    """
     reached = {request: record.launched_len for request, record in change.before.record_by_request.items()}
     admitted: dict[int, int] = {}
     for event in change.pass_events:
@@ -57,7 +60,10 @@ def requests_resume_where_they_stopped(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "launches", "Launched", "Completed"))
 def committed_tokens_have_landed(change: Transition) -> Evidence:
-    """A record's committed_len is the end of its last valid result; tokens in flight are not committed."""
+    """A record's committed_len is the end of its last valid result; tokens in flight are not committed.
+
+    Without a result it is the start of the admitted range, or the length of the loaded or transferred KV.
+    """
     reached = {request: record.committed_len for request, record in change.before.record_by_request.items()}
     for event in change.pass_events:
         if isinstance(event, Admitted):

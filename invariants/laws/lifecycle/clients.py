@@ -30,7 +30,10 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)
 def outputs_end_as_asked(change: Transition) -> Evidence:
-    """An output ends at its first stop token or at max_new_tokens, and the finish reason says which."""
+    """An output ends at its first stop token or at max_new_tokens, and the finish reason says which.
+
+    A request that ends for another reason (an abort, a timeout, an error) may have fewer tokens.
+    """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)

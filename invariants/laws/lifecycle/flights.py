@@ -13,19 +13,19 @@ from invariants.violation import Code, Evidence, Found, Ref, found, request_ref,
 class FlightCode(Code):
     LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
     TOO_MANY_IN_FLIGHT = "too_many_in_flight"
-    ENDED_NOT_IN_FLIGHT = "ended_not_in_flight"
-    ENDED_OUT_OF_ORDER = "ended_out_of_order"
+    NOT_IN_FLIGHT = "ended_not_in_flight"
+    NOT_THE_OLDEST = "ended_out_of_order"
     FAILED_NOT_COMPLETED = "failed_not_completed"
-    IN_FLIGHT_UNTOLD = "in_flight_differs_from_events"
+    IN_FLIGHT_DIFFERS = "in_flight_differs_from_events"
     DISCARDED_NOT_COMPLETED = "discarded_not_completed"
     VALID_RESULT_DISCARDED = "valid_result_discarded"
     LEFT_FENCE_EARLY = "left_fence_early"
     UNLOCKED_EARLY = "unlocked_early"
-    READ_WHILE_UNOWNED = "read_while_unowned"
-    READ_AFTER_FREE = "read_after_free"
-    READ_AFTER_CHANGE_OF_OWNER = "read_after_change_of_owner"
-    READ_IN_ANOTHER_RECORD = "read_in_another_record"
-    READ_WITHOUT_LOCK = "read_without_lock"
+    USED_WHILE_UNOWNED = "read_while_unowned"
+    USED_AFTER_FREE = "read_after_free"
+    USED_AFTER_CHANGE_OF_OWNER = "read_after_change_of_owner"
+    USED_IN_ANOTHER_RECORD = "read_in_another_record"
+    USED_WITHOUT_LOCK = "read_without_lock"
     FENCED_FOR_EARLIER_LAUNCH = "fenced_for_an_earlier_launch"
 
 
@@ -44,7 +44,11 @@ def freed_units_wait_for_passes(change: Transition) -> bool:
 
 @invariant(When.OP, needs=("launches", "Launched", "Completed"))
 def passes_complete_in_order(change: Transition) -> Evidence:
-    """Passes complete in launch order, each once, and at most most_launches are in flight."""
+    """Passes complete in launch order, each once, and at most most_launches are in flight.
+
+    Launch ids increase.  Late, Failed and Completed name the oldest pass in flight, and a failed pass completes in the
+    same step.  The launches of the snapshot are those that the events leave in flight, in order.
+    """
     in_flight = [view.launch for view in change.before.launches or ()]
     failed: set[int] = set()
     for event in change.pass_events:
@@ -54,9 +58,9 @@ def passes_complete_in_order(change: Transition) -> Evidence:
         elif isinstance(event, (Late, Failed, Completed)):
             subject, name = launch_ref(event.launch), type(event).__name__
             if event.launch not in in_flight:
-                yield found(subject, FlightCode.ENDED_NOT_IN_FLIGHT, event=name)
+                yield found(subject, FlightCode.NOT_IN_FLIGHT, event=name)
             elif event.launch != in_flight[0]:
-                yield found(subject, FlightCode.ENDED_OUT_OF_ORDER, event=name, oldest=launch_ref(in_flight[0]))
+                yield found(subject, FlightCode.NOT_THE_OLDEST, event=name, oldest=launch_ref(in_flight[0]))
             if isinstance(event, Failed):
                 failed.add(event.launch)
             elif isinstance(event, Completed):
@@ -66,13 +70,16 @@ def passes_complete_in_order(change: Transition) -> Evidence:
     views = [view.launch for view in change.after.launches or ()]
     if views != in_flight:
         yield found(
-            Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=_launch_refs(views), wanted=_launch_refs(in_flight)
+            Ref("engine"), FlightCode.IN_FLIGHT_DIFFERS, found=_launch_refs(views), wanted=_launch_refs(in_flight)
         )
 
 
 @invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
 def discarded_results_are_stale(change: Transition) -> Evidence:
-    """The result of a completed pass is discarded only for a request that released its record since the launch."""
+    """Only results that do not count are discarded, and only when their pass completes.
+
+    A result counts unless the pass failed, or the request ended or released its record since the launch.
+    """
     landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
     for event in change.events_of(Discarded):
         landing = landed.get((event.launch, event.request_id))
@@ -108,8 +115,8 @@ def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
 def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """A unit that a pass in flight reads or writes is owned by its request, cached under a lock, or fenced for it.
 
-    It is neither free nor owned by another request.  The units of a request that released its record since are fenced,
-    or its session or the next turn of the session owns them.
+    It is neither free nor owned by another request.  If the request released its record since, the unit is fenced for
+    this or a later pass, or its session or another turn of the session owns it.
     """
     after = change.after
     for view in after.launches or ():
@@ -159,7 +166,10 @@ def _are_locked(
 
 
 def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, units: Iterable[int]) -> Evidence:
-    """The units that are not kept for a pass; also handles fences, and caches that count readers without receipts."""
+    """The units that are not kept for a pass: neither owned, locked, nor fenced for it.
+
+    A cache that counts readers without receipts keeps each unit that has a reader.
+    """
     request, permitted = view.entries[place][0], _permitted_owners(snapshot, view, place)
     pool = snapshot.pool(snapshot.components[component].pool)
     waits_for = {unit: fence.launch for fence in pool.fenced for unit in fence.units}
@@ -186,13 +196,13 @@ def _not_pinned(subject: Ref, launch: int, request_id: int, owner: Owner | None,
     """A unit that a pass reads or writes, but that is not kept for the pass."""
     values: dict[str, object] = {"launch": launch_ref(launch), "request": request_ref(request_id)}
     if owner is None:
-        return found(subject, FlightCode.READ_WHILE_UNOWNED, **values)
+        return found(subject, FlightCode.USED_WHILE_UNOWNED, **values)
     if owner == FREE:
-        return found(subject, FlightCode.READ_AFTER_FREE, **values)
+        return found(subject, FlightCode.USED_AFTER_FREE, **values)
     if owner == FENCE:
         return found(subject, FlightCode.FENCED_FOR_EARLIER_LAUNCH, **values, waits_for=launch_ref(waits_for))
     if owner.kind == TREE_KIND:
-        return found(subject, FlightCode.READ_WITHOUT_LOCK, **values, owner=owner)
+        return found(subject, FlightCode.USED_WITHOUT_LOCK, **values, owner=owner)
     is_own = owner == (REQUEST_KIND, request_id)
-    code = FlightCode.READ_IN_ANOTHER_RECORD if is_own else FlightCode.READ_AFTER_CHANGE_OF_OWNER
+    code = FlightCode.USED_IN_ANOTHER_RECORD if is_own else FlightCode.USED_AFTER_CHANGE_OF_OWNER
     return found(subject, code, **values, owner=owner)

@@ -19,8 +19,8 @@ class HandoverCode(Code):
     SENT_FOREIGN_PAGES = "sent_foreign_pages"
     FILLED_WITHOUT_RESERVATION = "filled_without_reservation"
     FILLED_OTHER_PLACES = "filled_other_places"
-    ENDED_UNTOLD = "ended_untold"
-    BEGAN_UNTOLD = "began_untold"
+    ENDED_UNREPORTED = "ended_untold"
+    BEGAN_UNREPORTED = "began_untold"
     PAGES_CHANGED = "pages_changed"
     UNITS_LEFT = "units_left"
     TAKEN_OVER_AT_WRONG_LEN = "taken_over_at_wrong_length"
@@ -111,17 +111,20 @@ def filled_pages_were_reserved(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "Reserved", "HandedOver", "TakenOver", "LetGo"))
 def transfers_keep_pages_until_released(change: Transition) -> Evidence:
-    """A transfer holds its pages until it is taken over or released, and holds nothing afterwards."""
+    """A transfer holds its pages until it is taken over or released, and holds nothing afterwards.
+
+    Windowed pages that the next token does not read may change.
+    """
     before, after = transfer_records(change.before), transfer_records(change.after)
     ended = {one.request_id for kind in (LetGo, TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
     began = {one.request_id for kind in (HandedOver, Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
     for request_id in sorted(before.keys() - ended):
         if request_id not in after:
-            yield found(_transfer_ref(request_id), HandoverCode.ENDED_UNTOLD)
+            yield found(_transfer_ref(request_id), HandoverCode.ENDED_UNREPORTED)
         else:
             yield from _changed_pages(change, before[request_id], after[request_id])
     for request_id in sorted(after.keys() - before.keys() - began):
-        yield found(_transfer_ref(request_id), HandoverCode.BEGAN_UNTOLD)
+        yield found(_transfer_ref(request_id), HandoverCode.BEGAN_UNREPORTED)
     for request_id in sorted(ended - began):
         owner = Owner(HANDOVER_KIND, request_id)
         for pool in change.after.pools:
@@ -133,7 +136,10 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests",), on=(TakenOver,))
 def taken_over_len_was_computed(change: Transition) -> Evidence:
-    """A request is taken over behind its prompt, or behind all of its output but the newest token."""
+    """A request is taken over with the KV of its prompt, or of its prompt and all of its output but the newest token.
+
+    Output tokens come with it only if none were known before.
+    """
     for event in change.events_of(TakenOver):
         request = change.before.request_by_id.get(event.request_id)
         if request is not None:
@@ -176,7 +182,7 @@ def _changed_pages(change: Transition, record: RecordView, later: RecordView) ->
 
 
 def _needed(snapshot: Snapshot, record: RecordView) -> list[tuple[int, ...]]:
-    """By component the units that the next token behind the transferred ones reads."""
+    """By component the units that the token after the transferred ones reads."""
     page_size, position = snapshot.limits.page_size, next_position(record)
     windows = [component.window for component in snapshot.components]
     firsts = [0 if window is None else first_needed_page(position, window, page_size) for window in windows]

@@ -9,8 +9,8 @@ from invariants.violation import Code, Evidence, Ref, found
 
 class PauseCode(Code):
     LAUNCHED = "launched"
-    BEGAN_UNTOLD = "began_untold"
-    ENDED_UNTOLD = "ended_untold"
+    BEGAN_UNREPORTED = "began_untold"
+    ENDED_UNREPORTED = "ended_untold"
 
 
 def has_pause(change: Transition) -> bool:
@@ -34,4 +34,4 @@ def pauses_are_told(change: Transition) -> Evidence:
     for event in change.pass_events:
         is_paused = isinstance(event, Paused) or (is_paused and not isinstance(event, Resumed))
     if is_paused != change.after.is_paused:
-        yield found(Ref("engine"), PauseCode.ENDED_UNTOLD if is_paused else PauseCode.BEGAN_UNTOLD)
+        yield found(Ref("engine"), PauseCode.ENDED_UNREPORTED if is_paused else PauseCode.BEGAN_UNREPORTED)

@@ -38,7 +38,10 @@ def requests_are_in_one_queue(change: Transition) -> Evidence:
 
 @state_invariant(needs=("requests", "records"), reads=("requests", "records"))
 def records_match_request_places(change: Transition) -> Evidence:
-    """A request has a record while it runs, loads or is between chunks, and none while it waits."""
+    """A request has a record while it runs, loads or is between chunks, and none while it waits.
+
+    Each record of a request belongs to a request in a queue.  A linked request may have a record or none.
+    """
     records = change.after.record_by_request
     places: Mapping[int, str] = {request.id: request.place for request in change.after.requests or ()}
     for request_id, place in places.items():

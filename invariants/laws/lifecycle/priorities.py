@@ -15,7 +15,10 @@ class PriorityCode(Code):
 
 @invariant(When.OP, needs=("requests",), on=(Preempted,))
 def preemption_serves_higher_priority(change: Transition) -> Evidence:
-    """A running request is preempted only for one whose priority is higher by more than the threshold."""
+    """A running request is preempted only for one whose priority is higher by more than the threshold.
+
+    If the event does not name the other request, their priorities are not compared.
+    """
     threshold = change.after.limits.preemption_threshold
     for event in change.events_of(Preempted):
         subject, by = request_ref(event.request_id), change.before.request_by_id.get(event.by)

@@ -24,7 +24,7 @@ class ProgressCode(Code):
 
 
 def is_expected_to_compute(change: Transition) -> bool:
-    """Does nothing explain idle steps: no pause, no copy in progress, no pages held from outside the engine?"""
+    """False after many idle steps that a pause, a copy in progress or units taken from outside the engine explain."""
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or change.after.is_loading
@@ -35,7 +35,10 @@ def is_expected_to_compute(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=("Launched", "Completed"), given=is_expected_to_compute)
 def work_makes_progress(change: Transition) -> Evidence:
-    """While there is work, the engine computes something within a few steps."""
+    """While there is work, the engine computes something within a few steps.
+
+    Idle steps are allowed in a pause, during a copy, and while units are taken from outside the engine.
+    """
     if change.steps_without_forward >= MOST_IDLE_STEPS:
         requests = tuple(request_ref(request.id) for request in change.after.requests or ())
         yield found(Ref("engine"), ProgressCode.STUCK, steps=change.steps_without_forward, requests=requests)
@@ -43,7 +46,7 @@ def work_makes_progress(change: Transition) -> Evidence:
 
 @invariant(When.QUIESCENT)
 def drained_engine_is_empty(change: Transition) -> Evidence:
-    """After a drain every unit is free, and no request, record, lock, node, pass, session or host copy is left."""
+    """After a drain every unit is free, and no request, record, lock, node, pass, session or copy job is left."""
     after = change.after
     for pool in after.pools:
         if len(pool.free) != pool.capacity:

@@ -23,7 +23,7 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     """A retracted or preempted request, or one of a failed pass, has no record, row or page until it is admitted again.
 
     Units that a pass in flight still reads or writes for it are fenced, and not the request's.  If the engine does not
-    report admissions, only waiting requests are checked.
+    report admissions, only requests that wait (Place WAITING or LINKED) are checked.
     """
     released: dict[int, str] = {}
     for event in change.events:

@@ -22,7 +22,7 @@ class SessionCode(Code):
     KEPT_TOO_MUCH = "kept_too_much"
     CLOSED_DURING_TURN = "closed_during_turn"
     REFUSED_WHILE_IDLE = "refused_while_idle"
-    CHANGED_UNTOLD = "changed_untold"
+    CHANGED_UNREPORTED = "changed_untold"
 
 
 def session_ref(session_id: int) -> Ref:
@@ -31,7 +31,10 @@ def session_ref(session_id: int) -> Ref:
 
 @invariant(When.OP, needs=("sessions", "requests"))
 def session_has_one_turn(change: Transition) -> Evidence:
-    """A session has at most one turn, in its namespace and in a queue; a closed session has none."""
+    """A session has at most one turn, in its namespace and in a queue; a closed session has none.
+
+    A session may still name a turn that finished in this step.
+    """
     after = change.after
     for request in after.requests or ():
         if not request.session:
@@ -55,7 +58,7 @@ def session_has_one_turn(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "records"))
 def kept_records_match_their_sessions(change: Transition) -> Evidence:
-    """A record that a session keeps is of an open session without a running turn, and is kept_len tokens long."""
+    """A session keeps a record only if it is open and its turn has none; kept_len is its length, 0 without a record."""
     after = change.after
     kept = {record.owner.id: record for record in after.records or () if record.owner.kind == SESSION_KIND}
     for session_id, record in kept.items():
@@ -73,7 +76,10 @@ def kept_records_match_their_sessions(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions", "records", "Kept"), on=(Lent,))
 def turns_continue_on_kept_pages(change: Transition) -> Evidence:
-    """A turn continues on the pages that its session kept, and uses only tokens that were written."""
+    """A turn continues on the pages that its session kept, and uses only tokens that were written.
+
+    KV that the session kept in the same step is not checked.
+    """
     page_size = change.after.limits.page_size
     kept = {record.owner: record for record in change.before.records or ()}
     for event in change.events:
@@ -113,7 +119,7 @@ def session_outlives_its_turn(change: Transition) -> Evidence:
 
 
 @invariant(When.OP, needs=("sessions",), on=(TurnRefused,))
-def turns_are_refused_only_if_taken(change: Transition) -> Evidence:
+def turns_are_refused_only_by_closed_or_busy_sessions(change: Transition) -> Evidence:
     """A turn is refused only if its session is closed or has a turn."""
     for event in change.events_of(TurnRefused):
         seen = [snapshot.session_by_id.get(event.session) for snapshot in (change.before, change.after)]
@@ -127,14 +133,14 @@ def turns_are_refused_only_if_taken(change: Transition) -> Evidence:
 def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
     """The KV that a session keeps changes only if a turn continues on it or ends, or the session releases it.
 
-    A turn that is rejected, or ends while it waits, does not change its session.
+    A turn that is rejected, or ends while it waits, does not change its session.  Only the length is compared.
     """
     reported = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
     for session in change.before.sessions or ():
         now = change.after.session_by_id.get(session.id)
         if now is not None and now.kept_len != session.kept_len and session.id not in reported:
             lengths = {"was_len": session.kept_len, "kept_len": now.kept_len}
-            yield found(session_ref(session.id), SessionCode.CHANGED_UNTOLD, **lengths)
+            yield found(session_ref(session.id), SessionCode.CHANGED_UNREPORTED, **lengths)
 
 
 def _has_just_ended(change: Transition, request: int) -> bool:

@@ -17,7 +17,7 @@ from invariants.windows import first_needed_page, next_position
 class CursorCode(Code):
     OUT_OF_ORDER = "out_of_order"
     FRONTIER_OUT_OF_RANGE = "frontier_out_of_range"
-    NOT_IN_FLIGHT = "not_in_flight"
+    IN_FLIGHT_DIFFERS = "not_in_flight"
     SHARES_PART_OF_A_PAGE = "shares_part_of_a_page"
     FRONTIER_INSIDE_A_PAGE = "frontier_inside_a_page"
     FRONTIER_IN_WINDOW = "frontier_in_window"
@@ -61,7 +61,7 @@ def launched_tokens_are_in_flight(change: Transition) -> Evidence:
             if borders[::2] != borders[1::2]:
                 yield found(
                     owner_ref(record.owner),
-                    CursorCode.NOT_IN_FLIGHT,
+                    CursorCode.IN_FLIGHT_DIFFERS,
                     committed_len=record.committed_len,
                     launched_len=record.launched_len,
                     in_flight=tuple(entries),

@@ -47,9 +47,10 @@ def cached_nodes_are_reachable(change: Transition) -> Evidence:
 
 
 @invariant(When.OP, needs=("nodes", "receipts", "copy_jobs"))
-def transfers_keep_both_ends(change: Transition) -> Evidence:
-    """Until a copy ends, the tree owns the units that it reads, locked or pinned, and the copy those that it writes.
+def copies_keep_both_ends(change: Transition) -> Evidence:
+    """Until a copy between device and host ends, the tree owns the units it reads, and the copy the units it writes.
 
+    Each copy holds a lock of its own, and the pins of a node are as many as the loads that read its units on the host.
     A page that is freed before it is copied may get another owner and content (sglang pulls 26728 and 28468).
     """
     after = change.after

@@ -10,8 +10,8 @@ from invariants.violation import Code, Evidence, found, pool_ref
 
 
 class EventCode(Code):
-    NOT_TOLD = "not_told"
-    NOT_DONE = "not_done"
+    NOT_REPORTED = "not_told"
+    REPORTED_NOT_DONE = "not_done"
 
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))
@@ -32,7 +32,7 @@ def kv_events_match_tree(change: Transition) -> Evidence:
     for after in change.after.pools:
         gained = _num_cached(after) - _num_cached(change.before.pool(after.name))
         if gained != reported[after.name]:
-            code = EventCode.NOT_TOLD if abs(gained) > abs(reported[after.name]) else EventCode.NOT_DONE
+            code = EventCode.NOT_REPORTED if abs(gained) > abs(reported[after.name]) else EventCode.REPORTED_NOT_DONE
             yield found(pool_ref(after.name), code, gained=gained, reported=reported[after.name])
 
 

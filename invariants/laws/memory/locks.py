@@ -19,7 +19,7 @@ class LockCode(Code):
     TOO_MANY_READERS = "too_many_readers"
     TOO_FEW_READERS = "too_few_readers"
     PARENT_LOCKED_LESS = "parent_locked_less"
-    PREFIX_LOCKED_LESS = "prefix_locked_less"
+    WINDOW_LOCKED_MORE = "prefix_locked_less"
     DIED_UNDER_LOCK = "died_under_lock"
     READ_WITHOUT_LOCK = "read_without_lock"
 
@@ -101,7 +101,7 @@ def locks_extend_to_ancestors(change: Transition) -> Evidence:
                     if node.locks[other] > node.locks[index]:
                         yield found(
                             node_ref(node.id),
-                            LockCode.PREFIX_LOCKED_LESS,
+                            LockCode.WINDOW_LOCKED_MORE,
                             window=components[other].pool,
                             locks=node.locks[other],
                             whole=pool,

@@ -16,7 +16,7 @@ class PeerCode(Code):
     PEER_OF_TWO = "peer_of_two"
     PAIRED_WHILE_FREE = "paired_while_free"
     PAIRED_WHILE_FENCED = "paired_while_fenced"
-    NO_LEADER = "no_leader"
+    PEER_OF_NONE = "no_leader"
     OWNERS_DIFFER = "owners_differ"
     SLOTS_SCATTERED = "slots_scattered"
 
@@ -54,7 +54,7 @@ def free_units_have_no_peer(change: Transition) -> Evidence:
 def held_follower_units_are_peers(change: Transition) -> Evidence:
     """Every owned unit of a follower pool is the peer of a unit; otherwise no request can use it.
 
-    The units of a load get their peers when it ends.
+    The units of a load get their peers when it ends; units that are taken from outside the engine have none.
     """
     for peers in change.changes.peer_maps:
         to_pool = change.after.pool(peers.to_pool)
@@ -62,7 +62,7 @@ def held_follower_units_are_peers(change: Transition) -> Evidence:
         for unit in sorted(unreachable):
             owner = to_pool.owner_of[unit]
             if owner.kind not in (OUTSIDE_KIND, LOAD_KIND):
-                yield found(unit_ref(to_pool, unit), PeerCode.NO_LEADER, owner=owner, leaders=peers.from_pool)
+                yield found(unit_ref(to_pool, unit), PeerCode.PEER_OF_NONE, owner=owner, from_pool=peers.from_pool)
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))

@@ -35,9 +35,10 @@ def unit_has_one_owner(change: Transition) -> Evidence:
 
 @state_invariant(reads=("pools",))
 def pools_conserve_units(change: Transition) -> Evidence:
-    """The capacity of each pool is the sum of its free, cached, otherwise owned and fenced units.
+    """The capacity of each pool is the sum of its free, cached, uncached and fenced units.
 
-    The sum alone does not prove one owner per unit: a page both in use and free balances a leaked one.
+    An uncached unit has an owner other than the tree.  The sum alone does not prove one owner per unit: a page both in
+    use and free balances a leaked one.
     """
     for pool in change.changes.pools:
         if not pool.is_partitioned and len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:

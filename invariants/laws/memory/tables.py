@@ -36,7 +36,10 @@ class Column(NamedTuple):
 
 @invariant(When.OP, needs=("records",))
 def rows_match_their_records(change: Transition) -> Evidence:
-    """A record has an entry per page in each component, and its row lists those of the first one, in order."""
+    """A record has an entry per page in each component, and its row lists those of the first one, in order.
+
+    allocated_len is at most max_context_len, rounded up to whole pages.
+    """
     after, longest = change.after, change.after.limits.max_context_len
     for record in change.changes.records:
         subject, allocated_len = owner_ref(record.owner), record.allocated_len
@@ -59,7 +62,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
     """The shared part of a record is as long as the path from a root to its node, and on the pages of these nodes.
 
     In a windowed component only the pages that the next token reads are compared: earlier nodes may have been evicted,
-    and cached again on other pages.
+    and cached again on other pages.  If all components have a window, even the record's node may have been evicted.
     """
     after = change.after
     is_whole_read = any(component.window is None for component in after.components)

@@ -26,6 +26,7 @@ class TreeCode(Code):
 def tree_is_well_formed(change: Transition) -> Evidence:
     """Each node starts where its parent ends, has whole pages, and differs from its siblings in the first page.
 
+    Its id is unique, and its parent is in the tree and in the same namespace.
     If a node is new or in another place, its children are checked, too.
     """
     after = change.after

@@ -29,7 +29,7 @@ def test_each_prompt_repeats_a_phrase_of_its_own():
     drawn = prompts(1024)
 
     assert len({tuple(prompt) for prompt in drawn}) == speculation.REQUESTS
-    assert all(prompt[: speculation.PHRASE_LEN] * speculation.PHRASES == prompt for prompt in drawn)
+    assert all(prompt[: speculation.PHRASE_LEN] * speculation.REPEATS == prompt for prompt in drawn)
 
 
 def test_figures_name_the_checkpoint(small):

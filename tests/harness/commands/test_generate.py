@@ -124,7 +124,7 @@ def test_strict_check_of_the_environment_has_no_violation(checkpoint, answer):
         pytest.param(["--device", "tpu7"], r"swarden: device: .*tpu7.*", id="no such device"),
         pytest.param(
             ["--draft", "there"],
-            r"swarden: draft: there is given and draft_tokens is 0; say how many tokens it is to guess",
+            r"swarden: --draft: there is given, but --draft-tokens is 0; give the draft tokens per step",
             id="no draft tokens",
         ),
         pytest.param(
@@ -132,7 +132,7 @@ def test_strict_check_of_the_environment_has_no_violation(checkpoint, answer):
             r"swarden: there: no such directory; .*",
             id="no draft checkpoint",
         ),
-        pytest.param(["--prompt-file", "x"], r"swarden: prompt: give --prompt TEXT or .*", id="two prompts"),
+        pytest.param(["--prompt-file", "x"], r"swarden: prompt: give either --prompt TEXT or .*", id="two prompts"),
     ],
 )
 def test_error_of_an_invalid_call_is_one_line(checkpoint, arguments, line):

@@ -41,6 +41,10 @@ def test_renamed_source_changes_the_hash(build):
     assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) != before
 
 
+def test_version_of_other_sources_changes_the_hash(build):
+    assert len({hash_of([build / "harness"], version) for version in ("", "1.2.3", "1.2.4")}) == 3
+
+
 def test_missing_and_builtin_packages_do_not_change_the_hash():
     assert len(hash_of_packages(("harness",))) == 16
     assert hash_of_packages(("harness", "no_such_package", "sys")) == hash_of_packages(("harness",))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.oplog import OpLog
-from harness.engines.own.mutants.catalog import ROWS
+from harness.engines.own.mutants.catalog import BUGS
 from harness.mutants.kill_matrix import KillMatrix, page
 from harness.mutants.unplanted import Waiting
 from harness.mutants.verdict import violated_laws
@@ -18,9 +18,9 @@ NAMES = [invariant.name for invariant in ALL.invariants]
 @pytest.fixture
 def matrix():
     """One invariant detects each bug, in rotation; an error detects the first bug too."""
-    bugs = [row.id for row in ROWS if not isinstance(row, Waiting)]
+    bugs = [bug.id for bug in BUGS if not isinstance(bug, Waiting)]
     laws = {bug: [NAMES[index % len(NAMES)]] for index, bug in enumerate(bugs)}
-    return KillMatrix(ROWS, laws | {bugs[0]: [NAMES[0], "SomeError"]})
+    return KillMatrix(BUGS, laws | {bugs[0]: [NAMES[0], "SomeError"]})
 
 
 def test_rows_are_the_invariants_in_catalogue_order_then_the_errors(matrix):
@@ -45,7 +45,7 @@ def test_page_has_a_line_of_marks_for_every_law(matrix):
 def test_page_describes_every_bug(matrix):
     text = page(matrix)
 
-    assert [row.id for row in ROWS if f"| {row.id} | {row.source} " not in text] == []
+    assert [bug.id for bug in BUGS if f"| {bug.id} | {bug.source} " not in text] == []
 
 
 def test_op_log_without_its_bug_violates_no_law():

@@ -92,5 +92,5 @@ def test_planted_bug_is_found_if_any_fingerprint_names_a_law_of_its_list():
 def test_planted_bug_that_another_law_finds_is_not_missed():
     ended = outcome(mutant=BY_ID["B18"], findings=[report("another_law/page")])
 
-    assert ended.found == "mutant B18: found by another_law, which its list does not name"
+    assert ended.found == "mutant B18: found by another_law, which is not in its caught_by"
     assert (ended.owed, ended.verdict) == ([], "violated")

@@ -42,8 +42,7 @@ def test_sums_name_the_pool_and_its_terms():
     watched.engine.memory.ledgers.anchor._free.pop()
 
     assert complaint(watched) == [
-        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, otherwise owned and fenced "
-        "units.",
+        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, uncached and fenced units.",
         "  full: capacity 20 = free 15 + cached 3 (evictable 0, protected 3) + uncached 1 (request r1 1): one too few",
     ]
 
@@ -175,7 +174,7 @@ def test_audit_shows_the_history_of_the_page():
     [
         pytest.param(lambda free: free.popleft(), "full page 1: no owner", id="lost"),
         pytest.param(lambda free: free.appendleft(20), "full page 20: owned by free and tree", id="free-and-cached"),
-        pytest.param(lambda free: free.appendleft(1), "full page 1: owned by free and free", id="free-twice"),
+        pytest.param(lambda free: free.appendleft(1), "full page 1: free twice: free and free", id="free-twice"),
     ],
 )
 def test_audit_finds_a_change_without_an_event(change, expected):
@@ -247,8 +246,7 @@ def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
 
     assert watched.checker.counts == {"pools_conserve_units/full pool/too_few": 3}
     assert caplog.messages == [
-        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, otherwise owned and fenced "
-        "units.\n"
+        "pools_conserve_units: The capacity of each pool is the sum of its free, cached, uncached and fenced units.\n"
         "  full: capacity 20 = free 19 + cached 0 (evictable 0, protected 0) + uncached 0: one too few\n"
         f"replay: swarden replay {watched.checker.log_path}"
     ]

@@ -40,7 +40,7 @@ def out_of_order(protected, committed, launched, allocated):
 
 def not_in_flight(committed, launched, *entries):
     return found(
-        request_ref(1), CursorCode.NOT_IN_FLIGHT, committed_len=committed, launched_len=launched, in_flight=entries
+        request_ref(1), CursorCode.IN_FLIGHT_DIFFERS, committed_len=committed, launched_len=launched, in_flight=entries
     )
 
 

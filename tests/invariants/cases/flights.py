@@ -90,20 +90,20 @@ CASES = [
         passes_complete_in_order,
         "completed-out-of-order",
         in_flight(LAUNCHED, Completed(8), launches=OVERLAPPED_STEP.before.launches),
-        found(launch_ref(8), FlightCode.ENDED_OUT_OF_ORDER, event="Completed", oldest=launch_ref(7)),
+        found(launch_ref(8), FlightCode.NOT_THE_OLDEST, event="Completed", oldest=launch_ref(7)),
     ),
     broken(
         passes_complete_in_order,
         "completed-twice",
         in_flight(LAUNCHED, Completed(7), Completed(7)),
-        found(launch_ref(7), FlightCode.ENDED_NOT_IN_FLIGHT, event="Completed"),
+        found(launch_ref(7), FlightCode.NOT_IN_FLIGHT, event="Completed"),
     ),
     broken(
         passes_complete_in_order,
         "launch-number-reused",
         in_flight(Completed(7), Launched(8, ()), Launched(8, ()), launches=()),
         found(launch_ref(8), FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(8)),
-        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8), launch_ref(8))),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_DIFFERS, found=(), wanted=(launch_ref(8), launch_ref(8))),
     ),
     broken(
         passes_complete_in_order,
@@ -115,7 +115,7 @@ CASES = [
         passes_complete_in_order,
         "missing-in-the-state",
         in_flight(LAUNCHED, Completed(7), launches=()),
-        found(Ref("engine"), FlightCode.IN_FLIGHT_UNTOLD, found=(), wanted=(launch_ref(8),)),
+        found(Ref("engine"), FlightCode.IN_FLIGHT_DIFFERS, found=(), wanted=(launch_ref(8),)),
     ),
     healthy(
         discarded_results_are_stale,
@@ -175,19 +175,19 @@ CASES = [
         units_in_flight_are_pinned,
         "free",
         with_pages_lost("swa", [5], free=[5, 7, 8]),
-        not_kept_for_r1("swa", 5, FlightCode.READ_AFTER_FREE),
+        not_kept_for_r1("swa", 5, FlightCode.USED_AFTER_FREE),
     ),
     broken(
         units_in_flight_are_pinned,
         "leaked",
         with_pages_lost("swa", [5]),
-        not_kept_for_r1("swa", 5, FlightCode.READ_WHILE_UNOWNED),
+        not_kept_for_r1("swa", 5, FlightCode.USED_WHILE_UNOWNED),
     ),
     broken(
         units_in_flight_are_pinned,
         "owned-by-another-request",
         with_pages_lost("full", [8], holdings=[Holding(R2, (8,), cached=False)]),
-        not_kept_for_r1("full", 8, FlightCode.READ_AFTER_CHANGE_OF_OWNER, owner=R2),
+        not_kept_for_r1("full", 8, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=R2),
     ),
     broken(
         units_in_flight_are_pinned,
@@ -204,7 +204,7 @@ CASES = [
             **{**R1_RELEASED, "receipts": receipts(holder=Owner("fence", 7))},
         ),
         *(
-            not_kept_for_r1(pool, page, FlightCode.READ_WITHOUT_LOCK, owner=Owner("tree", node))
+            not_kept_for_r1(pool, page, FlightCode.USED_WITHOUT_LOCK, owner=Owner("tree", node))
             for pool, page, node in (("full", 1, 1), ("full", 2, 1), ("full", 3, 2), ("full", 4, 2), ("swa", 2, 2))
         ),
     ),
@@ -213,7 +213,7 @@ CASES = [
         "in-a-new-record-of-the-request",
         in_flight(launches=STALE_8),
         *(
-            not_kept_for_r1(pool, page, FlightCode.READ_IN_ANOTHER_RECORD, owner=R1)
+            not_kept_for_r1(pool, page, FlightCode.USED_IN_ANOTHER_RECORD, owner=R1)
             for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
         ),
     ),

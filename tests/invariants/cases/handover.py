@@ -222,7 +222,7 @@ CASES = [
         transfers_keep_pages_until_released,
         "ended-without-an-event",
         arriving(after=WITHOUT_R2),
-        transfer(HandoverCode.ENDED_UNTOLD),
+        transfer(HandoverCode.ENDED_UNREPORTED),
     ),
     broken(
         transfers_keep_pages_until_released,
@@ -234,7 +234,7 @@ CASES = [
         transfers_keep_pages_until_released,
         "began-without-an-event",
         arriving(before=R2_WAITS),
-        transfer(HandoverCode.BEGAN_UNTOLD),
+        transfer(HandoverCode.BEGAN_UNREPORTED),
     ),
     broken(
         transfers_keep_pages_until_released,

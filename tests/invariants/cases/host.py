@@ -3,7 +3,7 @@
 from invariants.laws.memory.host import (
     HostCode,
     cached_nodes_are_reachable,
-    transfers_keep_both_ends,
+    copies_keep_both_ends,
 )
 from invariants.view import FREE, Holding, Owner
 from invariants.violation import found, node_ref, owner_ref
@@ -47,53 +47,53 @@ CASES = [
         found(node_ref(3), HostCode.WINDOW_ALONE, component="full"),
         found(node_ref(4), HostCode.PREFIX_GONE, component="full", parent=node_ref(3)),
     ),
-    healthy(transfers_keep_both_ends, COPYING_CONTINUES),
-    healthy(transfers_keep_both_ends, COPYING_ENDS, "after-copying"),
+    healthy(copies_keep_both_ends, COPYING_CONTINUES),
+    healthy(copies_keep_both_ends, COPYING_ENDS, "after-copying"),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "no-receipt",
         while_copying(receipts=[one for one in RECEIPTS if one.id != 2]),
         found(owner_ref(BACKUP), HostCode.NO_RECEIPT, receipt=2),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "receipt-of-another-holder",
         while_copying(receipts=[one._replace(holder=R1) for one in RECEIPTS]),
         found(owner_ref(BACKUP), HostCode.NO_RECEIPT, receipt=2),
         found(owner_ref(LOAD), HostCode.NO_RECEIPT, receipt=3),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "evicted-while-read",
         of_owner("swa", R1, (1, 2)),
         *lost(HostCode.READ_AFTER_FREE, "swa", BACKUP, R1, 1, 2),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "host-copy-dropped-while-read",
         of_owner("host full", Owner("backup", 3), (5, 6)),
         *lost(HostCode.READ_AFTER_FREE, "host full", LOAD, Owner("backup", 3), 5, 6),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "freed-while-written",
         while_copying(pools=host_pools("host swa", free=[5, 6, 7, 8], holdings=COPYING.pool("host swa").holdings[:-1])),
         *lost(HostCode.WRITTEN_AFTER_FREE, "host swa", BACKUP, FREE, 5, 6),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "owned-by-the-tree-before-it-is-written",
         of_owner("full", Owner("tree", 4), (11, 12)),
         *lost(HostCode.WRITTEN_AFTER_FREE, "full", LOAD, Owner("tree", 4), 11, 12),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "not-pinned",
         copied(4, pins=(0, 1)),
         found(node_ref(4), HostCode.TOO_FEW_PINS, pool="host full", pins=0, loads=1),
     ),
     broken(
-        transfers_keep_both_ends,
+        copies_keep_both_ends,
         "pinned-without-a-load",
         copied(3, pins=(0, 1)),
         found(node_ref(3), HostCode.TOO_MANY_PINS, pool="host swa", pins=1, loads=0),

@@ -85,7 +85,7 @@ CASES = [
         locks_extend_to_ancestors,
         "more-locks-in-the-window",
         after(nodes=nodes(3, locks=(0, 1))),
-        found(node_ref(3), LockCode.PREFIX_LOCKED_LESS, window="swa", locks=1, whole="full", whole_locks=0),
+        found(node_ref(3), LockCode.WINDOW_LOCKED_MORE, window="swa", locks=1, whole="full", whole_locks=0),
     ),
     healthy(cached_units_count_their_readers, after(receipts=None, pools=AFTER.pools)),
     broken(

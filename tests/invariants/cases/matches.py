@@ -15,7 +15,7 @@ def match(key, length, pages, *, earlier=(), namespace=0) -> Transition:
 
 
 def not_cached(length: int) -> Found:
-    return found(Ref("request", 2), MatchCode.NOT_CACHED, length=length)
+    return found(Ref("request", 2), MatchCode.NOT_USABLE, length=length)
 
 
 CASES = [

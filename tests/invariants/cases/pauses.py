@@ -27,12 +27,12 @@ CASES = [
         pauses_are_told,
         "began-without-an-event",
         idle(after=PAUSED),
-        found(Ref("engine"), PauseCode.BEGAN_UNTOLD),
+        found(Ref("engine"), PauseCode.BEGAN_UNREPORTED),
     ),
     broken(
         pauses_are_told,
         "ended-without-an-event",
         idle(before=PAUSED, after=AFTER),
-        found(Ref("engine"), PauseCode.ENDED_UNTOLD),
+        found(Ref("engine"), PauseCode.ENDED_UNREPORTED),
     ),
 ]

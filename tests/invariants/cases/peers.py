@@ -73,7 +73,7 @@ CASES = [
         held_follower_units_are_peers,
         "no-peer",
         after(peer_maps=peers({7: 0})),
-        found(page("swa", 5), PeerCode.NO_LEADER, owner=R1, leaders="full"),
+        found(page("swa", 5), PeerCode.PEER_OF_NONE, owner=R1, from_pool="full"),
     ),
     healthy(peers_share_their_owner),
     broken(
@@ -96,8 +96,8 @@ CASES = [
         held_follower_units_are_peers,
         "loaded-without-a-peer",
         replace(COPYING_ENDS, after=replace(COPYING_ENDS.after, peer_maps=COPYING.peer_maps)),
-        found(page("swa", 7), PeerCode.NO_LEADER, owner=N4, leaders="full"),
-        found(page("swa", 8), PeerCode.NO_LEADER, owner=N4, leaders="full"),
+        found(page("swa", 7), PeerCode.PEER_OF_NONE, owner=N4, from_pool="full"),
+        found(page("swa", 8), PeerCode.PEER_OF_NONE, owner=N4, from_pool="full"),
     ),
     broken(
         peers_share_their_owner,

@@ -58,6 +58,11 @@ CASES = [
         cannot_run(Impossible.EMPTY_PROMPT, 0, 5),
     ),
     healthy(rejected_requests_cannot_run, looking_ahead(Rejected(2, 30, 7, "row")), "too-long-with-its-lookahead"),
+    healthy(
+        rejected_requests_cannot_run,
+        during(Rejected(2, 35, 1, "spare"), limits=LIMITS._replace(spare_len=6)),
+        "without-spare-positions",
+    ),
     broken(
         impossible_requests_are_rejected,
         "queued-with-lookahead-beyond-the-row",

@@ -12,7 +12,7 @@ from invariants.laws.lifecycle.sessions import (
     session_has_one_turn,
     session_keeps_only_delivered_tokens,
     session_outlives_its_turn,
-    turns_are_refused_only_if_taken,
+    turns_are_refused_only_by_closed_or_busy_sessions,
     turns_continue_on_kept_pages,
 )
 from invariants.transition import Transition
@@ -122,10 +122,10 @@ CASES = [
         with_sessions(sessions=(IDLE,)),
         found(S3_REF, SessionCode.CLOSED_DURING_TURN, turn=request_ref(1)),
     ),
-    healthy(turns_are_refused_only_if_taken, with_sessions(TurnRefused(3, 7))),
-    healthy(turns_are_refused_only_if_taken, with_sessions(TurnRefused(9, 7)), "session-is-closed"),
+    healthy(turns_are_refused_only_by_closed_or_busy_sessions, with_sessions(TurnRefused(3, 7))),
+    healthy(turns_are_refused_only_by_closed_or_busy_sessions, with_sessions(TurnRefused(9, 7)), "session-is-closed"),
     broken(
-        turns_are_refused_only_if_taken,
+        turns_are_refused_only_by_closed_or_busy_sessions,
         "idle-session",
         with_sessions(TurnRefused(4, 7)),
         found(request_ref(7), SessionCode.REFUSED_WHILE_IDLE, session=S4_REF),
@@ -142,6 +142,6 @@ CASES = [
         idle_sessions_keep_their_kv,
         "changed-without-an-event",
         with_sessions(**NOW_LENT),
-        found(S4_REF, SessionCode.CHANGED_UNTOLD, was_len=8, kept_len=0),
+        found(S4_REF, SessionCode.CHANGED_UNREPORTED, was_len=8, kept_len=0),
     ),
 ]

@@ -22,7 +22,8 @@ CHUNK_BEYOND_THE_ROOM = Mutant(
 
 ADMISSION_THAT_NEVER_PASSES = Mutant(
     id="B34",
-    source="sglang issue 31205: a demand above the SWA pool could never be met, and blocked everyone behind it",
+    source="sglang issue 31205: a demand larger than the SWA pool could never be met, and blocked the requests "
+    "behind it",
     hunks=(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
         Hunk(
@@ -36,7 +37,8 @@ ADMISSION_THAT_NEVER_PASSES = Mutant(
 
 WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
     id="B35",
-    source="sglang issue 32379: who resumed on a cached prefix was charged a whole window, and never admitted",
+    source="sglang issue 32379: a request that continued on a cached prefix was charged a whole window, and never "
+    "admitted",
     hunks=(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
         Hunk(f"{DEMAND}:windowed_demand_len", healthy="min(rest + extent.new_len, seen)", broken="seen"),
@@ -51,7 +53,7 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
 
 DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
     id="B38",
-    source="sglang issue 35338: in a mixed batch the pages of those who decode were not in the SWA budget",
+    source="sglang issue 35338: in a mixed batch the pages of the decoding requests were not in the SWA budget",
     hunks=(
         Hunk(
             f"{ADMISSION}.new_budget",
@@ -72,7 +74,7 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
 
 DRAFTS_ARE_NOT_IN_THE_NEED = Mutant(
     id="B42",
-    source="sglang pull 14939: the need of a decode step left out the tokens that speculation looks ahead",
+    source="sglang pull 14939: the need of a decode step left out the lookahead tokens of speculation",
     hunks=(
         Hunk(
             f"{ADMISSION}.decode_need",
@@ -85,7 +87,8 @@ DRAFTS_ARE_NOT_IN_THE_NEED = Mutant(
 
 LONG_PROMPTS_REFUSED = Mutant(
     id="B72",
-    source="sglang pull 26607: a prompt was refused for being longer than the SWA pool, which keeps a window of it",
+    source="sglang pull 26607: a prompt longer than the SWA pool was rejected, although that pool keeps a window of "
+    "it only",
     hunks=(
         Hunk(
             f"{ENGINE}._why_impossible",
@@ -111,7 +114,7 @@ BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
 
 FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
     id="S41",
-    source="a prompt that fills the pool to its last page is let in: its first output token has no place",
+    source="a prompt that fills the pool to its last page is accepted, although its first output token has no page",
     hunks=(
         Hunk(
             f"{ENGINE}._why_impossible",
@@ -124,7 +127,7 @@ FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
 
 CHUNK_IS_COMPUTED_AGAIN = Mutant(
     id="S42",
-    source="a chunk that goes on from what is shared, not from what is computed: the begun page is computed twice",
+    source="a chunk starts at the end of the shared part, not of the launched part: a begun page is computed twice",
     hunks=(
         Hunk(
             f"{ADMISSION}.plan_chunk",
@@ -142,7 +145,7 @@ CHUNK_IS_COMPUTED_AGAIN = Mutant(
 
 PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
     id="S43",
-    source="a promise that counts on pages that the very match takes out of reach by its lock",
+    source="admission counts pages as evictable that the lock on the matched prefix is about to protect",
     hunks=(
         Hunk(
             f"{ADMISSION}.plan_new",
@@ -155,7 +158,7 @@ PAGES_TO_LOCK_ARE_PROMISED_TOO = Mutant(
 
 IMPORTANCE_IS_NOT_ASKED = Mutant(
     id="S45",
-    source="a queue in the order of arrival alone: who is more important waits behind who is not",
+    source="the queue is in arrival order only, so a request waits behind requests of lower priority",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.queues:WaitingQueue.in_order",
@@ -173,14 +176,15 @@ IMPORTANCE_IS_NOT_ASKED = Mutant(
 
 OUTPUT_IS_FORESEEN_WHOLE = Mutant(
     id="S46",
-    source="an estimate that takes the ratio off the output instead of a share of it: hardly anybody is admitted",
+    source="the estimate subtracts the ratio from the output length instead of multiplying by it: few requests are "
+    "admitted",
     hunks=(Hunk(f"{DEMAND}:demand_of", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
     caught_by=("reservations_match_planner", "admission_matches_planner"),
 )
 
 FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
     id="S47",
-    source="a book that counts what is firm among what is estimated: who would fit waits",
+    source="the budget counts firm pages among the estimated pages too, so a request that fits waits",
     hunks=(
         Hunk(
             f"{DEMAND}:Budget.reserve",
@@ -193,7 +197,7 @@ FIRM_PAGES_ARE_FORESEEN_TOO = Mutant(
 
 DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
     id="S48",
-    source="a mixed batch whose decodes do not count against the tokens of a step: a chunk fills it by itself",
+    source="in a mixed batch the decodes do not count against the tokens of a step: a chunk takes all of them",
     hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="tokens -= len(self.decodable(running))", broken="pass"),),
     caught_by=("mixed_passes_stay_within_chunk_len", "reservations_match_planner"),
 )

@@ -2,13 +2,13 @@
 
 from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
-from harness.mutants.unplanted import ForTheOracle
+from harness.mutants.unplanted import DetectedByTest
 
 PORT = "harness.engines.own.adapter:SwardenEngine"
 
-CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
+CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     id="B82",
-    source="sglang pull 21499: the busy check raised NotImplementedError where a tree had windows",
+    source="sglang pull 21499: the busy check raised NotImplementedError for a tree with windows",
     hunks=(
         Hunk(
             "invariants.laws.memory.tree:live_nodes_hold_their_pages",
@@ -24,7 +24,7 @@ CHECK_KNOWS_NO_WINDOWS = ForTheOracle(
 
 CHECK_COMPARES_KINDS = Mutant(
     id="B83",
-    source="sglang pull 27228: two batches were compared by ==, which for tensors is no answer",
+    source="sglang pull 27228: two batches were compared by ==, which does not compare the contents of tensors",
     hunks=(
         Hunk(
             "invariants.laws.memory.tables:_same",
@@ -37,7 +37,7 @@ CHECK_COMPARES_KINDS = Mutant(
 
 CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
     id="B84",
-    source="sglang pull 27731: a page was on two accounts and another on none, and the sum came out right",
+    source="sglang pull 27731: one page was counted twice and another not at all, and the sum was right",
     hunks=(
         Hunk(
             "invariants.laws.memory.pools:unit_has_one_owner",
@@ -51,7 +51,7 @@ CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
 
 WHO_WAITS_IS_IDLE = Mutant(
     id="B85",
-    source="sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and theirs as a leak",
+    source="sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and their pages as leaked",
     hunks=(
         Hunk(
             f"{PORT}.has_work",
@@ -64,7 +64,7 @@ WHO_WAITS_IS_IDLE = Mutant(
 
 CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
     id="B86",
-    source="an engine of the field counted as idle while a chunk was in flight, and what it held as a leak",
+    source="a published engine counted as idle between two chunks of a prompt, and the pages of the prompt as leaked",
     hunks=(
         Hunk(
             f"{PORT}.has_work",
@@ -77,7 +77,7 @@ CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
 
 PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
     id="B87",
-    source="sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were told as a leak",
+    source="sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were reported as leaked",
     hunks=(
         Hunk(
             "harness.engines.own.capture:EngineCapture.capture",

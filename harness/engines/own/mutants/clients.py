@@ -4,7 +4,7 @@ from harness.core.mutant import Hunk, Mutant
 
 ABORT_IS_NOT_HEARD = Mutant(
     id="S100",
-    source="made here: an abort is taken and nothing is done about it",
+    source="made here: an abort is accepted and has no effect",
     hunks=(
         Hunk(
             "engine_under_test.engine:Engine.abort",
@@ -17,7 +17,7 @@ ABORT_IS_NOT_HEARD = Mutant(
 
 STOP_IS_NOT_HEEDED = Mutant(
     id="S101",
-    source="made here: a stop token is sampled, and the request goes on",
+    source="made here: a stop token is sampled, and the request continues",
     hunks=(
         Hunk(
             "engine_under_test.request:Request.receive",

@@ -8,7 +8,7 @@ SPECULATION = "engine_under_test.scheduler.speculation:Speculation"
 
 OVERSHOOT_IS_NOT_TRIMMED = Mutant(
     id="B62",
-    source="sglang pull 22897: tokens drafted beyond the last one were kept with their KV",
+    source="sglang pull 22897: draft tokens beyond the last output token were kept with their KV",
     hunks=(
         Hunk(
             f"{SCHEDULER}._process",
@@ -20,7 +20,7 @@ OVERSHOOT_IS_NOT_TRIMMED = Mutant(
 )
 EVERY_DRAFT_COUNTS = Mutant(
     id="S157",
-    source="drafts are taken for what the model said, whatever it said",
+    source="every draft is accepted, whatever the model sampled",
     hunks=(
         Hunk(
             f"{SPECULATION}.verify",
@@ -32,19 +32,19 @@ EVERY_DRAFT_COUNTS = Mutant(
 )
 DRAFTS_COUNT_BUT_THE_NEXT_PASS_BEGINS_BEFORE_THEM = Mutant(
     id="S158",
-    source="what was launched is not moved to what counts, so the next pass computes accepted drafts once more",
+    source="the launched length is not set to the committed length, so the next pass computes accepted drafts again",
     hunks=(Hunk(f"{SCHEDULER}._process", healthy="if entry.drafts:", broken="if False:"),),
     caught_by=("cursors_are_ordered", "requests_resume_where_they_stopped", "launches_match_reservations"),
 )
 GOES_ON_FROM_A_GUESS = Mutant(
     id="S159",
-    source="with overlap a decode is launched behind drafts that nobody has judged yet",
+    source="with overlap a decode is launched behind drafts that the model has not verified yet",
     hunks=(Hunk(f"{ADMISSION}.decodable", healthy="if not self._config.draft_tokens:", broken="if True:"),),
     caught_by=("drafts_are_judged_before_the_next_pass", "slots_hold_their_prefix"),
 )
 MORE_DRAFTS_THAN_ROOM = Mutant(
     id="S160",
-    source="somebody guesses more than was wanted, and all of it is computed, beyond the room for it",
+    source="more drafts are proposed than the lookahead has pages for, and all of them are computed",
     hunks=(
         Hunk(f"{SPECULATION}.add_drafts", healthy="one.tokens, self.most)", broken="one.tokens, self.most + 2)"),
         Hunk(f"{SPECULATION}.add_drafts", healthy="self._known(drafts[: self.most])", broken="self._known(drafts)"),
@@ -53,7 +53,7 @@ MORE_DRAFTS_THAN_ROOM = Mutant(
 )
 UNALIGNED_CLAMP = Mutant(
     id="S161",
-    source="a rewind into a page whose windowed part is gone clamps the frontier to it, and the page counts as live",
+    source="a rewind below the frontier lowers it to the new length, inside a page whose windowed part is free",
     hunks=(
         Hunk(
             "engine_under_test.sessions.session:Session.kept_len",
@@ -78,7 +78,7 @@ UNALIGNED_CLAMP = Mutant(
 )
 DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
     id="S162",
-    source="all drafts are counted that the model agrees with, those behind a wrong one, too",
+    source="all drafts that equal the model's tokens are accepted, also those after a wrong one",
     hunks=(
         Hunk(
             "engine_under_test.speculative.verify:num_accepted",
@@ -90,8 +90,8 @@ DRAFTS_BEHIND_A_WRONG_ONE_COUNT = Mutant(
 )
 WHO_WAITS_FOR_A_VERDICT_TAKES_A_TOKEN = Mutant(
     id="S175",
-    source="found here by random traffic: in a mixed batch whoever does not decode, for its guess is not judged yet, "
-    "counted against the chunk",
+    source="found here by random traffic: in a mixed batch a request that is not decoded, because its drafts are not "
+    "verified yet, still took a token from the chunk",
     hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="len(self.decodable(running))", broken="len(running)"),),
     caught_by=("waiting_requests_fill_free_slots", "reservations_match_planner", "admission_matches_planner"),
 )

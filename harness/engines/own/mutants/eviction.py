@@ -23,14 +23,14 @@ LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
 
 WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(
     id="B26",
-    source="sglang issues 26577, 26907 and 35515: least recently used alone took the last window of idle branches",
+    source="sglang issues 26577, 26907 and 35515: strict LRU order evicted the last window of idle branches",
     hunks=(Hunk(f"{EVICT}:_next_victim", healthy="if not tree.is_tail(node):", broken="if True:"),),
     caught_by=("idle_branches_keep_their_window", "dead_interior_is_evicted_first", "part_matches_its_model"),
 )
 
 LOCKED_WINDOWS_ARE_EVICTED = Mutant(
     id="S23",
-    source="a window counts as unlocked as long as no two have it locked: it goes while somebody reads it",
+    source="a windowed node with only one lock counts as unlocked: it is evicted while a request reads it",
     hunks=(
         Hunk(
             f"{CANDIDATES}._is_unlocked_and_live",
@@ -43,7 +43,7 @@ LOCKED_WINDOWS_ARE_EVICTED = Mutant(
 
 EVICTION_STOPS_AFTER_ONE = Mutant(
     id="S24",
-    source="an eviction that ends with its first victim, however much was asked for",
+    source="an eviction stops after its first victim, however many pages are needed",
     hunks=(
         Hunk(
             f"{EVICT}:evict",
@@ -61,7 +61,7 @@ EVICTION_STOPS_AFTER_ONE = Mutant(
 
 MOST_RECENTLY_USED_GOES_FIRST = Mutant(
     id="S25",
-    source="a heap with the sign of its key turned: what was used just now is evicted",
+    source="the key of the LRU heap has the wrong sign, so the most recently used node is evicted first",
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:LruQueue.push",
@@ -84,7 +84,7 @@ MOST_RECENTLY_USED_GOES_FIRST = Mutant(
 
 CHILDLESS_TOMBSTONES_STAY = Mutant(
     id="S26",
-    source="the tombstones above an evicted leaf stay: nobody can match them, and their pages are lost to the pool",
+    source="the tombstones above an evicted leaf stay: no request can match them, and their full pages are never freed",
     hunks=(
         Hunk(
             f"{EVICT}:_remove",
@@ -97,7 +97,7 @@ CHILDLESS_TOMBSTONES_STAY = Mutant(
 
 EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
     id="S27",
-    source="a tombstone is made and its pages are not freed: the pool stays as short as it was",
+    source="a node becomes a tombstone, but its windowed pages are not freed",
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.evict",
@@ -115,7 +115,8 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
 
 TIDYING_LOSES_CANDIDATES = Mutant(
     id="S85",
-    source="a queue of candidates that keeps what no longer holds when it is tidied: nobody evicts the others",
+    source="a compaction of the LRU queue keeps the stale entries and drops the valid ones, so their nodes are never "
+    "evicted",
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:LruQueue._compact",

@@ -12,7 +12,7 @@ SLOTS_OF_A_PAGE_LEAD_APART = Excluded(
 
 READERS_ARE_MISCOUNTED = Excluded(
     "S91",
-    "an engine that counts a block's readers without knowing them: one who left is counted still, or two as one",
+    "an engine that only counts a block's readers: a reader that has left is still counted, or two count as one",
     "a receipt names its holder here, so each reader is known and no count can be wrong",
     "cached_units_count_their_readers",
     "one-too-many-and-one-too-few",
@@ -20,7 +20,7 @@ READERS_ARE_MISCOUNTED = Excluded(
 
 FOLLOWER_PAGE_IS_LOST = Excluded(
     "S92",
-    "an engine whose windowed pages have owners of their own: one stays behind when the page that led to it is freed",
+    "an engine whose windowed pages have owners of their own: one stays when the full page that led to it is freed",
     "the owner of a windowed page is the owner of its handle here, so a windowed page without a handle has no owner",
     "held_follower_units_are_peers",
     "no-peer",

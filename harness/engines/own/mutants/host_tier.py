@@ -10,7 +10,7 @@ LOCK_OF_A_LOAD = "receipt = self._cache.lock(match.farthest)"
 
 LOADED_PAGES_ARE_NOT_PAID_FOR = Mutant(
     id="B37",
-    source="sglang pull 27391: pages that a load brings back were not in the budget, so a prefill ran out of memory",
+    source="sglang pull 27391: the pages that a load restores were not in the budget, so a prefill ran out of memory",
     hunks=(Hunk(f"{ADMISSION}:Wish.total", healthy="count + self.load.get(pool, 0)", broken="count"),),
     caught_by=("reserved_units_never_run_out", "loads_are_reserved_once"),
 )
@@ -23,7 +23,7 @@ PAGES_TO_LOAD_ARE_NOT_PINNED = Mutant(
         Hunk(f"{LOADS}.begin", healthy="_pin(absent, -1)", broken="pass"),
         Hunk(f"{LOADS}.end", healthy="node.host.pins[component] -= 1", broken="pass"),
     ),
-    caught_by=("transfers_keep_both_ends", "ValueError"),
+    caught_by=("copies_keep_both_ends", "ValueError"),
 )
 
 FAILED_LOAD_KEEPS_ITS_LOCKS = Mutant(
@@ -51,7 +51,7 @@ COPIES_UNDER_WAY_ARE_NOT_PINNED = Mutant(
         ),
         Hunk(f"{BACKUPS}.end", healthy="self._cache.unlock(job.receipt)", broken="pass"),
     ),
-    caught_by=("node_locks_match_receipts", "transfers_keep_both_ends"),
+    caught_by=("node_locks_match_receipts", "copies_keep_both_ends"),
 )
 
 WINDOW_DROPPED_WITHOUT_BACKUP = Mutant(
@@ -89,7 +89,7 @@ LONG_HOST_SEGMENT_LOADED_WHOLE = Mutant(
 
 COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
     id="B58",
-    source="sglang pull 34046: host copies of what had come back to the device stayed, until the host pool was full",
+    source="sglang pull 34046: host copies of nodes that were restored stayed, until the host pool was full",
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:Candidates._is_idle_copy",
@@ -102,7 +102,8 @@ COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
 
 WINDOW_ALONE_IS_NOT_LOADED = Mutant(
     id="S130",
-    source="sglang pull 27391: only the full component was asked, so a window that the host had was computed again",
+    source="sglang pull 27391: only the full pool decided about a load, so a window that the host had was computed "
+    "again",
     hunks=(
         Hunk(
             f"{TIER}.pages_to_load",
@@ -115,21 +116,22 @@ WINDOW_ALONE_IS_NOT_LOADED = Mutant(
 
 LOAD_UNDER_WAY_IS_PAID_FOR_AGAIN = Mutant(
     id="S131",
-    source="who waits for a load that is under way already is promised its pages again",
+    source="a request that joins a load in flight reserves the pages of that load again",
     hunks=(Hunk(f"{ADMISSION}:Admission._wish", healthy="load = dict.fromkeys(load, 0)", broken="pass"),),
     caught_by=("loads_are_reserved_once",),
 )
 
 LOAD_THAT_BRINGS_TOO_LITTLE_IS_JOINED = Mutant(
     id="S176",
-    source="found here by reading: who waited with another's load computed the rest of what the host had",
+    source="found here by review: a request joined a load of a part of its prefix, and computed the rest that the "
+    "host had",
     hunks=(Hunk(f"{LOADS}.under_way_to", healthy="UnderWay(job.id, all(", broken="UnderWay(job.id, True or all("),),
     caught_by=("joined_loads_bring_all_missing_pages",),
 )
 
 FAILED_BACKUP_IS_TRUSTED = Mutant(
     id="S132",
-    source="a backup that broke off half-way counts as a copy",
+    source="a backup that failed half-way counts as a copy",
     hunks=(Hunk(f"{BACKUPS}.end", healthy="if succeeded and", broken="if"),),
     caught_by=("slots_hold_their_prefix", "outputs_match_reference", "part_matches_its_model"),
     machine="host",
@@ -137,7 +139,7 @@ FAILED_BACKUP_IS_TRUSTED = Mutant(
 
 COPY_WITHOUT_WHAT_IS_BEFORE_IT = Mutant(
     id="S133",
-    source="a copy is kept though what goes before it was not copied, so that nobody can match it",
+    source="a copy is kept although the prefix before it was not copied, so no request can match it",
     hunks=(
         Hunk(
             f"{BACKUPS}._chain",
@@ -151,7 +153,7 @@ COPY_WITHOUT_WHAT_IS_BEFORE_IT = Mutant(
 
 LOADED_IN_VAIN_IS_LOST = Mutant(
     id="S134",
-    source="pages that were loaded for a node which had come back by itself are given to nobody",
+    source="pages of a failed load, or of a load for a node that became live again meanwhile, are never freed",
     hunks=(
         Hunk(
             f"{LOADS}.end",
@@ -165,7 +167,7 @@ LOADED_IN_VAIN_IS_LOST = Mutant(
 
 SPLIT_LOSES_PINS = Mutant(
     id="S135",
-    source="a node that is split while it is loaded hands no pins on to its upper part",
+    source="a node is split while it is loaded, and its upper part loses the pins on the host pages",
     hunks=(
         Hunk(
             "engine_under_test.cache.node:HostSide.split",
@@ -173,13 +175,13 @@ SPLIT_LOSES_PINS = Mutant(
             broken="[0] * len(self.pins)",
         ),
     ),
-    caught_by=("transfers_keep_both_ends",),
+    caught_by=("copies_keep_both_ends",),
     machine="host",
 )
 
 DROPPED_WINDOWS_ARE_LOST = Mutant(
     id="S136",
-    source="a copy that the host gives up returns its whole prefix to the pool, and its windows to nobody",
+    source="a dropped copy frees its full pages on the host, but its windowed pages leak",
     hunks=(
         Hunk(
             f"{BACKUPS}._drop",
@@ -192,7 +194,7 @@ DROPPED_WINDOWS_ARE_LOST = Mutant(
 
 COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
     id="S137",
-    source="a node of which the host had the rest is published anew and counts as live before the frontier",
+    source="a node that is only on the host is published again, and counts as live below the frontier too",
     hunks=(
         Hunk(
             "engine_under_test.cache.tree:RadixTree._restore",
@@ -206,7 +208,7 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
 
 ABORTED_WHILE_LOADING_STAYS = Mutant(
     id="S138",
-    source="a request that is given up while it waits for the host stays in the queue there",
+    source="a request that ends while it waits for a load stays in the loading queue",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.scheduler:Scheduler._remove",
@@ -228,14 +230,14 @@ ABORTED_WHILE_LOADING_STAYS = Mutant(
 
 FLUSH_FORGETS_THE_HOST = Mutant(
     id="S139",
-    source="a flush drops what is cached on the device alone",
+    source="a flush drops only what is cached on the device, and keeps the host copies",
     hunks=(Hunk(f"{TIER}.flush", healthy="self.backups.drop_all()", broken="pass"),),
     caught_by=("drained_engine_is_empty",),
 )
 
 LOADED_AND_NOT_USED = Mutant(
     id="S140",
-    source="who waited for a load goes on from where it stood, and computes again what was loaded for it",
+    source="a request that waited for a load ignores the loaded pages, and computes their tokens again",
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.extend",
@@ -248,7 +250,7 @@ LOADED_AND_NOT_USED = Mutant(
 
 PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
     id="S141",
-    source="pages are copied in another order than they are booked",
+    source="the host pages of a copy are filled in reverse order",
     hunks=(
         Hunk(
             "engine_under_test.host.copy_jobs:CopyJobs.begin",
@@ -261,14 +263,16 @@ PAGES_ARE_MIXED_UP_ON_THE_WAY = Mutant(
 
 WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
-    source="found here by random traffic: a backup spared the window of the node before it, and found no room",
+    source="found here by random traffic: a backup spared the host window of the node before it, and found no free "
+    "page",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
     caught_by=("evicted_nodes_are_written_back", "dropped_copies_are_replaced"),
 )
 
 WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
     id="S143",
-    source="found here by random traffic: once one node could get no copy all that was next went without one, too",
+    source="found here by random traffic: after one node could not be copied, the next victims were evicted without "
+    "copies",
     hunks=(
         Hunk(f"{TIER}.make_room", healthy="hopeless.add(node.id)", broken="waits = False"),
         Hunk(
@@ -282,14 +286,15 @@ WHOLE_BRANCH_GOES_WITH_ITS_END = Mutant(
 
 COPIES_GO_FOR_WHAT_NEVER_FITS = Mutant(
     id="S155",
-    source="found here by random traffic: copies were given up for a backup that found no room all the same",
+    source="found here by random traffic: host copies were dropped for a backup that did not fit even then",
     hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_enough:", broken="if True:"),),
     caught_by=("dropped_copies_are_replaced", "evicted_nodes_are_written_back"),
 )
 
 INNER_COPY_GOES_FIRST = Mutant(
     id="S177",
-    source="made here: the host drops the copy of an inner node before the copies behind it, which are lost with it",
+    source="made here: the host drops the copy of an inner node before those of its descendants, which no match "
+    "reaches then",
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:Candidates._is_idle_copy",

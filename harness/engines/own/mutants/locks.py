@@ -37,7 +37,7 @@ LOCK_PINS_A_WHOLE_NODE = Mutant(
 
 RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
     id="S2",
-    source="found here by review: a receipt that a slide had replaced was taken back, and released too much",
+    source="found here by review: the receipt after a slide had its old length, so the unlock released too much",
     hunks=(
         Hunk(
             f"{DESK}.slide",
@@ -50,7 +50,7 @@ RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
 
 LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
     id="S20",
-    source="a lock that covers a window's length in every pool: the begin of a prefix in use can be evicted",
+    source="a lock covers only a window in the full pool too, so the beginning of a prefix in use can be evicted",
     hunks=(
         Hunk(
             "engine_under_test.cache.tree:RadixTree.covered_lens",
@@ -63,7 +63,7 @@ LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
 
 OLD_RECEIPT_IS_KEPT = Mutant(
     id="S21",
-    source="a request that publishes takes a new lock and never returns the old one",
+    source="a request that publishes takes a new lock and never releases the old one",
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.publish",
@@ -76,7 +76,7 @@ OLD_RECEIPT_IS_KEPT = Mutant(
 
 LOCKED_PAGES_COUNT_AS_EVICTABLE = Mutant(
     id="S22",
-    source="a lock that does not tell the counters: admission promises pages that cannot be evicted",
+    source="a lock does not update the counters, so admission counts locked pages as evictable",
     hunks=(
         Hunk(
             f"{DESK}._protect",
@@ -89,7 +89,7 @@ LOCKED_PAGES_COUNT_AS_EVICTABLE = Mutant(
 
 RECEIPTS_ARE_SHARED = Mutant(
     id="S28",
-    source="a lock that hands out the receipt which somebody has for that prefix: who returns it first unlocks both",
+    source="a lock returns the receipt of another holder of that prefix, so the first unlock releases both",
     hunks=(
         Hunk(
             f"{DESK}.lock",

@@ -2,7 +2,7 @@
 
 from harness.core.mutant import Hunk, Mutant
 from harness.engines.own.mutants.window import FRONTIER, WINDOW
-from harness.mutants.unplanted import ForTheOracle
+from harness.mutants.unplanted import DetectedByTest
 
 PAGED = "engine_under_test.model.paged"
 MASK = "mask = visible(queries, keys, pool.window)"
@@ -10,7 +10,8 @@ MODEL = "tiny-gemma3"
 
 WINDOW_ONE_TOO_WIDE = Mutant(
     id="S110",
-    source="made here, as SGLang's window - 1 taken for Hugging Face's: a token sees one more than its window",
+    source="made here: a Hugging Face window read as SGLang's, which leaves the token itself out: it sees one token "
+    "too many",
     hunks=(
         Hunk(
             f"{PAGED}:_group",
@@ -24,7 +25,7 @@ WINDOW_ONE_TOO_WIDE = Mutant(
 
 WINDOW_ONE_TOO_NARROW = Mutant(
     id="S111",
-    source="made here, as Hugging Face's window taken for SGLang's: a token sees one less than its window",
+    source="made here: SGLang's window, which leaves the token itself out, read as Hugging Face's: it sees one too few",
     hunks=(
         Hunk(
             f"{PAGED}:_group",
@@ -52,7 +53,7 @@ SINKS_ARE_DROPPED = Mutant(
 
 PAGE_BEFORE_IS_OVERWRITTEN = Mutant(
     id="S113",
-    source="made here: a pass that begins with a page writes it over the page before",
+    source="made here: a pass that begins at the start of a page writes that page's tokens to the page before",
     hunks=(
         Hunk(
             f"{PAGED}:_slots",
@@ -66,7 +67,7 @@ PAGE_BEFORE_IS_OVERWRITTEN = Mutant(
 
 PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
     id="S114",
-    source="made here: a windowed page is free while one more token reads it, and what poisons it shows there",
+    source="made here: a windowed page is freed while one more token reads it, so that token reads poison",
     hunks=(
         Hunk(
             f"{WINDOW}:window_frontier",
@@ -80,7 +81,7 @@ PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
 
 LIKELIEST_IS_NOT_TAKEN = Mutant(
     id="S115",
-    source="made here: the next token is sampled from one position before the last that is computed",
+    source="made here: the next token is sampled at the position before the last computed one",
     hunks=(
         Hunk(
             "engine_under_test.model.runner:_sampled",
@@ -92,9 +93,9 @@ LIKELIEST_IS_NOT_TAKEN = Mutant(
     model=MODEL,
 )
 
-THETAS_ARE_SWAPPED = ForTheOracle(
+THETAS_ARE_SWAPPED = DetectedByTest(
     id="S116",
-    source="made here: layers that slide rotate as those that see the whole prefix, and the other way round",
+    source="made here: sliding layers use the rotary embedding of full attention layers, and the other way round",
     hunks=(
         Hunk(
             "engine_under_test.model.decoder:Decoder.hidden",

@@ -9,7 +9,7 @@ PIPELINE = "engine_under_test.scheduler.pipeline:Pipeline"
 
 FENCE_IS_FORGOTTEN = Mutant(
     id="S70",
-    source="a request that ends while a pass of it is in flight: its pages are free at once, and the pass writes on",
+    source="the pages of a request that ends with a pass in flight are free at once, and the pass still writes to them",
     hunks=(
         Hunk(
             f"{DEPARTURES}.release",
@@ -22,7 +22,7 @@ FENCE_IS_FORGOTTEN = Mutant(
 
 LOCK_IS_RETURNED_TOO_EARLY = Mutant(
     id="S71",
-    source="a request that ends while a pass of it is in flight: its prefix can be evicted under that pass",
+    source="the lock of a request that ends with a pass in flight is released at once: the pass reads evicted pages",
     hunks=(Hunk(f"{DEPARTURES}.release", healthy="if after > self._memory.completed_launch:", broken="if False:"),),
     caught_by=(
         "units_in_flight_are_pinned",
@@ -34,7 +34,7 @@ LOCK_IS_RETURNED_TOO_EARLY = Mutant(
 
 LOCK_IS_NEVER_RETURNED = Mutant(
     id="S72",
-    source="a lock that waited for a pass in flight is forgotten when that has completed",
+    source="a lock that waits for a pass in flight is not released when that pass has completed",
     hunks=(Hunk(f"{DEPARTURES}.complete", healthy="self._cache.unlock(one.receipt)", broken="pass"),),
     caught_by=(
         "fenced_units_wait_for_their_launch",
@@ -46,7 +46,7 @@ LOCK_IS_NEVER_RETURNED = Mutant(
 
 STALE_RESULT_COUNTS = Mutant(
     id="S73",
-    source="the result of a pass counts for a request that was put back and admitted again since",
+    source="the result of an old pass counts for a request that was requeued and admitted again in the meantime",
     hunks=(
         Hunk(
             f"{CUSTODY}.holds",
@@ -66,14 +66,14 @@ STALE_RESULT_COUNTS = Mutant(
 
 FAILED_PASS_COUNTS = Mutant(
     id="S74",
-    source="a pass that failed counts as done: junk is published as the KV of its tokens",
+    source="a failed pass counts as completed: garbage is published as the KV of its tokens",
     hunks=(Hunk(f"{SCHEDULER}._process_oldest", healthy="elif completed.failure is None:", broken="elif True:"),),
     caught_by=("failed_passes_are_retried", "requests_survive_failed_passes", "committed_tokens_have_landed"),
 )
 
 FAILED_REQUESTS_END_AT_ONCE = Mutant(
     id="S75",
-    source="whoever was in a failed pass ends with it, however many retries are agreed",
+    source="every request of a failed pass ends at once, however many retries are configured",
     hunks=(
         Hunk(
             f"{SCHEDULER}._retry",
@@ -86,7 +86,7 @@ FAILED_REQUESTS_END_AT_ONCE = Mutant(
 
 WINDOW_SLIDES_AHEAD = Mutant(
     id="S76",
-    source="a window that slides by what is launched: pages are freed that a pass in flight still reads",
+    source="a window slides by launched tokens, not committed ones: pages are freed that a pass in flight still reads",
     hunks=(
         Hunk(
             f"{CUSTODY}.slide_windows",
@@ -105,7 +105,7 @@ WINDOW_SLIDES_AHEAD = Mutant(
 
 DUPLICATES_ARE_NOT_FENCED = Mutant(
     id="S77",
-    source="pages that a publication gives up are free at once, though the pass after it reads them",
+    source="duplicate pages of a publication are free at once, although the next pass, in flight, reads them",
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache._execute",
@@ -118,21 +118,21 @@ DUPLICATES_ARE_NOT_FENCED = Mutant(
 
 PAUSE_GOES_ON_LAUNCHING = Mutant(
     id="S78",
-    source="a pause that retracts everybody and then admits them again",
+    source="a pause retracts all requests, and the next step admits them again",
     hunks=(Hunk(f"{SCHEDULER}.step", healthy="and not self.is_paused else []", broken="else []"),),
     caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
     id="S79",
-    source="a retraction that does not wait for what passes in flight are about to give back",
+    source="a request is retracted before the passes in flight have completed, which might free enough pages",
     hunks=(Hunk(f"{SCHEDULER}._free_decode_pages", healthy="if not self._settle():", broken="if False:"),),
     caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
 LATE_PASS_IS_GIVEN_UP = Mutant(
     id="S80",
-    source="a pass that is late is taken as complete: what it still writes is handed out",
+    source="a late pass counts as complete, while it still writes to its pages",
     hunks=(
         Hunk(
             f"{PIPELINE}.collect",
@@ -151,7 +151,7 @@ LATE_PASS_IS_GIVEN_UP = Mutant(
 
 THREE_PASSES_IN_FLIGHT = Mutant(
     id="S81",
-    source="a pipeline one deeper than agreed: three passes are in flight where two may be",
+    source="the pipeline is one pass too deep: three passes are in flight where two are allowed",
     hunks=(
         Hunk(
             f"{PIPELINE}.can_launch",
@@ -164,7 +164,7 @@ THREE_PASSES_IN_FLIGHT = Mutant(
 
 GOOD_RESULT_IS_DISCARDED = Mutant(
     id="S82",
-    source="the result of a request whose prompt is not done yet is taken for stale: its chunk is lost",
+    source="the result of an unfinished prefill counts as stale, so its chunk is lost",
     hunks=(
         Hunk(
             f"{SCHEDULER}._process_oldest",
@@ -177,7 +177,7 @@ GOOD_RESULT_IS_DISCARDED = Mutant(
 
 COMMITTED_AT_THE_LAUNCH = Mutant(
     id="S83",
-    source="what is launched counts as written at once, so it is published before it is",
+    source="tokens count as committed when they are launched, so they are published before their KV is written",
     hunks=(
         Hunk(
             f"{PIPELINE}.launch",

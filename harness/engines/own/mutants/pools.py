@@ -97,7 +97,7 @@ STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
 
 ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
     id="B11",
-    source="sglang pull 26972: what was allocated went beyond the row's end, and writes and frees were cut off there",
+    source="sglang pull 26972: an allocation went beyond the end of the row, where writes and frees were cut off",
     hunks=(
         Hunk(
             "engine_under_test.pools.memory:KVMemory.for_config",
@@ -115,7 +115,8 @@ ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
 
 SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
     id="B88",
-    source="sglang releases 0.5.10 to 0.5.17, executed: a nested group of frees dropped what the outer one had queued",
+    source="sglang releases 0.5.10 to 0.5.17, reproduced: a nested group of frees dropped what the outer one had "
+    "queued",
     hunks=(
         Hunk(
             f"{LEDGER}.free",
@@ -129,7 +130,7 @@ SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
 
 PADDING_IS_FREED = Mutant(
     id="S3",
-    source="sglang pull 38519: page 0 was freed with what was dead already, and handed out",
+    source="sglang pull 38519: page 0, which is padding, was freed with pages that were free already, and handed out",
     hunks=(
         Hunk(
             f"{PAIRED}.free_rest",
@@ -143,7 +144,7 @@ PADDING_IS_FREED = Mutant(
 
 FENCES_FALL_TOGETHER = Mutant(
     id="S4",
-    source="a completed launch that frees what waits for a later one too",
+    source="a completed launch also frees the units that wait for a later launch",
     hunks=(Hunk(f"{LEDGER}.complete", healthy="if fence <= launch]", broken="if fence]"),),
     caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "part_matches_its_model"),
     machine="ledger",
@@ -151,7 +152,7 @@ FENCES_FALL_TOGETHER = Mutant(
 
 FENCED_COUNTS_AS_FREE = Mutant(
     id="S5",
-    source="a pool that counts on what is still fenced as if it could be taken",
+    source="the number of free units includes fenced units, which cannot be taken yet",
     hunks=(
         Hunk(
             f"{LEDGER}.num_free",

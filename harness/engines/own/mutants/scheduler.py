@@ -34,14 +34,15 @@ PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
 
 CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
     id="B32",
-    source="sglang releases 0.5.10: the test of the chunked slot was inverted, so a begun prompt never went on",
+    source="sglang release 0.5.10: the test of the chunked slot was inverted, so a begun prompt never continued",
     hunks=(Hunk(f"{SCHEDULER}._prefill", healthy="if not begun and not len(", broken="if begun or not len("),),
     caught_by=("work_makes_progress", "admission_matches_planner"),
 )
 
 SHORTAGE_RETRACTS_AT_ONCE = Mutant(
     id="B36",
-    source="sglang issue 32700: a shortage that would have passed was answered by retracting, prompt after prompt",
+    source="sglang issue 32700: a shortage that an eviction could end was answered by a retraction, prompt after "
+    "prompt",
     hunks=(
         Hunk(
             f"{SCHEDULER}._evict_for_decode",
@@ -58,7 +59,8 @@ SHORTAGE_RETRACTS_AT_ONCE = Mutant(
 
 DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
     id="B39",
-    source="sglang pull 28246: a decode step that was short retracted before the dead windows had been given up",
+    source="sglang pull 28246: a decode step without enough pages retracted before it freed the pages below the "
+    "windows",
     hunks=(
         Hunk(
             f"{SCHEDULER}._free_decode_pages",
@@ -85,7 +87,7 @@ LAST_ONE_DOES_NOT_FIT = Mutant(
 
 EXTRA_TOKEN_FREES_ITS_PAGE_AGAIN = Mutant(
     id="B45",
-    source="sglang issues 9068, 10871, 10889: the token that overlap computed too many was freed with its page again",
+    source="sglang issues 9068, 10871, 10889: the page of the extra token that overlap computes was freed twice",
     hunks=(
         Hunk(
             f"{SCHEDULER}._process_oldest",
@@ -158,7 +160,7 @@ CHUNK_TAKES_TWO_PLACES = Mutant(
 
 SHORTAGE_IS_RAISED = Mutant(
     id="B77",
-    source="sglang pull 27770: pages that could not be had raised out of the scheduler, and the server died",
+    source="sglang pull 27770: a refused allocation raised an error out of the scheduler, and the server died",
     hunks=(
         Hunk(
             f"{SCHEDULER}._take_pages",
@@ -184,7 +186,7 @@ HANDLES_OUTLIVE_THE_LOCK = Mutant(
 
 FRONTIER_INSIDE_A_PAGE = Mutant(
     id="S7",
-    source="a frontier by tokens in a pool of pages: it names a page as given up of which a part is still read",
+    source="the frontier is inside a page: the page counts as freed, although a part of it is still read",
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
@@ -197,7 +199,7 @@ FRONTIER_INSIDE_A_PAGE = Mutant(
 
 ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
     id="S50",
-    source="a slide that moves its frontier over a page which it does not free",
+    source="a slide moves the frontier past a page that it does not free",
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
@@ -210,7 +212,7 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
 
 CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
     id="S51",
-    source="windows that slide for those who decode only: a long prompt keeps every windowed page of its chunks",
+    source="windows slide for decoding requests only: a long prompt keeps the windowed pages of all its chunks",
     hunks=(
         Hunk(
             f"{SCHEDULER}.step",
@@ -223,7 +225,7 @@ CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
 
 FINISHED_STAYS_IN_CUSTODY = Mutant(
     id="S53",
-    source="a request that its stop token ends leaves the batch, and nobody releases what it holds",
+    source="a request that ends at a stop token leaves the batch, and its pages, row and lock are not released",
     hunks=(
         Hunk(
             f"{SCHEDULER}._remove",
@@ -267,7 +269,7 @@ TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
 
 RATIO_ABOVE_ONE = Mutant(
     id="S57",
-    source="a new-token ratio learnt without a cap: after a retraction nobody is admitted for long",
+    source="the new-token ratio has no upper limit: after a retraction no request is admitted for a long time",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.retract:NewTokenRatio.learn",
@@ -280,7 +282,7 @@ RATIO_ABOVE_ONE = Mutant(
 
 LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
     id="S58",
-    source="room for the lookahead behind what is allocated, not behind what is computed: it grows with every token",
+    source="the lookahead is added to the allocated length, not to the computed one, so it grows with every token",
     hunks=(
         Hunk(
             f"{SCHEDULER}._decode",
@@ -293,7 +295,7 @@ LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
 
 PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
     id="S59",
-    source="a decode that takes its page a token late: it writes where the row still names what somebody freed",
+    source="a decode takes its next page one token late: it writes to the page that a stale entry of its row names",
     hunks=(
         Hunk(
             f"{CUSTODY}.grow",
@@ -306,7 +308,7 @@ PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
 
 HEADROOM_FOR_ONE = Mutant(
     id="S63",
-    source="a new-token ratio that foresees the headroom of one survivor for all of them: it is too low at once",
+    source="the new-token ratio includes the headroom of one remaining request instead of all: it is too low at once",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.retract:NewTokenRatio.learn",
@@ -319,14 +321,14 @@ HEADROOM_FOR_ONE = Mutant(
 
 LIMIT_IS_PASSED_FIRST = Mutant(
     id="S64",
-    source="a time-out that waits until a request is older than the limit",
+    source="a request times out only when it is older than the limit, not when it reaches the limit",
     hunks=(Hunk(f"{SCHEDULER}._expire", healthy=">= limit", broken="> limit"),),
     caught_by=("timed_out_requests_are_old_enough", "old_requests_time_out"),
 )
 
 DECODES_WAIT_FOR_ARRIVALS = Mutant(
     id="S66",
-    source="a loop that plans only while somebody waits: the last who run are never decoded",
+    source="decodes are planned only while requests wait, so the last running requests make no progress",
     hunks=(
         Hunk(
             f"{SCHEDULER}._plan",

@@ -9,7 +9,8 @@ LENGTHS = "record.committed_len = record.launched_len = record.allocated_len = l
 
 TAIL_IS_OVERWRITTEN = Mutant(
     id="B61",
-    source="sglang pull 22862: the room behind the last token was overwritten by the next turn's, some tokens a turn",
+    source="sglang pull 22862: the pages behind the last token were lost when the next turn took its own, some every "
+    "turn",
     hunks=(
         Hunk(
             f"{SESSIONS}._cut",
@@ -22,7 +23,7 @@ TAIL_IS_OVERWRITTEN = Mutant(
 )
 FRONTIER_OUTLIVES_A_TRIM = Mutant(
     id="B63",
-    source="sglang pull 22900: a trim left the frontier beyond the room, and the pages between were never freed",
+    source="sglang pull 22900: a trim left the frontier beyond the kept length, and the pages between were never freed",
     hunks=(
         Hunk(
             f"{SESSION}.kept_len",
@@ -40,7 +41,7 @@ FRONTIER_OUTLIVES_A_TRIM = Mutant(
 )
 ABORTED_TURN_DESTROYS_ITS_SESSION = Mutant(
     id="B64",
-    source="sglang pull 22273: a turn that was too long was aborted and put its one token in the session's place",
+    source="sglang pull 22273: a turn that was too long was aborted, and its one token replaced the session's KV",
     hunks=(
         Hunk(
             f"{SESSIONS}.end_turn",
@@ -65,7 +66,8 @@ SESSION_IS_COUNTED_TWICE = Mutant(
 )
 COMMITTED_BEYOND_THE_ROOM = Mutant(
     id="B67",
-    source="sglang pull 28754: committed ran ahead of allocated, so the next page was one that another had",
+    source="sglang pull 28754: the committed length exceeded the allocated one, so the next page belonged to another "
+    "request",
     hunks=(
         Hunk(
             f"{SESSIONS}._cut",
@@ -82,7 +84,7 @@ COMMITTED_BEYOND_THE_ROOM = Mutant(
 )
 SESSIONS_WITHOUT_BOUND = Mutant(
     id="B69",
-    source="sglang issues 27024 and 27025: idle sessions held the pool without bound, until nobody could go on",
+    source="sglang issues 27024 and 27025: idle sessions held pages without limit, until no request could continue",
     hunks=(
         Hunk(
             f"{SESSIONS}.release_oldest",
@@ -106,13 +108,13 @@ TWO_TURNS_AT_ONCE = Mutant(
 )
 ROOM_IS_KEPT = Mutant(
     id="S151",
-    source="a session keeps the room that a turn had ahead of its last token, where nothing is",
+    source="a session keeps the pages that a turn had allocated beyond its last token, where nothing is written",
     hunks=(Hunk(f"{SESSIONS}.keep", healthy="self._cut(record, record.committed_len)", broken="pass"),),
     caught_by=("kept_records_match_their_sessions", "idle_sessions_keep_only_written_kv"),
 )
 TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
     id="S152",
-    source="a turn goes on behind all of its prompt that fits the pages, of which the last were never written",
+    source="a turn continues one token beyond the session's tokens, whatever its prompt is: on slots never written",
     hunks=(
         Hunk(
             f"{SESSION}.kept_len",
@@ -124,7 +126,7 @@ TURN_GOES_ON_BEYOND_WHAT_IS_KEPT = Mutant(
 )
 CLOSED_UNDER_ITS_TURN = Mutant(
     id="S153",
-    source="sglang pull 21875: a session was closed while its turn ran, and the turn had nowhere to go",
+    source="sglang pull 21875: a session was closed while its turn ran, and the turn could not return its KV",
     hunks=(
         Hunk(f"{SESSIONS}.close", healthy="if session is not None and session.turn:", broken="if session is None:"),
     ),
@@ -132,7 +134,7 @@ CLOSED_UNDER_ITS_TURN = Mutant(
 )
 TURN_IS_REFUSED_FOR_NOTHING = Mutant(
     id="S154",
-    source="a session that keeps something is taken for one whose turn runs, and nobody can go on",
+    source="a session that keeps KV counts as busy, so all its later turns are refused",
     hunks=(
         Hunk(
             f"{SESSIONS}.why_refused",
@@ -140,5 +142,5 @@ TURN_IS_REFUSED_FOR_NOTHING = Mutant(
             broken="if session.turn or session.record else None",
         ),
     ),
-    caught_by=("turns_are_refused_only_if_taken",),
+    caught_by=("turns_are_refused_only_by_closed_or_busy_sessions",),
 )

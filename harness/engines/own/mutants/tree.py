@@ -65,7 +65,7 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
 
 PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
     id="B13",
-    source="sglang pull 27789: after an insertion a page was on two accounts, so the sum was a page above the pool",
+    source="sglang pull 27789: after an insertion a page had two owners, so the sum was one page above the capacity",
     hunks=(
         Hunk(
             f"{CACHE}.publish",
@@ -78,7 +78,7 @@ PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
 
 TOMBSTONE_MATCHES = Mutant(
     id="S9",
-    source="a match that asks for the whole prefix only: its end may have no windowed pages",
+    source="a match ignores tombstones: the window at its end may have no pages",
     hunks=(Hunk(LONGEST, healthy="dead_until = end", broken="dead_until = 0"),),
     caught_by=(
         "matches_are_valid",
@@ -91,7 +91,7 @@ TOMBSTONE_MATCHES = Mutant(
 
 NAMESPACES_SHARE = Mutant(
     id="S10",
-    source="a cache without the adapter in its key: a request reads what another model has computed",
+    source="the cache ignores the adapter in the key: a request reads what another model has computed",
     hunks=(
         Hunk(
             f"{TREE}.walk",
@@ -126,7 +126,7 @@ WHOLE_PROMPT_MATCHES = Mutant(
 
 ROW_KEEPS_ITS_DUPLICATES = Mutant(
     id="S12",
-    source="a request that published what the tree had already goes on reading its own pages, which are freed",
+    source="after a publication a request keeps its duplicates in its row: it reads pages that are freed",
     hunks=(
         Hunk(
             f"{CACHE}._execute",
@@ -139,7 +139,7 @@ ROW_KEEPS_ITS_DUPLICATES = Mutant(
 
 ROW_IS_NOT_REWRITTEN = Mutant(
     id="S13",
-    source="an insertion that mends the record and forgets the row, from which kernels read",
+    source="an insertion updates the record but not the row, from which kernels read",
     hunks=(
         Hunk(
             f"{CACHE}._execute",
@@ -152,7 +152,7 @@ ROW_IS_NOT_REWRITTEN = Mutant(
 
 SPLIT_LOSES_ITS_LOCKS = Mutant(
     id="S14",
-    source="a split under a lock that starts the upper half unlocked: it can be evicted under its reader",
+    source="a split of a locked node leaves its upper half unlocked: it can be evicted under its reader",
     hunks=(
         Hunk(
             f"{TREE}.split",
@@ -170,7 +170,7 @@ SPLIT_LOSES_ITS_LOCKS = Mutant(
 
 SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
     id="S15",
-    source="a split whose lower half still names the old parent: what is above it is passed over from then on",
+    source="after a split the lower half still has the old parent: walks upward skip the upper half",
     hunks=(
         Hunk(
             f"{TREE}.split",
@@ -190,14 +190,14 @@ SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
 
 STARTS_ARE_NOT_MOVED = Mutant(
     id="S16",
-    source="a split that leaves the lower half's start where it was: its tokens seem to be at other positions",
+    source="after a split the lower half keeps the old start: its tokens seem to be at other positions",
     hunks=(Hunk(f"{TREE}.split", healthy="node.start, node.parent = upper.end, upper", broken="node.parent = upper"),),
     caught_by=("tree_is_well_formed", "AccountingError"),
 )
 
 USE_IS_NOT_NOTED = Mutant(
     id="S19",
-    source="a match that does not count as use: what everybody shares is evicted first",
+    source="a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
     hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
     caught_by=("part_matches_its_model",),
     machine="tree",

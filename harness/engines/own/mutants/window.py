@@ -7,7 +7,7 @@ FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_siz
 
 PAGE_LARGER_THAN_WINDOW = Mutant(
     id="B14",
-    source="sglang pull 22470: with a page above the window the last page to be published was dead already",
+    source="sglang pull 22470: with a page larger than the window the last page to be published was freed already",
     hunks=(
         Hunk(
             f"{WINDOW}:kept_len",
@@ -20,7 +20,8 @@ PAGE_LARGER_THAN_WINDOW = Mutant(
 
 LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
     id="B89",
-    source="sglang releases 0.5.10 to 0.5.23, executed: a prefix went on in a page without its SWA peer, into page 0",
+    source="sglang releases 0.5.10 to 0.5.23, reproduced: a prefix continued in a page without an SWA peer, so in "
+    "page 0",
     hunks=(
         Hunk(
             f"{WINDOW}:window_frontier",
@@ -39,7 +40,7 @@ LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
 
 WINDOW_ONE_SHORT = Mutant(
     id="S8",
-    source="the reference counts the window without the token itself: taken for ours, it is one too short",
+    source="SGLang counts the window without the token itself: read as ours, the tail of a match is one page too short",
     hunks=(
         Hunk(
             f"{WINDOW}:tail_len",

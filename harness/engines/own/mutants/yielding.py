@@ -6,7 +6,7 @@ SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
 
 RETRACTED_KEEPS_ITS_KV = Mutant(
     id="S52",
-    source="a retraction that queues the request again and releases nothing, so there is no more room than before",
+    source="a retraction queues the request again and releases nothing, so no page becomes free",
     hunks=(
         Hunk(
             f"{SCHEDULER}._remove",
@@ -24,7 +24,7 @@ RETRACTED_KEEPS_ITS_KV = Mutant(
 
 ENDED_INSTEAD_OF_RETRACTED = Mutant(
     id="S54",
-    source="a shortage that ends the first who runs, where retracting another would do",
+    source="a shortage ends a running request although a retraction of another one would help",
     hunks=(
         Hunk(
             f"{SCHEDULER}._free_decode_pages", healthy="len(self.active) <= 1 and", broken="len(self.active) <= 99 and"
@@ -35,7 +35,7 @@ ENDED_INSTEAD_OF_RETRACTED = Mutant(
 
 VICTIMS_BY_IMPORTANCE = Mutant(
     id="S60",
-    source="a preemption that takes the most important of those who may be taken first",
+    source="a preemption takes the request of the highest priority among those that it may take",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.preempt:victims",
@@ -52,7 +52,7 @@ VICTIMS_BY_IMPORTANCE = Mutant(
 
 EQUALS_ARE_PREEMPTED = Mutant(
     id="S61",
-    source="a preemption that does not look who is less important: equals throw each other out",
+    source="a preemption ignores priorities: requests of equal priority preempt each other",
     hunks=(
         Hunk(
             f"{SCHEDULER}._contention",
@@ -69,7 +69,7 @@ EQUALS_ARE_PREEMPTED = Mutant(
 
 PREEMPTED_IN_VAIN = Mutant(
     id="S62",
-    source="a preemption that does not ask whether it helps: who gave way waits, and so does who pushed",
+    source="requests are preempted although that frees too few pages: the request of higher priority still waits",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.preempt:victims",
@@ -86,7 +86,7 @@ PREEMPTED_IN_VAIN = Mutant(
 
 SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
     id="S65",
-    source="a retraction that takes the shortest of equal prompts, which gives back least",
+    source="a retraction takes the shortest of the prompts with equally few outputs, which frees the fewest pages",
     hunks=(
         Hunk(
             "engine_under_test.scheduler.retract:retraction_order",
@@ -99,21 +99,22 @@ SHORT_PROMPTS_GIVE_WAY_FIRST = Mutant(
 
 NOBODY_GOES_ON_AFTER_A_RETRACTION = Mutant(
     id="S120",
-    source="a retraction after which nobody is decoded: the step of those for whom it made room is lost",
+    source="no request is decoded in the step of a retraction, although the retraction freed the pages for it",
     hunks=(Hunk(f"{SCHEDULER}._free_decode_pages", healthy="return not short", broken="return False"),),
     caught_by=("retraction_lets_others_run",),
 )
 
 NOBODY_IS_PREEMPTED_WHILE_ONE_IS_LESS_IMPORTANT = Mutant(
     id="S121",
-    source="a preemption that is given up where somebody is less important, not where nobody is",
+    source="a preemption is given up if there are requests of lower priority, instead of if there are none",
     hunks=(Hunk(f"{SCHEDULER}._contention", healthy="if not rivals:", broken="if rivals:"),),
     caught_by=("preemption_matches_planner",),
 )
 
 LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
     id="S122",
-    source="who gives way is counted on for pages that others have locked: too few are preempted, and in vain",
+    source="pages that other requests have locked count as freed by a preemption: too few requests are preempted, in "
+    "vain",
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.pages_under",
@@ -130,21 +131,22 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
 
 PAUSE_WITHOUT_A_WORD = Mutant(
     id="S123",
-    source="a pause of which whoever watches the engine is not told",
+    source="a pause emits no event",
     hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(Paused())", broken="pass"),),
     caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 RESUMED_WITHOUT_A_WORD = Mutant(
     id="S124",
-    source="the end of a pause, of which whoever watches the engine is not told",
+    source="the end of a pause emits no event",
     hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(Resumed())", broken="pass"),),
     caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
 )
 
 ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
     id="S156",
-    source="found here by random traffic: who was alone ended while what it had evicted was on its way to the host",
+    source="found here by random traffic: the last request ran out of memory while evicted pages were on their way "
+    "to the host",
     hunks=(
         Hunk(
             f"{SCHEDULER}._free_decode_pages",

@@ -37,7 +37,7 @@ class Census:
         self._events: list[NamedTuple] = []
         self._num_turns = self._num_launches = 0
         self._idle_turns = IdleSteps()
-        self._capture = SglangCapture(release, config, built, UNREPORTED)
+        self._capture = SglangCapture(release, config, built, UNREPORTED, None)
         try:
             self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
         except NotImplementedError as error:

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.mutant_file import check_mutant
 from harness.core.registry import OWN, target_of
-from harness.engines.own.mutants.catalog import CATALOG, ROWS
+from harness.engines.own.mutants.catalog import BUGS, CATALOG
 from harness.mutants.unplanted import Excluded, Waiting
 from tests.invariants.test_invariants import CASES
 
@@ -21,13 +21,13 @@ PUBLISHED = """
     B82 B83 B84 B85 B86 B87 B88 B89
 """
 CAPABILITIES = {"host tier", "sessions", "speculation", "disaggregation", "recurrent state"}
-WAITING = [row for row in ROWS if isinstance(row, Waiting)]
-EXCLUDED = [row for row in ROWS if isinstance(row, Excluded)]
+WAITING = [bug for bug in BUGS if isinstance(bug, Waiting)]
+EXCLUDED = [bug for bug in BUGS if isinstance(bug, Excluded)]
 
 
 def test_catalogue_has_every_published_bug():
     """They are in the order of their numbers, before our own bugs."""
-    published = [row.id for row in ROWS if row.id.startswith("B")]
+    published = [bug.id for bug in BUGS if bug.id.startswith("B")]
 
     assert published == sorted(PUBLISHED.split(), key=lambda name: int(name[1:]))
 
@@ -51,6 +51,6 @@ def test_excluded_entry_has_a_case_with_a_violation(row):
 
 
 def test_sources_are_unique():
-    sources = [row.source for row in ROWS]
+    sources = [bug.source for bug in BUGS]
 
     assert len(sources) == len(set(sources))

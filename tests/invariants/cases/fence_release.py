@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.contracts.prompt_fences import PromptFencesCode, fences_end_with_their_launch
+from invariants.contracts.fence_release import FenceReleaseCode, fences_end_with_their_launch
 from invariants.events import Completed
 from invariants.laws.lifecycle.flights import launch_ref
 from invariants.violation import Ref, found
@@ -17,14 +17,14 @@ CASES = [
         fences_end_with_their_launch,
         "launch-completed",
         idle(Completed(7), before=LOCKED_BY_FENCE),
-        found(PAGE, PromptFencesCode.FENCED_AFTER_COMPLETION, launch=launch_ref(7)),
-        found(RECEIPT, PromptFencesCode.LOCKED_AFTER_COMPLETION, launch=launch_ref(7)),
+        found(PAGE, FenceReleaseCode.FENCED_AFTER_COMPLETION, launch=launch_ref(7)),
+        found(RECEIPT, FenceReleaseCode.LOCKED_AFTER_COMPLETION, launch=launch_ref(7)),
     ),
     broken(
         fences_end_with_their_launch,
         "launch-not-in-flight",
         idle(before=replace(LOCKED_BY_FENCE, launches=())),
-        found(PAGE, PromptFencesCode.FENCED_FOR_NO_LAUNCH, launch=launch_ref(7)),
-        found(RECEIPT, PromptFencesCode.LOCKED_FOR_NO_LAUNCH, launch=launch_ref(7)),
+        found(PAGE, FenceReleaseCode.FENCED_FOR_NO_LAUNCH, launch=launch_ref(7)),
+        found(RECEIPT, FenceReleaseCode.LOCKED_FOR_NO_LAUNCH, launch=launch_ref(7)),
     ),
 ]

@@ -6,7 +6,7 @@ from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 
 
-class PromptAbortsCode(Code):
+class AbortedRequestsCode(Code):
     STILL_SERVED = "still_served"
 
 
@@ -16,4 +16,4 @@ def aborted_requests_are_released(change: Transition) -> Evidence:
     for request in change.after.requests or ():
         expected = change.reference.expectations.get(request.id)
         if expected is not None and expected.is_aborted:
-            yield found(request_ref(request.id), PromptAbortsCode.STILL_SERVED, place=request.place)
+            yield found(request_ref(request.id), AbortedRequestsCode.STILL_SERVED, place=request.place)

@@ -6,7 +6,7 @@ from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found
 
 
-class ModelCode(Code):
+class NaiveModelCode(Code):
     DIFFERS = "differs"
 
 
@@ -15,4 +15,4 @@ def part_matches_its_model(change: Transition) -> Evidence:
     """An operation on a part of the engine has the outcome that a naive model predicts."""
     for event in change.events_of(Modelled):
         if event.expected != event.found:
-            yield found(Ref(event.what), ModelCode.DIFFERS, expected=event.expected, got=event.found)
+            yield found(Ref(event.what), NaiveModelCode.DIFFERS, expected=event.expected, got=event.found)

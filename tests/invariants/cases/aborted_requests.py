@@ -1,6 +1,6 @@
 """Aborted requests that are still served."""
 
-from invariants.contracts.prompt_aborts import PromptAbortsCode, aborted_requests_are_released
+from invariants.contracts.aborted_requests import AbortedRequestsCode, aborted_requests_are_released
 from invariants.kinds import Place
 from invariants.violation import found, request_ref
 from tests.invariants.builders import broken, healthy
@@ -13,6 +13,6 @@ CASES = [
         aborted_requests_are_released,
         "still-served",
         client_with(num_at_abort=4),
-        found(request_ref(1), PromptAbortsCode.STILL_SERVED, place=Place.RUNNING),
+        found(request_ref(1), AbortedRequestsCode.STILL_SERVED, place=Place.RUNNING),
     ),
 ]

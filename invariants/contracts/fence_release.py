@@ -7,7 +7,7 @@ from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, Ref, found, unit_ref
 
 
-class PromptFencesCode(Code):
+class FenceReleaseCode(Code):
     FENCED_AFTER_COMPLETION = "fenced_after_completion"
     FENCED_FOR_NO_LAUNCH = "fenced_for_no_launch"
     LOCKED_AFTER_COMPLETION = "locked_after_completion"
@@ -27,12 +27,12 @@ def fences_end_with_their_launch(change: Transition) -> Evidence:
         for fence in pool.fenced:
             if fence.launch <= completed or fence.launch not in after.launch_by_id:
                 is_over = fence.launch <= completed
-                code = PromptFencesCode.FENCED_AFTER_COMPLETION if is_over else PromptFencesCode.FENCED_FOR_NO_LAUNCH
+                code = FenceReleaseCode.FENCED_AFTER_COMPLETION if is_over else FenceReleaseCode.FENCED_FOR_NO_LAUNCH
                 for unit in fence.units:
                     yield found(unit_ref(pool, unit), code, launch=launch_ref(fence.launch))
     for receipt in after.fence_receipts:
         launch = receipt.holder.id
         if launch <= completed or launch not in after.launch_by_id:
             is_over = launch <= completed
-            code = PromptFencesCode.LOCKED_AFTER_COMPLETION if is_over else PromptFencesCode.LOCKED_FOR_NO_LAUNCH
+            code = FenceReleaseCode.LOCKED_AFTER_COMPLETION if is_over else FenceReleaseCode.LOCKED_FOR_NO_LAUNCH
             yield found(Ref("receipt", receipt.id), code, launch=launch_ref(launch))

@@ -1,6 +1,6 @@
 """Operations whose outcome is not the one that a naive model predicts."""
 
-from invariants.contracts.model import ModelCode, part_matches_its_model
+from invariants.contracts.naive_model import NaiveModelCode, part_matches_its_model
 from invariants.events import Modelled
 from invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy
@@ -13,6 +13,6 @@ CASES = [
         part_matches_its_model,
         "outcome-differs",
         during(AGREED, Modelled("swa: free after take", (4, 3), (3, 4))),
-        found(Ref("swa: free after take"), ModelCode.DIFFERS, expected=(4, 3), got=(3, 4)),
+        found(Ref("swa: free after take"), NaiveModelCode.DIFFERS, expected=(4, 3), got=(3, 4)),
     ),
 ]

@@ -1,6 +1,6 @@
 """Requests that are not ended at their timeout."""
 
-from invariants.contracts.prompt_timeouts import PromptTimeoutsCode, old_requests_time_out
+from invariants.contracts.overdue_requests import OverdueRequestsCode, old_requests_time_out
 from invariants.kinds import Place
 from invariants.violation import found, request_ref
 from tests.invariants.builders import broken, healthy
@@ -14,7 +14,7 @@ CASES = [
         aged(ages=(100, 99)),
         found(
             request_ref(1),
-            PromptTimeoutsCode.LATE,
+            OverdueRequestsCode.LATE,
             place=Place.RUNNING,
             age_ms=LIMIT_MS,
             timeout_ms=LIMIT_MS,

@@ -6,7 +6,7 @@ from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 
 
-class PromptTimeoutsCode(Code):
+class OverdueRequestsCode(Code):
     LATE = "late"
 
 
@@ -19,7 +19,7 @@ def old_requests_time_out(change: Transition) -> Evidence:
         if request.age_ms is not None and request.age_ms >= limit:
             yield found(
                 request_ref(request.id),
-                PromptTimeoutsCode.LATE,
+                OverdueRequestsCode.LATE,
                 place=request.place,
                 age_ms=request.age_ms,
                 timeout_ms=limit,

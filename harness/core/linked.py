@@ -1,0 +1,56 @@
+"""Systems that are linked: the two sides of a prefill/decode pair, to which each submission goes."""
+
+from typing import NamedTuple, Protocol
+
+from harness.core.port import LINKED_MS_PER_STEP, EnginePort, Submission
+from harness.core.system import EngineSystem
+
+
+class LinkedPort(EnginePort, Protocol):
+    """One side of a pair."""
+
+    def awaits_another(self) -> bool:
+        """Whether this side can only wait for the other one."""
+
+
+class LinkedSystem(EngineSystem):
+    """One side of a pair; a submission to either side goes to both, to the prefill side first.
+
+    Each step advances the clock, so that lost messages are retransmitted.  `patience` is the number of steps until a
+    side gives up the other one.
+    """
+
+    def __init__(self, port: LinkedPort, sides: "list[LinkedSystem]", *, patience: int) -> None:
+        super().__init__(port)
+        self._patience = patience
+        self._side = port
+        self._sides = sides
+        self._num_transfers = 0
+
+    @property
+    def drain_bound(self) -> int:
+        """Includes the time to retransmit lost messages, or to time out."""
+        return super().drain_bound + self._patience
+
+    def take_events(self) -> list[NamedTuple]:
+        events = super().take_events()
+        if self._side.awaits_another():
+            self._idle_steps.restart()
+        return events
+
+    def part_of(self, submission: Submission) -> Submission:
+        """The part of a request that this side serves: on the prefill side at most one output."""
+        if self is not self._sides[0]:
+            return submission
+        return submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
+
+    def _send(self, submission: Submission) -> int:
+        first = self._sides[0]
+        first._num_transfers += 1
+        submission = submission._replace(transfer_id=first._num_transfers)
+        sent = [EngineSystem._send(side, side.part_of(submission)) for side in self._sides]
+        return sent[self._sides.index(self)]
+
+    def _step(self) -> bool:
+        self.port.advance_clock(LINKED_MS_PER_STEP)
+        return super()._step()

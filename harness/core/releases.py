@@ -1,0 +1,194 @@
+"""Releases of an engine's package: the one of this environment, and those that this project has installed beside it."""
+
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.errors import UsageError
+
+VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
+CHECKOUT = "checkout"  # the version of sources that do not know theirs
+NEWER_THAN_ALL = (sys.maxsize,)
+UNTAGGED = re.compile(r"0\.[01](\.\d+)*\.?dev")  # the version of setuptools_scm for a clone without tags
+SHARED = "packages"
+UNFINISHED = ".unfinished"
+CONTENTS = ".swarden"  # in the shared directory: the Python and the list of packages that it was made for
+PIP = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-input", "--no-deps", "--no-compile")
+
+
+def parsed(version: str) -> tuple[int, ...]:
+    """Major, minor, micro and post release, for comparisons; a checkout is newer than all releases."""
+    if version == CHECKOUT:
+        return NEWER_THAN_ALL
+    found = VERSION.match(version)
+    if found is None:
+        raise UsageError(f"{version}: not a version; want one such as 0.5.12.post1")
+    return tuple(int(part or 0) for part in found.groups())
+
+
+class InEnvironment(NamedTuple):
+    """A package that this environment can import. `is_release` is false for a checkout, whose sources can change."""
+
+    version: str
+    folder: Path
+    is_release: bool
+
+
+@cache
+def in_environment(package: str) -> InEnvironment | None:
+    """The package of this environment, as it is before a release is put on the path; None if it has none."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:  # without an origin it is a folder that happens to have this name
+        return None
+    folder = Path(spec.origin).resolve().parent
+    try:
+        found = distribution(package)
+    except PackageNotFoundError:
+        return InEnvironment(CHECKOUT, folder, is_release=False)
+    if found.read_text("RECORD") is not None and Path(str(found.locate_file(package))).resolve() == folder:
+        return InEnvironment(found.version, folder, is_release=True)
+    is_named = _is_editable(found) and not UNTAGGED.match(found.version)
+    return InEnvironment(found.version if is_named else CHECKOUT, folder, is_release=False)
+
+
+def _is_editable(found: Distribution) -> bool:
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    return bool(origin.get("dir_info", {}).get("editable"))
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The releases of a package below `root`: a directory each, beside one with the packages that all of them import.
+
+    `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
+    under its name when it is complete. The sizes of the downloads are approximate, with their unit.
+    `from_environment` are the packages that are installed by the user, because there are several builds of them.
+    """
+
+    package: str
+    root: Path
+    requirements: Path
+    release_size: str
+    shared_size: str
+    from_environment: tuple[str, ...] = ()
+
+    def has_name(self, version: str) -> bool:
+        """Whether a release can have this name; a checkout and a development version cannot."""
+        return VERSION.fullmatch(version) is not None
+
+    def installed(self) -> list[str]:
+        """The versions that are installed here, oldest first."""
+        found = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
+        return sorted((name for name in found if self.has_name(name) and self._shared.is_dir()), key=parsed)
+
+    def folders_of(self, version: str) -> tuple[Path, ...]:
+        """The directories to put on the path for this version; empty if the environment has it or nothing has."""
+        found = in_environment(self.package)
+        if (found is not None and found.version == version) or version not in self.installed():
+            return ()
+        return ((self.root / version).resolve(), self._shared.resolve())
+
+    def download_for(self, version: str) -> str:
+        """What an installation of this version downloads, with sizes; "" if it is installed."""
+        self._check(version)
+        parts = []
+        if not self._has(version):
+            parts.append(f"{self.package} {version} ({self.release_size})")
+        if not self._shared_is_complete:
+            parts.append(f"the packages that its releases share ({self._contents.count('==')}, {self.shared_size})")
+        return " and ".join(parts)
+
+    @property
+    def absent(self) -> list[str]:
+        """The packages that the environment must have and has not."""
+        return [name for name in self.from_environment if find_spec(name) is None]
+
+    def install(self, version: str) -> None:
+        """Install what `download_for` names; raises UsageError if pip cannot."""
+        self._check(version)
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self._alone() as unfinished:
+            release, shared = unfinished / "release", unfinished / "shared"
+            if not self._has(version):
+                _install(release, f"{self.package}=={version}")
+            if not self._shared_is_complete:
+                _install(shared, "--requirement", str(self.requirements))
+                (shared / CONTENTS).write_text(self._contents)
+                _delete(self._shared)
+                shared.rename(self._shared)
+            if release.is_dir():
+                release.rename(self.root / version)
+
+    def remove(self, version: str) -> None:
+        """Delete a release; with the last one also the shared packages. Raises UsageError if it is not installed."""
+        if version not in self.installed():
+            here = ", ".join(self.installed()) or "none"
+            raise UsageError(f"{self.package}=={version} is not installed in {self.root}; installed are: {here}")
+        with self._alone() as unfinished:
+            (self.root / version).rename(unfinished / "release")
+            if not self.installed():
+                _delete(self._shared)
+
+    @property
+    def _shared(self) -> Path:
+        return self.root / SHARED
+
+    @property
+    def _contents(self) -> str:
+        return f"python {sys.version_info.major}.{sys.version_info.minor}\n{self.requirements.read_text()}"
+
+    @property
+    def _shared_is_complete(self) -> bool:
+        made_for = self._shared / CONTENTS
+        return made_for.is_file() and made_for.read_text() == self._contents
+
+    def _has(self, version: str) -> bool:
+        return (self.root / version / self.package).is_dir()
+
+    def _check(self, version: str) -> None:
+        if not self.has_name(version):
+            raise UsageError(f"{self.package}=={version}: not a version; want one such as {self.package}==0.5.12.post1")
+
+    @contextmanager
+    def _alone(self) -> Iterator[Path]:
+        """A directory for unfinished work, empty before and deleted after; other processes wait."""
+        unfinished = self.root / UNFINISHED
+        with (self.root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _delete(unfinished)
+            unfinished.mkdir()
+            try:
+                yield unfinished
+            finally:
+                _delete(unfinished)
+
+
+def _install(folder: Path, *what: str) -> None:
+    """Install wheels into a new directory; nothing is built, and no dependency is followed."""
+    if find_spec("pip") is None:
+        raise UsageError(f"this Python has no pip; run: {sys.executable} -m ensurepip")
+    command = [sys.executable, *PIP, "--only-binary", ":all:", "--target", str(folder), *what]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        told = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or [
+            f"exit code {done.returncode}"
+        ]
+        raise UsageError(f"pip cannot install {what[-1]}: {told[-1].removeprefix('ERROR: ')}")
+
+
+def _delete(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,133 @@
+"""The hierarchical cache: the host pools, the controller and the tree are the release's; what copies is a stand-in."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from harness.core.faults import FaultPlan
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.forward import TagForward
+from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.streams import Copy, Devices, Event
+from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, Holding, NodeView, Owner, PoolView
+
+HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
+HOST_FAULTS = {
+    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
+    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
+}
+HOST_POOLS = ("host full", "host swa")
+FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
+FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them
+READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  # in 0.5.17, and renamed by 0.5.23
+EVERYTHING = 10**9  # tokens, more than any pool has
+
+
+class HostTier:
+    """The host pools of one engine, and the tag of each of their slots."""
+
+    def __init__(self, release: Release, built: Built, forward: TagForward, faults: FaultPlan) -> None:
+        names, components = release.part("PoolName"), release.part("ComponentType")
+        tree = built.memory.tree
+        self._tree, self._scheduler, self._forward, self._faults = tree, built.scheduler, forward, faults
+        self._page_size = tree.page_size
+        self._components = (components.FULL, components.SWA)
+        self.pools = tuple(tree.host_pool_group.get_pool(name) for name in (names.KV, names.SWA))
+        for index, pool in enumerate(self.pools):
+            self._take_over(index, pool)
+        for fence in FENCES:
+            if hasattr(tree.cache_controller, fence):
+                setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
+
+    @property
+    def is_copying(self) -> bool:
+        return bool(self._tree.ongoing_write_through or self._tree.ongoing_load_back)
+
+    def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
+        """The host pools; the tree owns a page there from the moment at which its copy begins."""
+        for index, (name, pool) in enumerate(zip(HOST_POOLS, self.pools, strict=True)):
+            held = [
+                Holding(Owner(TREE_KIND, node.id), node.copies[index], True, node.pins[index])
+                for node in nodes
+                if node.copies[index]
+            ]
+            free = [self._units(slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
+            yield PoolView(name, "page", pool.size // self._page_size, list(chain.from_iterable(free)), (), held)
+
+    def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
+        """Per pool, the units of a node on the host, and the number of locks that keep them there."""
+        both = [node.component_data[component] for component in self._components]
+        copies = tuple([() if one.host_value is None else self._units(one.host_value) for one in both])
+        return copies, tuple([one.host_lock_ref for one in both])
+
+    def locks(self) -> Iterator[tuple[str, Any, Any]]:
+        """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock."""
+        tree = self._tree
+        for kind, copies in ((BACKUP_KIND, tree.ongoing_write_through), (LOAD_KIND, tree.ongoing_load_back)):
+            for node, receipt, *_ in copies.values():
+                if receipt is not None:
+                    yield kind, tree.tree_core.node_by_id(node) if isinstance(node, int) else node, receipt
+
+    def drop_copies(self) -> None:
+        """End the copies in flight, and drop all copies on the host that are not locked."""
+        self._tree.check_hicache_events()
+        for component in self._tree.components:
+            self._tree.evict_host(EVERYTHING, component)
+
+    def wait_for_loads(self, batch: Any) -> None:
+        """Each layer of a pass waits for the load that its batch began, and for no other."""
+        counter = self._tree.cache_controller.layer_done_counter
+        counter.set_consumer(batch.hicache_consumer_index)
+        for layer in range(counter.num_layers):
+            counter.wait_until(layer)
+
+    def launched(self, batch: Any) -> None:
+        """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
+        self._scheduler.forward_stream.behind = self._forward.last_launch
+        if not batch.forward_mode.is_extend():
+            vars(self._scheduler.swarden_runner).update({name: Event() for name in READ_DONE_EVENTS})
+
+    def _take_over(self, index: int, pool: Any) -> None:
+        """Let a host pool copy the tags of slots, instead of launching kernels, and refuse allocations by a fault."""
+        on_device, on_host, alloc = self._forward.tags[index], [0] * pool.size, pool.alloc
+
+        def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
+            self._put(partial(_copy, on_device, device.tolist(), on_host, host.tolist()))
+
+        def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
+            slots = device.tolist()
+            late = {slot: on_device[slot] for slot in self._racing_slots(index).intersection(slots)}
+            self._put(partial(_load, on_host, host.tolist(), on_device, slots, late))
+
+        def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
+            return None if self._faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
+
+        pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load
+        pool.alloc = alloc_or_fail
+
+    def _racing_slots(self, index: int) -> set[int]:
+        """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
+        racing = [one for one in self._forward.in_flight if one.launch > Devices.current.behind]
+        return {slot for one in racing for entry in one.entries for slot in entry.slots[index][entry.start :]}
+
+    def _put(self, make: Callable[[], None]) -> None:
+        Devices.current.put(Copy(make, partial(self._faults.fires, HOST_SLOW)))
+
+    def _units(self, slots: Any) -> list[int]:
+        page = self._page_size
+        return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
+
+
+def _load(
+    source: list[int], read: Sequence[int], target: list[int], written: Sequence[int], late: Mapping[int, int]
+) -> None:
+    """Copy to the device, under the `late` writes of passes that end after the copy."""
+    _copy(source, read, target, written)
+    for slot, tag in late.items():
+        target[slot] = tag
+
+
+def _copy(source: list[int], read: Sequence[int], target: list[int], written: Sequence[int]) -> None:
+    for one, other in zip(read, written, strict=True):
+        target[other] = source[one]

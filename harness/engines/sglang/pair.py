@@ -1,0 +1,96 @@
+"""A prefill and a decode scheduler of one release, linked: their systems, and the port of one side."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from harness.core.errors import InvalidConfig
+from harness.core.linked import LinkedSystem
+from harness.core.port import Streamed, Submission
+from harness.engines.sglang.adapter import SglangEngine
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from harness.engines.sglang.link import TIMEOUT_POLLS, End, Link
+from harness.engines.sglang.memory import set_environment
+from harness.engines.sglang.transfers import TransferQueues
+from invariants.kinds import Place
+
+# The parts of a release that the link builds on.
+NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")
+
+
+class LinkedEngine(SglangEngine):
+    """One side. The server arguments of a release are global, so each call makes those of this side current."""
+
+    def __init__(self, release: Release, config: SglangConfig, link: Link) -> None:
+        super().__init__(release, config)
+        scheduler, tags = self.built.scheduler, self._forward.tags
+        self._queues = TransferQueues(scheduler)
+        self._requests.awaits_kv = self._queues.awaits_kv
+        end = End(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
+        if config.role == PREFILL:
+            link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
+        else:
+            link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
+            pool = self.built.memory.allocator.get_kvcache()
+            for part, of_part in zip((pool.full_kv_pool, pool.swa_kv_pool), tags, strict=True):
+                part.get_cpu_copy = partial(_offload, release, of_part)
+                part.load_cpu_copy = partial(_restore, of_part)
+        queue.kv_manager.link = link
+
+    def awaits_another(self) -> bool:
+        """Whether every unfinished request waits for the other side, or for the pages that it needs."""
+        places = [self._queues.place(request.req) for request in self._requests.unfinished.values()]
+        return all(place == Place.LINKED for place in places)
+
+    def submit(self, submission: Submission) -> int:
+        self._make_current()
+        return super().submit(submission)
+
+    def abort(self, request_id: int) -> None:
+        self._make_current()
+        super().abort(request_id)
+
+    def step(self) -> Sequence[Streamed]:
+        self._make_current()
+        return super().step()
+
+    def pause(self) -> bool:
+        """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
+        if self._config.role == DECODE:
+            return False
+        self._make_current()
+        return super().pause()
+
+    def _make_current(self) -> None:
+        set_environment(self._config)
+        self._release.part("publish_server_args")(self.built.scheduler.server_args)
+
+
+class Side(LinkedSystem):
+    """One side of a pair; the prefill side looks at no stop tokens."""
+
+    def part_of(self, submission: Submission) -> Submission:
+        part = super().part_of(submission)
+        return part if part is submission else part._replace(stop=())
+
+
+def side_systems(release: Release, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
+    """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
+    if absent := [name for name in NEEDED if release.part(name) is None]:
+        raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
+    link, sides = Link(), list[LinkedSystem]()
+    for config in configs:
+        sides.append(Side(LinkedEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
+    return sides
+
+
+def _offload(release: Release, tags: list[int], indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """The copy of a retracted request's tags: per layer and chunk, its keys and its values."""
+    copy = release.torch.tensor([tags[index] for index in indices.tolist()], dtype=release.torch.int64)
+    return [[[copy, copy]]]
+
+
+def _restore(tags: list[int], copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
+    for index, tag in zip(indices.tolist(), copies[0][0][0].tolist(), strict=True):
+        tags[index] = tag

@@ -1,0 +1,125 @@
+"""Stand-ins for the streams and events of a GPU.
+
+A stream makes its copies in order, each at the last moment at which a GPU may make it: when the release waits for the
+copy or asks whether it has ended.  Streams and events also carry the last launched pass that they wait for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Copy(NamedTuple):
+    """A copy on a stream: makes it, and whether it stays in flight although the release asks for its end."""
+
+    make: Callable[[], None]
+    stays: Callable[[], bool]
+
+
+class Stream:
+    """A stand-in for a stream of a GPU: the copies that it has still to make, in order.
+
+    What is put on it begins when the passes up to launch `behind` have ended.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._waiting: deque[Copy] = deque()
+        self._num_done = 0
+        self.behind = 0
+
+    @property
+    def end(self) -> int:
+        """The number of copies that were ever put on this stream."""
+        return self._num_done + len(self._waiting)
+
+    def put(self, copy: Copy) -> None:
+        self._waiting.append(copy)
+
+    def has_done(self, end: int) -> bool:
+        """Make the first `end` copies; False if one of them stays in flight."""
+        while self._num_done < end and not self._waiting[0].stays():
+            self._make_next()
+        return self._num_done >= end
+
+    def make(self, end: int) -> None:
+        """Make the first `end` copies."""
+        while self._num_done < end:
+            self._make_next()
+
+    def synchronize(self) -> None:
+        self.make(self.end)
+
+    def wait_event(self, event: "Event") -> None:
+        event.synchronize()
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.behind = max(self.behind, other.behind)
+
+    def _make_next(self) -> None:
+        self._waiting.popleft().make()
+        self._num_done += 1
+
+
+class Event:
+    """A stand-in for an event of a GPU: it has happened when its stream has made the copies before it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._stream, self._end, self._behind = Stream(), 0, 0
+
+    def record(self, stream: Stream | None = None) -> None:
+        self._stream = stream or Devices.current
+        self._end, self._behind = self._stream.end, self._stream.behind
+
+    def query(self) -> bool:
+        return self._stream.has_done(self._end)
+
+    def synchronize(self) -> None:
+        self._stream.make(self._end)
+
+    def wait(self, stream: Stream) -> None:
+        """Let a stream wait for the passes that this event waits for."""
+        stream.behind = max(stream.behind, self._behind)
+
+    def elapsed_time(self, other: "Event") -> float:
+        return 0.0
+
+
+class Devices:
+    """A stand-in for the module of a device, such as torch.cuda."""
+
+    current = Stream()
+
+    @staticmethod
+    def current_stream() -> Stream:
+        return Devices.current
+
+    @staticmethod
+    @contextmanager
+    def stream(stream: Stream) -> Iterator[None]:
+        before, Devices.current = Devices.current, stream
+        try:
+            yield
+        finally:
+            Devices.current = before
+
+
+for kind in (Stream, Event):
+    setattr(Devices, kind.__name__, kind)
+
+
+def replace_devices(modules: Iterable[ModuleType]) -> None:
+    """Replace streams, events and pinned memory in these modules of a release."""
+    for module in modules:
+        names = vars(module)
+        if "device_module" in names:
+            names["device_module"] = Devices
+        if "ALLOC_MEMORY_FUNCS" in names:
+            names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
+        if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
+            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # it is 10 GB, for pools of gigabytes
+
+
+def _unpinned(dims: Any, dtype: Any, device: str, *, allocator: Any, **options: Any) -> Any:
+    return allocator.allocate(dims, dtype=dtype, device=device)

@@ -1,0 +1,50 @@
+"""The bugs that were found in releases: each op-log fails on the releases that have its bug, and passes on the others.
+
+docs/findings/ explains each bug.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.oplog import OpLog
+from harness.core.releases import parsed
+from harness.core.replay import repeat
+
+OPLOGS = Path(__file__).parent / "oplogs"
+BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
+    "chunked-prefill-out-of-memory": ("0.5.10.post1", "0.5.11"),
+    "live-node-without-windowed-pages": ("0.5.10.post1", "0.5.11"),
+    "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.17"),
+    "prompt-capped-by-the-windowed-pool": ("0.5.11", "0.5.13.post1"),
+    "load-back-outside-budget": ("0.5.12.post1", "0.5.13.post1"),
+    "lock-released-below-split": ("0.5.12.post1", "0.5.23"),
+    "load-races-pass-in-flight": ("0.5.17", "0.5.23"),
+    "preempted-request-lost": ("0.5.11", "0.5.23"),
+    "mixed-batch-out-of-memory": ("0.5.11", "0.5.23"),
+    "truncated-prompt-answered": ("0.5.17", "0.5.23"),
+    "prompt-never-admitted": ("0.5.11", None),
+    "second-chunked-request": ("0.5.23", None),
+}
+
+
+def laws_of(path, version):
+    """The laws that fail, or the errors; each run must end alike."""
+    repeated = repeat(OpLog.load(path, engine=f"sglang=={version}"), runs=2)
+    assert repeated.first_difference is None
+    failure = repeated.reported.driver.failure
+    return {name.split("/")[0] for name in failure.fingerprints} if failure is not None else set()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, release):
+    path = OPLOGS / f"{name}.oplog"
+    law = str(OpLog.load(path).header.expected).split("/")[0]
+    first, fixed = BUGS[name]
+    has_bug = parsed(first) <= parsed(release) and (fixed is None or parsed(release) < parsed(fixed))
+
+    assert (law in on_release(release, laws_of, path, release)) is has_bug
+
+
+def test_every_op_log_is_of_a_known_bug():
+    assert {path.stem for path in OPLOGS.iterdir()} == set(BUGS)

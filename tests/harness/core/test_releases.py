@@ -1,0 +1,160 @@
+"""Releases are installed whole or not at all, from wheels alone; a checkout is told from a release."""
+
+import sys
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.core.releases import CHECKOUT, Releases, in_environment, parsed
+from tests.harness.some_wheels import wheel
+
+PACKAGE = "tinyserve"
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """A folder that replaces the package index."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    wheel(folder, PACKAGE, "1.2.3", requires="Requires-Dist: no-such-package\n")
+    wheel(folder, PACKAGE, "1.10.0.post1")
+    wheel(folder, "helper", "4.0.0")
+    return folder
+
+
+@pytest.fixture
+def releases(tmp_path):
+    requirements = tmp_path / "packages.txt"
+    requirements.write_text("# shared\nhelper==4.0.0\n")
+    return Releases(
+        package=PACKAGE,
+        root=tmp_path / "engines",
+        requirements=requirements,
+        release_size="1 kB",
+        shared_size="2 kB",
+    )
+
+
+@pytest.mark.usefixtures("wheels")
+def test_installed_releases_share_their_packages(releases):
+    """The declared dependency of 1.2.3 is not followed: an index without it would fail."""
+    assert releases.download_for("1.2.3") == "tinyserve 1.2.3 (1 kB) and the packages that its releases share (1, 2 kB)"
+    releases.install("1.2.3")
+    assert releases.download_for("1.10.0.post1") == "tinyserve 1.10.0.post1 (1 kB)"
+    releases.install("1.10.0.post1")
+
+    assert releases.installed() == ["1.2.3", "1.10.0.post1"]
+    assert releases.download_for("1.2.3") == ""
+    release, shared = releases.folders_of("1.2.3")
+    assert (release / PACKAGE / "__init__.py").read_text() == "VERSION = '1.2.3'\n"
+    assert (shared / "helper").is_dir()
+
+
+@pytest.mark.parametrize("lacking", [PACKAGE, "helper"])
+def test_failed_installation_leaves_nothing(releases, wheels, lacking):
+    for path in wheels.glob(f"{lacking}-*"):
+        path.unlink()
+
+    with pytest.raises(UsageError, match=r"^pip cannot install .*: No matching distribution found for "):
+        releases.install("1.2.3")
+
+    assert releases.installed() == []
+    assert [path.name for path in releases.root.iterdir()] == [".lock"]
+
+
+@pytest.mark.usefixtures("wheels")
+def test_leftovers_of_a_killed_installation_are_not_a_release(releases):
+    (releases.root / ".unfinished/release" / PACKAGE).mkdir(parents=True)
+    (releases.root / ".unfinished/shared/helper").mkdir(parents=True)
+    assert releases.installed() == []
+
+    releases.install("1.2.3")
+
+    assert releases.installed() == ["1.2.3"]
+    assert (releases.folders_of("1.2.3")[0] / PACKAGE / "__init__.py").is_file()
+
+
+@pytest.mark.usefixtures("wheels")
+def test_shared_packages_of_another_list_are_replaced(releases, wheels):
+    releases.install("1.2.3")
+    wheel(wheels, "helper", "5.0.0")
+    releases.requirements.write_text("helper==5.0.0\n")
+
+    assert releases.download_for("1.2.3") == "the packages that its releases share (1, 2 kB)"
+    releases.install("1.2.3")
+
+    assert releases.installed() == ["1.2.3"]
+    assert (releases.folders_of("1.2.3")[1] / "helper/__init__.py").read_text() == "VERSION = '5.0.0'\n"
+
+
+@pytest.mark.usefixtures("wheels")
+def test_removal_of_the_last_release_removes_the_shared_packages(releases):
+    releases.install("1.2.3")
+    releases.install("1.10.0.post1")
+
+    releases.remove("1.2.3")
+    assert (releases.installed(), releases.folders_of("1.2.3")) == (["1.10.0.post1"], ())
+    releases.remove("1.10.0.post1")
+
+    assert [path.name for path in releases.root.iterdir()] == [".lock"]
+    with pytest.raises(UsageError, match=r"tinyserve==1\.2\.3 is not installed in .*; installed are: none"):
+        releases.remove("1.2.3")
+
+
+@pytest.mark.parametrize("version", ["", "1.2", "1.2.3/../..", "../1.2.3", "newest"])
+def test_version_that_is_none_is_refused(releases, version):
+    with pytest.raises(UsageError, match="not a version"):
+        releases.install(version)
+
+
+def test_python_without_pip_is_told_with_the_remedy(releases, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pip", None)
+
+    with pytest.raises(UsageError, match=r"^this Python has no pip; run: .* -m ensurepip$"):
+        releases.install("1.2.3")
+
+
+def test_checkout_is_newer_than_all_releases():
+    assert parsed("0.5.9") < parsed("0.5.12") < parsed("0.5.12.post1") < parsed("0.6.0.dev3+g1") < parsed(CHECKOUT)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({}, (CHECKOUT, False), id="path-alone"),
+        pytest.param({"src/tinyserve.egg-info/PKG-INFO": "1.2.4.dev1"}, (CHECKOUT, False), id="egg-info"),
+        pytest.param({"src/tinyserve-1.2.3.dist-info/RECORD": "1.2.3"}, ("1.2.3", True), id="release"),
+        pytest.param({"site/tinyserve-1.2.3.dist-info/RECORD": "1.2.3"}, (CHECKOUT, False), id="hides-a-release"),
+        pytest.param(
+            {"site/tinyserve-1.2.4.dist-info/editable": "1.2.4.dev1+g12"}, ("1.2.4.dev1+g12", False), id="editable"
+        ),
+        pytest.param({"site/tinyserve-0.1.dist-info/editable": "0.1.dev1+g12"}, (CHECKOUT, False), id="without-tags"),
+    ],
+)
+def test_package_of_the_environment_is_a_release_or_a_checkout(tmp_path, monkeypatch, metadata, expected):
+    package = tmp_path / "src" / PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for place, version in metadata.items():
+        info = (tmp_path / place).parent
+        info.mkdir(parents=True)
+        for name in ("METADATA", "PKG-INFO"):
+            (info / name).write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {version}\n")
+        (info / "direct_url.json").write_text(
+            '{"dir_info": {"editable": %s}}' % ("true" if "editable" in place else "false")
+        )
+        if info.suffix == ".dist-info":
+            (info / "RECORD").touch()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "src")
+
+    assert in_environment.__wrapped__(PACKAGE) == (expected[0], package, expected[1])
+
+
+def test_folder_of_the_same_name_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / PACKAGE).mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert in_environment.__wrapped__(PACKAGE) is None

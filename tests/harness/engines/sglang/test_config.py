@@ -1,0 +1,43 @@
+"""Configurations: random ones can be written and read again, and impossible ones are refused in one line."""
+
+import random
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.engines.sglang.config import random_config
+from harness.engines.sglang.target import SglangTarget
+
+
+class RandomDraw:
+    def __init__(self, seed):
+        self._random = random.Random(seed)
+
+    def one_of(self, options):
+        return self._random.choice(options)
+
+    def integer(self, low, high):
+        return self._random.randint(low, high)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_configuration_survives_an_op_log(seed):
+    target, config = SglangTarget(), random_config(RandomDraw(seed), host_ratios=(0.5, 1.0))
+
+    assert target.decode(target.encode(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"page_size": 0}, "page_size is 0, want int >= 1"),
+        ({"page_size": "4"}, 'page_size is "4", want int'),
+        ({"chunk_len": 6, "page_size": 4}, "chunk_len is 6, want a multiple of page_size 4"),
+        ({"swa_pages": 3}, "swa_pages is 3, want at least 22 for this chunk and window"),
+        ({"tree": "oak"}, "tree is 'oak', want default or swa or unified"),
+        ({"pages": 1}, "unknown argument pages"),
+    ],
+)
+def test_impossible_configuration_is_refused(settings, text):
+    with pytest.raises(InvalidConfig, match=f"^{text}$"):
+        SglangTarget().decode(settings)

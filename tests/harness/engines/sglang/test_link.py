@@ -1,0 +1,69 @@
+"""The link between a prefill and a decode side, and the configurations that can be linked."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.core.faults import FaultPlan
+from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from harness.engines.sglang.link import DELAY_POLLS, FAULTS, End, Link
+from harness.engines.sglang.target import SglangTarget
+
+PAGE = 2
+
+
+def linked(fault=None):
+    """A link with one room: two pages and one windowed page are sent, and both sides' tags."""
+    faults = FaultPlan(FAULTS)
+    tags = (list(range(8)), list(range(8))), ([0] * 8, [0] * 8)
+    ends = [End(one, SimpleNamespace(), PAGE, faults) for one in tags]
+    link = Link()
+    link.prefill, link.decode = ends
+    room = link.room(1)
+    room.wanted = [3, 1], [2]
+    if fault is not None:
+        faults.arm(fault)
+    link.send(room, [1, 2], [1])
+    return link, room, [end.tags for end in ends]
+
+
+def test_transfer_reads_the_pages_when_it_is_first_complete():
+    """A prefill side that frees its pages earlier loses them, as with a copy in the background."""
+    link, room, ((full, _), (received, windowed)) = linked()
+    full[2] = 99
+
+    assert link.is_complete(room)
+    assert received == [0, 0, 4, 5, 0, 0, 99, 3]
+    assert windowed == [0, 0, 0, 0, 2, 3, 0, 0]
+
+
+def test_transfer_is_copied_once():
+    """A later poll of the other side must not write to pages that are in use by then."""
+    link, room, (_, (received, _)) = linked()
+    link.is_complete(room)
+    received[6] = 7
+
+    assert link.is_complete(room)
+    assert received[6] == 7
+
+
+def test_delayed_transfer_completes_some_polls_later():
+    link, room, _ = linked("link.delay")
+
+    assert [link.is_complete(room) for _ in range(DELAY_POLLS + 1)] == [False] * DELAY_POLLS + [True]
+
+
+def test_failed_transfer_writes_nothing():
+    link, room, (_, (received, _)) = linked("link.fails")
+
+    assert not link.is_complete(room)
+    assert received == [0] * 8
+
+
+def test_sides_with_other_page_sizes_cannot_be_linked():
+    """The shrinker and whoever writes a log by hand are told before a side is built."""
+    prefill = SglangConfig(role=PREFILL, page_size=4, chunk_len=8)
+
+    with pytest.raises(InvalidConfig, match=r"page_size is 4 on one side and 1 on the other; make them equal"):
+        SglangTarget().check_linked([prefill, SglangConfig(role=DECODE)])

@@ -1,0 +1,49 @@
+"""The stand-ins for streams and events of a GPU."""
+
+from functools import partial
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.streams import Copy, Devices, Event, Stream
+
+
+def queue_copies(stream: Stream, made: list[str], slow: set[str], *names: str) -> Event:
+    """Put copies on a stream; returns an event behind them."""
+    with Devices.stream(stream):
+        for name in names:
+            Devices.current_stream().put(Copy(partial(made.append, name), partial(slow.__contains__, name)))
+        event = Event()
+        event.record()
+    return event
+
+
+def test_copies_are_made_in_order_up_to_a_slow_one_when_the_release_asks():
+    stream = Stream()
+    made: list[str] = []
+    slow = {"third"}
+    first, all_of_them = (queue_copies(stream, made, slow, *names) for names in (("first",), ("second", "third")))
+
+    answers = [(first.query(), list(made)), (all_of_them.query(), list(made))]
+    all_of_them.synchronize()
+
+    assert answers == [(True, ["first"]), (False, ["first", "second"])]
+    assert made == ["first", "second", "third"]
+
+
+def test_stream_that_waits_for_an_event_is_behind_the_passes_before_it():
+    passes, schedule, loads, event = Stream(), Stream(), Stream(), Event()
+    passes.behind = 3
+    schedule.wait_stream(passes)
+    event.record(schedule)
+    passes.behind = 4
+
+    event.wait(loads)
+
+    assert loads.behind == 3
+
+
+def test_host_tier_needs_the_unified_tree():
+    with pytest.raises(InvalidConfig, match="host_ratio is set with tree 'swa'"):
+        SglangConfig(host_ratio=1.0, tree="swa")
