@@ -107,9 +107,8 @@ class SglangCapture:
 
     def _counters(self) -> Counters:
         allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._page
-        tracker = scheduler.new_token_ratio_tracker
         has_tracker = self._release.part("NewTokenRatioTracker") is not None
-        ratio = tracker.current if has_tracker else scheduler.new_token_ratio
+        ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
         return Counters(
             {"full": allocator.full_available_size() // page, "swa": allocator.swa_available_size() // page},
             {"full": int(tree.full_evictable_size()) // page, "swa": int(tree.swa_evictable_size()) // page},

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,19 +11,18 @@ from harness.core.fingerprint import fingerprint_of_error
 from harness.core.ops import Pause, Resume
 from harness.engines.sglang.attached.audit import Audit
 from harness.engines.sglang.attached.census import Census
+from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import built_of, config_of, differences, reachable, use_watched_methods
 from harness.engines.sglang.attached.recorder import LiveRecorder
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.moves import watch
 from harness.engines.sglang.requests import Requests, held
-from harness.strict.evidence import Evidence
 from harness.strict.reporter import Reporter
 from invariants.violation import Violation
 
 LOGGER = logging.getLogger("swarden.strict")
 SUMS, AUDIT, CENSUS = "sums", "audit", "census"
-LEVELS = (SUMS, AUDIT, CENSUS)
 RETRACT = "retract"
 
 
@@ -39,18 +38,6 @@ class Setting(NamedTuple):
     out: Path
 
 
-class Check(Protocol):
-    """A level of the check. Each method returns the violations that it finds."""
-
-    def notice(self, event: NamedTuple) -> None: ...
-
-    def inputs_taken(self) -> Sequence[Violation]: ...
-
-    def turn_ended(self) -> Sequence[Violation]: ...
-
-    def evidence(self) -> Evidence: ...
-
-
 class Attachment:
     """Follows the event loop of a scheduler; a turn ends when the next one begins to take its inputs.
 
@@ -60,20 +47,25 @@ class Attachment:
 
     def __init__(self, release: Release, scheduler: Any, setting: Setting) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
-        self._setting = setting
-        self._release = release
+        self._setting, self._release = setting, release
         self._built = built_of(release, scheduler)
         self._config = config_of(release, self._built)
+        self._events: list[NamedTuple] = []
         self._requests = Requests(release, self._config, self._notice)
         self._check = self._new_check()
         self._recorder = LiveRecorder(release, msgspec.to_builtins(self._config), differences(self._built))
         self._reporter = Reporter(self._recorder, setting.out, error=MemoryViolation, reports=setting.reports)
-        self._has_inputs = self._is_busy = False
+        self._has_inputs = self._is_busy = self._is_detached = False
         if setting.level != SUMS:
             allocator = self._built.memory.allocator
             watch("full", allocator.full_attn_allocator, self._notice)
             watch("swa", allocator.swa_attn_allocator, self._notice)
             use_watched_methods(self._built.memory.tree, allocator)
+
+    def detach(self) -> None:
+        """End the check. The allocators stay watched, without effect."""
+        self._is_detached = True
+        self._events.clear()
 
     def turn_ended(self) -> None:
         """Check the turn before, unless there was nothing to do in it."""
@@ -84,16 +76,17 @@ class Attachment:
         self._abandon_lost()
         ended = self._requests.forget_ended()
         self._recorder.turn_ended(ended)
-        self._report(self._check.turn_ended())
+        self._report(self._check.turn_ended(self._take_events()))
 
     def inputs_taken(self) -> None:
         """Requests and commands of this turn have been taken in."""
         if self._has_inputs:
             self._has_inputs, self._is_busy = False, True
-            self._report(self._check.inputs_taken())
+            self._abandon_lost()
+            self._report(self._check.inputs_taken(self._take_events()))
 
     def added(self, req: Any) -> None:
-        """A request has entered the queue; a retracted one returns to it."""
+        """A request enters the queue; a retracted one returns to it."""
         if not hasattr(req, "swarden"):
             self._has_inputs = True
             self._recorder.submitted(self._requests.adopt(req, self._built.namespace_of(req.extra_key)))
@@ -106,14 +99,14 @@ class Attachment:
                 self._recorder.aborted(request)
 
     def launching(self, batch: Any) -> None:
+        """A pass is about to be launched."""
         self._requests.report_changes()
-        if isinstance(self._check, Census):
-            self._check.launched(batch)
+        self._events += self._check.launched(batch)
 
     def completing(self) -> None:
+        """The result of a pass is about to be processed."""
         self._requests.report_changes()
-        if isinstance(self._check, Census):
-            self._check.completed()
+        self._events += self._check.completed()
 
     def paused(self, mode: str) -> None:
         self._has_inputs = True
@@ -126,10 +119,12 @@ class Attachment:
         self._has_inputs = True
         self._recorder.called(Resume())
 
-    def flushed(self) -> None:
-        """All pools were reset: the check and the op-log begin anew."""
-        self._recorder.restart()
-        self._check = self._new_check()
+    def flushed(self, is_done: bool) -> None:
+        """All pools were reset, unless a request runs: the check and the op-log begin anew."""
+        if is_done:
+            self._recorder.restart()
+            self._events.clear()
+            self._check = self._new_check()
 
     def failed(self, error: Exception) -> None:
         """The scheduler raised an error, which ends its event loop."""
@@ -150,7 +145,12 @@ class Attachment:
                 self._requests.abandon(request.id)
 
     def _notice(self, event: NamedTuple) -> None:
-        self._check.notice(event)
+        if not self._is_detached:
+            self._events.append(event)
+
+    def _take_events(self) -> Sequence[NamedTuple]:
+        events, self._events = self._events, []
+        return events
 
     def _report(self, violations: Sequence[Violation]) -> None:
         if violations:

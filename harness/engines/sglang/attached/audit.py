@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.core.driver import Moment
+from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import holders
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
@@ -42,7 +43,16 @@ class Place(NamedTuple):
     ordinal: int
 
 
-class Audit:
+class FreedPage(NamedTuple):
+    """A freed page, and the record that held it."""
+
+    pool: int
+    unit: int
+    place: Place
+    known: Known
+
+
+class Audit(Check):
     """Checks that only free pages are taken, only pages in use are freed, and no page in use is free after a turn.
 
     A page of the tree is judged by the request that was the last to read it. The sums are checked, too. The cost is
@@ -56,43 +66,23 @@ class Audit:
         self._tables = (OwnerTable("full", "page", config.full_pages), OwnerTable("swa", "page", config.swa_pages))
         self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
         self._known: dict[int, Known] = {}
-        self._freed: tuple[set[int], set[int]] = (set(), set())
+        self._freed: list[FreedPage] = []  # in this turn
         self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
         self._found: list[Violation] = []
         self._turn = 1
 
-    def notice(self, event: NamedTuple) -> None:
-        """Record a move of units; the wrong ones are found at the end of the turn."""
-        if not isinstance(event, Moved):
-            self._moves.append((self._turn, event))
-            return
-        pool = FULL if event.pool == "full" else SWA
-        table = self._tables[pool]
-        if event.taken:
-            taken = seen.Taken(event.pool, event.units, UNKNOWN)
-            self._moves.append((self._turn, taken))
-            self._found += misplaced(taken, table, table.move(event.units, FREE, UNKNOWN))
-            return
-        self._freed[pool].update(event.units)
-        by_owner: dict[Owner, list[int]] = {}
-        for unit in event.units:
-            owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
-            by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
-        for owner, units in by_owner.items():
-            freed = seen.Freed(event.pool, tuple(units), owner, "freed", 0)
-            self._moves.append((self._turn, freed))
-            self._found += misplaced(freed, table, table.move(units, owner, FREE))
-
-    def inputs_taken(self) -> Sequence[Violation]:
+    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        self._follow(events)
         return ()
 
-    def turn_ended(self) -> Sequence[Violation]:
+    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        self._follow(events)
         running = {req.swarden.id: req for req in holders(self._built.scheduler)}
         for number in self._known.keys() - running.keys():
             self._forget(self._known.pop(number))
         self._read(running)
         found, self._found = [*self._found, *self._freed_in_use(), *self._moved_unseen()], []
-        found += self._sums.turn_ended()
+        found += self._sums.turn_ended(())
         self._turn += 1
         return found
 
@@ -103,6 +93,34 @@ class Audit:
             table.view(protected=int(count) // self._page) for table, count in zip(self._tables, protected, strict=True)
         ]
         return Evidence([Moment(0, turn, [event]) for turn, event in self._moves], views)
+
+    def _follow(self, events: Sequence[NamedTuple]) -> None:
+        """Move the units; the wrong moves are returned at the end of the turn."""
+        for event in events:
+            if not isinstance(event, Moved):
+                self._moves.append((self._turn, event))
+                continue
+            table = self._tables[FULL if event.pool == "full" else SWA]
+            if event.taken:
+                taken = seen.Taken(event.pool, event.units, UNKNOWN)
+                self._moves.append((self._turn, taken))
+                self._found += misplaced(taken, table, table.move(event.units, FREE, UNKNOWN))
+            else:
+                self._free(event.units, table)
+
+    def _free(self, units: Sequence[int], table: OwnerTable) -> None:
+        pool = FULL if table.name == "full" else SWA
+        by_owner: dict[Owner, list[int]] = {}
+        for unit in units:
+            place = self._places[pool].get(unit)
+            if place is not None and place.request in self._known:
+                self._freed.append(FreedPage(pool, unit, place, self._known[place.request]))
+            owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
+            by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
+        for owner, freed_units in by_owner.items():
+            freed = seen.Freed(table.name, tuple(freed_units), owner, "freed", 0)
+            self._moves.append((self._turn, freed))
+            self._found += misplaced(freed, table, table.move(freed_units, owner, FREE))
 
     def _forget(self, known: Known) -> None:
         """The tree owns the pages that a request has left behind."""
@@ -160,19 +178,19 @@ class Audit:
                 table.move([unit], before, owner)
 
     def _freed_in_use(self) -> list[Violation]:
-        """The pages that were freed in this turn although a record still has them in use."""
+        """The pages that were freed in this turn although the record that held them still has them in use."""
         found = []
-        for pool, (table, freed) in enumerate(zip(self._tables, self._freed, strict=True)):
-            for unit in sorted(freed):
-                place = self._places[pool].get(unit)
-                known = self._known.get(place.request) if place is not None else None
-                if place is None or known is None or place.ordinal < known.live[pool]:
-                    continue
-                pages = known.pages[pool]
-                if place.ordinal < len(pages) and pages[place.ordinal] == unit and table.owners[unit] != known.owner:
-                    owner = TREE if place.ordinal < known.protected // self._page else known.owner
-                    found.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
-            freed.clear()
+        for pool, unit, place, known in self._freed:
+            pages = known.pages[pool]
+            if (
+                self._known.get(place.request) is known
+                and known.live[pool] <= place.ordinal < len(pages)
+                and pages[place.ordinal] == unit
+            ):
+                owner = TREE if place.ordinal < known.protected // self._page else known.owner
+                table = self._tables[pool]
+                found.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
+        self._freed.clear()
         return found
 
     def _moved_unseen(self) -> list[Violation]:

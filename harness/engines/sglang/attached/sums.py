@@ -6,13 +6,13 @@ The tree's counters are taken at their word, and a page that is both free and in
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import holders
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import nodes_of
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
-from harness.strict.evidence import Evidence
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView
 from invariants.violation import Violation
@@ -36,7 +36,7 @@ class Terms(NamedTuple):
     protected: int
 
 
-class Sums:
+class Sums(Check):
     """After each turn, compares the counters of the allocators and of the tree with the lengths of the records.
 
     The cost is a pass over the running requests. It does not depend on the size of a pool.
@@ -46,13 +46,7 @@ class Sums:
         self._config, self._built = config, built
         self._nodes = nodes_of(release, built.memory.tree)
 
-    def notice(self, event: NamedTuple) -> None:
-        """No event is needed."""
-
-    def inputs_taken(self) -> Sequence[Violation]:
-        return ()
-
-    def turn_ended(self) -> Sequence[Violation]:
+    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
         held_pages = [self._held(req) for req in holders(self._built.scheduler)]
         rows = self._built.memory.rows
         full, swa = self._terms()
@@ -66,10 +60,6 @@ class Sums:
             for terms, count in counts.items()
             if terms.free + terms.evictable + terms.protected + count != terms.capacity
         ]
-
-    def evidence(self) -> Evidence:
-        """No context: the violation shows the equation, and this level does not know single pages."""
-        return Evidence((), ())
 
     def _terms(self) -> tuple[Terms, Terms]:
         _, allocator, tree = self._built.memory
