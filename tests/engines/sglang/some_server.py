@@ -1,9 +1,9 @@
 """A scheduler process of SGLang that swarden does not build: the release's own `Scheduler.__init__` and event loop.
 
-    python some_server.py VERSION [--bug] [--times] [--page-size N] [--slots N] [--requests N] ...
+    python some_server.py [--bug] [--times] [--page-size N] [--slots N] [--requests N] ...
 
-The model worker samples from a formula, and a script takes the place of the sockets. Without a GPU the imports of a
-release need swarden's stand-ins; nothing else of swarden is used.
+The release is the one that Python imports. The model worker samples from a formula, and a script takes the place of
+the sockets. Without a GPU the imports of a release need swarden's stand-ins; nothing else of swarden is used.
 """
 
 import argparse
@@ -13,15 +13,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from harness.engines.sglang.boot import Release, boot
-from harness.engines.sglang.releases import SGLANG
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
+NUM_OUTPUTS_AT_BUG = 4
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -50,7 +52,6 @@ class EndOfScript(BaseException):
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("version")
     parser.add_argument("--bug", action="store_true", help="plant a use after free")
     parser.add_argument("--times", action="store_true", help="print the CPU seconds at the start of each turn, as JSON")
     for name, default in DEFAULTS.items():
@@ -200,33 +201,38 @@ def traffic(options: argparse.Namespace) -> Iterator[list[Any]]:
         yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 else []
 
 
-def plant_use_after_free(release: Release) -> None:
-    """A decode frees the page of the first private token of each request with four outputs."""
+@contextmanager
+def use_after_free(release: Release) -> Iterator[None]:
+    """Plant a bug: a decode frees the page of the first private token of each request with four outputs."""
     batch_class = release.part("ScheduleBatch")
     prepare = batch_class.prepare_for_decode
 
     def broken(self: Any) -> None:
         prepare(self)
         for req in self.reqs:
-            if len(req.output_ids) == 4:
+            if len(req.output_ids) == NUM_OUTPUTS_AT_BUG:
                 begin = req.cache_protected_len
                 slots = self.req_to_token_pool.req_to_token[req.req_pool_idx, begin : begin + 1]
                 self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())
 
     batch_class.prepare_for_decode = broken
+    try:
+        yield
+    finally:
+        batch_class.prepare_for_decode = prepare
 
 
 def main() -> None:
     options = options_of(sys.argv[1:])
-    release = boot(options.version, SGLANG.folders_of(options.version))
+    release = boot(version("sglang"))
     logging.disable(logging.NOTSET)
+    logging.basicConfig(format="%(message)s")
     logging.getLogger("swarden").setLevel(logging.INFO)
-    if options.bug:
-        plant_use_after_free(release)
     turns: list[float] = []
     scheduler = scheduler_of(release, options, turns)
     try:
-        scheduler.event_loop_normal()
+        with use_after_free(release) if options.bug else nullcontext():
+            scheduler.event_loop_normal()
     except EndOfScript:
         sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
 
