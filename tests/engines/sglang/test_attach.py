@@ -65,6 +65,7 @@ def test_use_after_free_is_raised_at_its_step_and_replays_behind_the_port(level,
 
     assert done.returncode == 1
     assert "MemoryViolation: " in done.stderr
+    assert LEVELS[level].split("/")[0] + ": " in done.stderr, done.stderr
     assert "one too many" in done.stderr
     [path] = tmp_path.glob("*.oplog")
     assert f"replay: swarden replay {path}\n" in done.stderr
