@@ -6,11 +6,21 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import disaggregation, generation, idle_host, pool_growth, shrinking, speculation, strict_overhead
+from harness.bench import (
+    disaggregation,
+    generation,
+    idle_host,
+    pool_growth,
+    shrinking,
+    speculation,
+    step_parts,
+    strict_overhead,
+)
 from harness.bench.checked_step import CheckedStepCost, measure
 from harness.bench.pool_growth import Growth
 from harness.bench.strict_overhead import Overhead
 from harness.commands.console import OUT, print_json, progress
+from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.registry import OWN, target_of
 from harness.search.process import prepare_process
@@ -20,6 +30,7 @@ class Part(StrEnum):
     """A part of the benchmarks that can be measured alone."""
 
     STEP = "step"
+    PARTS = "parts"
     STRICT = "strict"
     SHRINKING = "shrinking"
     GENERATION = "generation"
@@ -45,19 +56,26 @@ def bench(
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
     ] = strict_overhead.CPU_SECONDS,
+    engine: Annotated[
+        str, typer.Option(help="an engine, NAME or NAME==VERSION: the parts of its checked step beside those of ours")
+    ] = OWN,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run the benchmarks: a checked engine step against a step of an empty Hypothesis machine; the cost of the strict
-    check; swarden's shrinker against that of Hypothesis; generation against the continuous batching of transformers;
-    steps with an idle host tier against steps without one; generation with prompt lookup against generation without;
-    two engines linked over TCP against two linked within their process.
+    """Run the benchmarks: a checked engine step against a step of an empty Hypothesis machine, and its parts; the cost
+    of the strict check; swarden's shrinker against that of Hypothesis; generation against the continuous batching of
+    transformers; steps with an idle host tier against steps without one; generation with prompt lookup against
+    generation without; two engines linked over TCP against two linked within their process.
 
     Unequal outputs of two ways of generation that must agree are a violation.
     """
+    target_of(engine).check_environment()
+    if engine != OWN and set(part or ()) - {Part.PARTS}:
+        raise UsageError(f"--engine {engine}: only --part {Part.PARTS} measures another engine; give only that")
     prepare_process()
     target_of(OWN).prepare_process()
     measures: dict[Part, Callable[[], Measured]] = {
         Part.STEP: lambda: _step(pairs),
+        Part.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
         Part.STRICT: lambda: _strict(pairs, strict_seconds),
         Part.SHRINKING: _shrinking,
         Part.GENERATION: lambda: _generation(pairs),
@@ -67,7 +85,7 @@ def bench(
     }
     measured = []
     with progress() as bar:
-        for name in part or Part:
+        for name in part or (Part if engine == OWN else [Part.PARTS]):
             bar.add_task(name)
             measured.append(measures[name]())
     wrong = [line for of_part in measured for line in of_part.wrong]
@@ -81,6 +99,11 @@ def bench(
 def _step(pairs: int) -> Measured:
     cost = measure(pairs)
     return Measured(figures(cost), _text(cost))
+
+
+def _parts(engines: Sequence[str]) -> Measured:
+    measured = step_parts.measure(engines)
+    return Measured(step_parts.figures(measured), step_parts.text(measured))
 
 
 def _strict(pairs: int, seconds: float) -> Measured:

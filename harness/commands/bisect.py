@@ -9,11 +9,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from harness.commands.console import ERR, OUT, print_json
+from harness.commands.engines import install_release
 from harness.commands.replay import figures_of_replay
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.oplog import OpLog
 from harness.core.registry import target_of
+from harness.core.releases import Releases, parsed
 
 FAILED = "FAILED"
 
@@ -28,29 +30,42 @@ class Boundaries(NamedTuple):
     first_fixed: str | None
 
 
+class Limits(NamedTuple):
+    """The oldest and the newest version to search; None is that of the installed ones."""
+
+    oldest: str | None
+    newest: str | None
+
+
 def bisect(
     path: Annotated[Path, typer.Argument(help="an op-log that fails")],
     *,
     engine: Annotated[str | None, typer.Option(help="the engine; by default that of the op-log")] = None,
-    oldest: Annotated[str | None, typer.Option("--from", help="oldest version; by default of all installed")] = None,
-    newest: Annotated[str | None, typer.Option("--to", help="newest version; by default of all installed")] = None,
+    oldest: Annotated[str | None, typer.Option("--from", help="oldest version; by default of the installed")] = None,
+    newest: Annotated[str | None, typer.Option("--to", help="newest version; by default of the installed")] = None,
+    install: Annotated[bool, typer.Option("--install", help="install the releases that the search needs")] = False,
     every: Annotated[bool, typer.Option("--all", help="replay on each version, also where not needed")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on standard output")] = False,
 ) -> None:
-    """Replay an op-log on the installed versions of its engine, each in a process of its own.
+    """Replay an op-log on versions of its engine, each in a process of its own.
+
+    Without --install only the installed versions are searched, and those between them are named.
 
     A version fails if the same law is violated or the same error is raised, wherever its code is. The search assumes
     that the failing versions are consecutive; --all checks that.
     """
     header = OpLog.load(path).header
     name, known = engine or header.engine, header.version
-    versions = _range(name, oldest, newest)
+    releases = _releases_of(name)
+    versions = _range(name, known, Limits(oldest, newest), install=install)
     if known not in versions:
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
     replays: dict[str, dict[str, Any]] = {}
 
     def fails(version: str) -> bool:
         if version not in replays:
+            if install:
+                install_release(f"{name}=={version}", releases, version)
             replays[version] = _replayed(path, f"{name}=={version}")
             ERR.print(f"{version}: {_verdict(replays[version])}", markup=False)
         figures = replays[version]
@@ -83,20 +98,53 @@ def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], boo
     return Boundaries(versions[first] if first else None, versions[high] if high < len(versions) else None)
 
 
-def _range(name: str, oldest: str | None, newest: str | None) -> list[str]:
+def _releases_of(name: str) -> Releases:
     releases = target_of(name).releases
     if releases is None:
         raise UsageError(f"{name}: has no versions that are installed side by side; see 'swarden engines'")
-    versions = releases.installed()
-    for option, version in (("--from", oldest), ("--to", newest)):
-        if version is not None and version not in versions:
-            there, remedy = ", ".join(versions) or "none", f"run: swarden engines install {name}=={version}"
-            raise UsageError(f"{option} {version}: is not installed, but {there}; {remedy}")
-    first = versions.index(oldest) if oldest is not None else 0
-    last = versions.index(newest) if newest is not None else len(versions) - 1
+    return releases
+
+
+def _range(name: str, known: str, limits: Limits, *, install: bool) -> list[str]:
+    """The versions to search, oldest first; without `install` the installed ones, and says which are missing."""
+    releases = _releases_of(name)
+    installed = releases.installed()
+    there = sorted({*installed, *_on_index(releases, needed=install)}, key=parsed)
+    named = there if install else installed
+    for option, version in (("op-log of", known), ("--from", limits.oldest), ("--to", limits.newest)):
+        if version is not None and version not in named:
+            raise UsageError(f"{option} {version}: {_why_not(name, version, installed, there)}")
+    ends = sorted([known, *installed], key=parsed)
+    first, last = (parsed(version) for version in (limits.oldest or ends[0], limits.newest or ends[-1]))
     if last < first:
-        raise UsageError(f"--from {oldest} is newer than --to {newest}; exchange them")
-    return versions[first : last + 1]
+        raise UsageError(f"--from {limits.oldest} is newer than --to {limits.newest}; exchange them")
+    between = [version for version in there if first <= parsed(version) <= last]
+    missing = [version for version in between if version not in installed]
+    if missing and not install:
+        sizes = f"{releases.release_size} each"
+        ERR.print(
+            f"not installed: {', '.join(missing)}; --install installs those that the search needs, {sizes}",
+            markup=False,
+        )
+    return [version for version in between if version in named]
+
+
+def _why_not(name: str, version: str, installed: Sequence[str], there: Sequence[str]) -> str:
+    """The reason and the remedy for a version that cannot be searched."""
+    if version in there:
+        return f"is not installed, but {', '.join(installed) or 'none'}; add --install, which installs what is missing"
+    return f"is no release of {name}; the newest is {there[-1]}" if there else f"no release of {name} is known"
+
+
+def _on_index(releases: Releases, *, needed: bool) -> list[str]:
+    """The releases of the package index; without need, none if it cannot be read."""
+    try:
+        return releases.on_index()
+    except UsageError as error:
+        if needed:
+            raise
+        ERR.print(f"only installed releases are known: {error}", markup=False)
+        return []
 
 
 def _replayed(path: Path, engine: str) -> dict[str, Any]:

@@ -43,16 +43,23 @@ def list_again(context: typer.Context, *, as_json: JsonOption = False) -> None:
 def install(names: NamedReleases) -> None:
     """Install releases in directories of their own; no environment is changed."""
     for name, releases, version in [_release(name) for name in names]:
-        if download := releases.download_for(version):
-            ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)
-            with progress() as live:
-                live.add_task("pip")
-                releases.install(version)
+        if install_release(name, releases, version):
             OUT.print(f"{name} is installed; use it with --engine {name}", markup=False)
         else:
             OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
         for package in releases.absent:
             ERR.print(f"{name} also needs {package} in this environment: {INSTALL_ENGINE}", markup=False)
+
+
+def install_release(name: str, releases: Releases, version: str) -> bool:
+    """Install a release if it is missing; says on standard error what is downloaded. Returns whether it was missing."""
+    download = releases.download_for(version)
+    if download:
+        ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)
+        with progress() as live:
+            live.add_task("pip")
+            releases.install(version)
+    return bool(download)
 
 
 @engines.command()

@@ -3,34 +3,30 @@
 import os
 import secrets
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.commands.console import ERR, OUT, print_json, progress
-from harness.commands.events import EventLines, EventsOption, event_lines
+from harness.commands.campaigns import model_of_mutant, plans_for, run_campaigns
+from harness.commands.console import ERR, OUT, print_json
+from harness.commands.events import EventsOption, event_lines
 from harness.commands.layout import print_lines
-from harness.commands.options import EngineOption
-from harness.commands.progress import ProgressDisplay
 from harness.core.errors import UsageError
-from harness.core.mutant import Mutant
-from harness.core.mutant_file import VARIABLE, mutant_of
+from harness.core.exit_codes import worst
+from harness.core.mutant_file import VARIABLE
 from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.core.target import Target
 from harness.search.campaign import Plan
-from harness.search.findings import FindingReport
-from harness.search.outcome import Outcome
-from harness.search.process import prepare_process
-from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
-from harness.search.shrink import Budget
-from harness.search.workers import WorkerGroup
+from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
+from harness.search.profiles import PROFILES
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
+ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
 
 
 def fuzz(
@@ -38,13 +34,13 @@ def fuzz(
     machine: Annotated[str | None, typer.Option(help="only this machine, such as pd; all by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
     minutes: Annotated[float | None, typer.Option(min=0.01, help="limit; the profile's, or none with --runs")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="stop after this many runs of all workers together")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core by default")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="stop after this many runs of each engine")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="worker processes of all engines; one per core")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of the campaign; a random one by default")] = None,
-    engine: EngineOption = OWN,
+    engine: Annotated[list[str] | None, ENGINES] = None,
     model: Annotated[str | None, typer.Option(help="model to run, such as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
-    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at the first finding")] = False,
+    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at an engine's first finding")] = False,
     step_timeout: Annotated[
         float, typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
     ] = STEP_TIMEOUT_S,
@@ -52,16 +48,13 @@ def fuzz(
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Drive an engine with random traffic; check every step; shrink and save the failures."""
+    """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
-    target = target_of(engine)
-    _check_machine(target, machine, model)
-    with planted(target, mutant):
-        pass
-    _check_out(out)
+    engines = engine or [OWN]
+    _check_engines(engines, machine, model, mutant)
     chosen = PROFILES[profile]
-    plan = Plan(
-        engine,
+    shared = Plan(
+        engines[0],
         chosen,
         seed if seed is not None else secrets.randbits(32),
         60 * (minutes if minutes is not None else chosen.minutes if runs is None else float("inf")),
@@ -70,19 +63,36 @@ def fuzz(
         mutant,
         stop_on_first,
         out,
-        model or (mutant_of(target, mutant).model if mutant is not None else ""),
+        model or "",
         workers or os.cpu_count() or 1,
     )
-    command = _command(plan, minutes, step_timeout)
-    ERR.print(_opening(plan), markup=False)
+    plans = plans_for(engines, shared)
+    _check_folders(plans)
+    command = _command(shared, engines, minutes, step_timeout)
+    ERR.print(_opening(shared, plans), markup=False)
     ERR.print(f"to run it again: {command}", markup=False)
     with event_lines(events) as lines:
-        outcome = _campaign(plan, command, step_timeout, lines)
-    if as_json:
-        print_json(outcome.summary())
+        campaigns = run_campaigns(plans, step_timeout, lines)
+    outcomes = [one.outcome(_command(one.plan, [one.plan.engine], minutes, step_timeout)) for one in campaigns]
+    if not as_json:
+        _print_outcomes(outcomes)
     else:
-        _print_outcome(outcome)
-    raise typer.Exit(outcome.exit_code)
+        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
+    raise typer.Exit(worst(one.exit_code for one in outcomes))
+
+
+def _check_engines(engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None) -> None:
+    """Raise UsageError unless all engines differ, and each can run here with this machine, model and mutant."""
+    found: dict[tuple[str, str], str] = {}
+    for engine in engines:
+        target = target_of(engine)
+        same = (target.name, target.version())
+        if same in found:
+            raise UsageError(f"--engine: {found[same]} and {engine} are the same; name it once")
+        found[same] = engine
+        _check_machine(target, machine, model)
+        with planted(target, mutant):
+            pass
 
 
 def _check(option: str, value: str, choices: Collection[str]) -> None:
@@ -103,45 +113,50 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
     _check("--model", model, list(dict.fromkeys(chain.from_iterable(models.values()))))
 
 
-def _check_out(out: Path) -> None:
-    """Raise UsageError unless a file can be written to the folder of the findings."""
-    trial = out / f".trial-{os.getpid()}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        trial.write_bytes(b"findings go here\n")
-        trial.unlink()
-    except OSError as error:
-        raise UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder") from error
+def _check_folders(plans: Sequence[Plan]) -> None:
+    """Raise UsageError unless a file can be written to the folders of the findings."""
+    for out in (plan.out for plan in plans if plan.out is not None):
+        trial = out / f".trial-{os.getpid()}"
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            trial.write_bytes(b"findings go here\n")
+            trial.unlink()
+        except OSError as error:
+            raise UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder") from error
 
 
-def _opening(plan: Plan) -> str:
-    """The first line of the output: the length and the subject of the campaign."""
-    length = _count(plan.max_runs, "run") if plan.max_runs is not None else _count(plan.seconds / 60, "minute")
+def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
+    """The first line of the output: the length and the subjects of the campaigns."""
+    length = _count(shared.max_runs, "run") if shared.max_runs is not None else _count(shared.seconds / 60, "minute")
+    if len(plans) == 1:
+        subject, where = _subject(plans[0]), f"on {_count(plans[0].workers, 'worker')}"
+    else:
+        each = [f"{_subject(plan)} on {_count(plan.workers, 'worker')}" for plan in plans]
+        subject, where = "each of " + "; ".join(each), "at the same time"
+        cores = os.cpu_count() or 1
+        if (workers := sum(plan.workers for plan in plans)) > cores:
+            where += f" ({workers} workers share {_count(cores, 'core')})"
+    return f"{length} of random traffic for {subject}, {where}; Ctrl-C ends it early and keeps findings"
+
+
+def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
-    bug = f" and the bug {plan.mutant}" if plan.mutant is not None else ""
-    where = f"on {_count(plan.workers, 'worker')}; Ctrl-C ends it early and keeps findings"
-    return f"{length} of random traffic for {subject}{bug}, {where}"
+    return subject + (f" and the bug {plan.mutant}" if plan.mutant is not None else "")
 
 
 def _count(number: float, noun: str) -> str:
     return f"{number:g} {noun}" + "s" * (number != 1)
 
 
-def _mutant(plan: Plan) -> Mutant | None:
-    return mutant_of(target_of(plan.engine), plan.mutant) if plan.mutant is not None else None
-
-
-def _command(plan: Plan, minutes: float | None, step_timeout: float) -> str:
-    """The line that runs the same campaign again."""
-    mutant = _mutant(plan)
-    model_of_mutant = mutant.model if mutant is not None else ""
+def _command(plan: Plan, engines: Sequence[str], minutes: float | None, step_timeout: float) -> str:
+    """The line that runs the same campaigns again."""
+    model_of_bug = model_of_mutant(engines[0], plan.mutant)
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
-        "--engine": plan.engine if plan.engine != OWN else None,
         "--profile": plan.profile.name,
         "--machine": plan.machine,
-        "--model": plan.model if plan.model != model_of_mutant else None,
+        "--model": plan.model if plan.model != model_of_bug else None,
         "--mutant": plan.mutant,
         "--minutes": minutes,
         "--runs": plan.max_runs,
@@ -151,35 +166,22 @@ def _command(plan: Plan, minutes: float | None, step_timeout: float) -> str:
         "--out": plan.out if plan.out != FINDINGS else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    return shlex.join([*own, "swarden", "fuzz", *words, *["--stop-on-first"] * plan.stop_on_first])
+    named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
+    return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 
 
-def _campaign(plan: Plan, command: str, step_timeout: float, lines: EventLines) -> Outcome:
-    """Make all runs, then shrink and report every finding with the same workers."""
-    assert plan.out is not None, "a campaign has a folder for its findings"
-    prepare_process()
-    findings: list[FindingReport] = []
-    not_reproduced: list[str] = []
-    try:
-        with progress() as bar:
-            on_progress = ProgressDisplay(plan, bar, lines).update
-            group = WorkerGroup(plan.workers, plan.out, hang_seconds=step_timeout, on_progress=on_progress)
-            with group, group.interruptible():
-                result = group.run(plan)
-                for report in group.report_findings(plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
-                    if isinstance(report, FindingReport):
-                        findings.append(report)
-                        lines.write("finding", **report.figures())
-                    else:
-                        not_reproduced.append(report.reason)
-                is_interrupted = group.is_interrupted
-    except KeyboardInterrupt:
-        ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {plan.out}", markup=False)
-        raise
-    return Outcome(plan, command, result, findings, not_reproduced, _mutant(plan), is_interrupted)
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        _print_findings(outcome)
+    for outcome in outcomes:
+        engine = f"{outcome.plan.engine}: " if len(outcomes) > 1 else ""
+        for line in outcome.lines():
+            OUT.print(engine + line, markup=False)
+    if len(outcomes) > 1:
+        OUT.print(verdicts_of_engines(outcomes), markup=False)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_findings(outcome: Outcome) -> None:
     for finding in outcome.findings:
         print_lines(OUT, finding.story)
         if finding.engine_steps is not None:
@@ -192,5 +194,3 @@ def _print_outcome(outcome: Outcome) -> None:
         if finding.path is None:
             OUT.print(f"{outcome.plan.out} cannot be written; the op-log:", markup=False)
             OUT.print(finding.log.to_bytes().decode(), markup=False)
-    for line in outcome.lines():
-        OUT.print(line, markup=False)

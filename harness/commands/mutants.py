@@ -16,7 +16,7 @@ from harness.commands.options import EngineOption
 from harness.commands.sample import sample
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
-from harness.core.mutant import Mutant
+from harness.core.mutant import Mutant, StaleMutant
 from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.core.target import Target
@@ -39,18 +39,18 @@ mutants.command()(sample)
 
 
 @mutants.callback(invoke_without_command=True)
-def listing(context: typer.Context) -> None:
+def listing(context: typer.Context, engine: EngineOption = OWN) -> None:
     """List the bugs of the catalogue: the id, the status and the source of each."""
     if context.invoked_subcommand is None:
-        for bug in BUGS:
+        for bug in _bugs(engine):
             OUT.print(f"{bug.id:4} {_status(bug)}: {bug.source}", markup=False)
 
 
 @mutants.command("list", hidden=True)
-def list_again(context: typer.Context) -> None:
+def list_again(context: typer.Context, engine: EngineOption = OWN) -> None:
     """The same as without a command."""
     context.invoked_subcommand = None
-    listing(context)
+    listing(context, engine)
 
 
 @mutants.command()
@@ -98,10 +98,17 @@ def run(
 
 @mutants.command()
 def matrix(
+    *,
     oplogs: Annotated[Path, typer.Option(help="folder with the op-log of each mutant, ID.oplog")] = OPLOGS,
+    engine: EngineOption = OWN,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    OUT.file.write(page(matrix_of(BUGS, oplogs)))
+    OUT.file.write(page(matrix_of(_bugs(engine), oplogs, engine)))
+
+
+def _bugs(engine: str) -> Sequence[Bug]:
+    target = target_of(engine)
+    return BUGS if target.name == OWN else target.mutants()
 
 
 def _status(bug: Bug) -> str:
@@ -115,14 +122,26 @@ def _status(bug: Bug) -> str:
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
     """The mutants to hunt, each once: by id, or all of the user's file, or of the target if there is no file.
 
-    Raises UsageError for a mutant that cannot be hunted, before any hunt begins.
+    Raises UsageError for a mutant that cannot be hunted, before any hunt begins.  A mutant of the target that does not
+    fit this release is left out, unless it is named.
     """
-    known = mutants_of_environment(target) or {one.id: one for one in target.mutants()}
-    chosen = [mutant_of(target, name) for name in dict.fromkeys(ids or known)]
-    for mutant in chosen:
-        check_mutant(target, mutant)
+    own = mutants_of_environment(target)
+    known = own or {one.id: one for one in target.mutants()}
+    may_leave_out = not ids and not own and target.releases is not None
+    chosen = []
+    for mutant in [mutant_of(target, name) for name in dict.fromkeys(ids or known)]:
+        try:
+            check_mutant(target, mutant)
+        except StaleMutant as error:
+            if not may_leave_out:
+                raise
+            ERR.print(f"left out in {target.version()}: {error}", markup=False)
+            continue
         if mutant.overlooks is not None:
             mutant_of(target, mutant.overlooks.id)
+        chosen.append(mutant)
+    if not chosen:
+        raise UsageError(f"{target.name} {target.version()}: no mutant fits it; give some with --mutants")
     return chosen
 
 

@@ -19,7 +19,7 @@ class ProgressDisplay:
     def __init__(self, plan: Plan, bar: Progress, lines: EventLines) -> None:
         self._plan = plan
         self._bar = bar
-        self._task = bar.add_task("starting the workers")
+        self._task = bar.add_task(f"{plan.engine}: starting the workers")
         self._lines = lines
         self._written_runs = [0] * plan.workers
 
@@ -29,6 +29,7 @@ class ProgressDisplay:
                 self._written_runs[index] = tallies.runs
                 self._lines.write(
                     "progress",
+                    engine=self._plan.engine,
                     worker=index,
                     runs=tallies.runs,
                     steps=tallies.steps,
@@ -44,7 +45,10 @@ class ProgressDisplay:
             f"{one.runs}" + (f" (silent for {worker.silent_s:.0f} s)" if worker.silent_s > SILENT_S else "")
             for one, worker in zip(group.tallies, group.workers, strict=True)
         )
-        parts = [f"{tallies.runs} runs ({workers}), {tallies.steps} steps", f"{len(group.result.findings)} findings"]
+        parts = [
+            f"{self._plan.engine}: {tallies.runs} runs ({workers}), {tallies.steps} steps",
+            f"{len(group.result.findings)} findings",
+        ]
         if group.result.seconds:
             parts.append("shrinking findings")
         elif self._plan.max_runs is not None:

@@ -11,10 +11,11 @@ import typer
 from harness.commands.console import OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.layout import print_lines
+from harness.commands.versions import check_version
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
-from harness.core.oplog import Header, OpLog
+from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
 from harness.report.heading import configuration_line, mutant_lines, opening_lines
@@ -99,7 +100,8 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
     try:
         log = OpLog.load(path, engine=engine)
         if engine is None:
-            _check_version(path, log.header)
+            here = f"give --engine {log.header.engine} to replay it on the installed version"
+            check_version(path, log.header, or_else=here)
         death = death_of(log)
         if death is not None:
             return _ended_by(death, path, log)
@@ -114,18 +116,6 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
         target = target_of(engine)
         story.insert(1, Line(Part.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says"))
     return Ended(_code(repeated), _figures(path, repeated), story)
-
-
-def _check_version(path: Path, header: Header) -> None:
-    """Raise UsageError for a log of another engine version, because a pass would prove nothing."""
-    here = header.target.version()
-    if header.version not in ("", here):
-        command = header.target.install_command(header.version)
-        remedy = f"give --engine {header.engine} to replay it on the installed version"
-        remedy = f"run: {command}, or {remedy}" if command else remedy
-        raise UsageError(
-            f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}"
-        )
 
 
 def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from harness.commands.console import OUT
 from harness.commands.layout import columns_of, print_lines
+from harness.commands.versions import load_for_here
 from harness.core.driver import Driver, Failure
 from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
@@ -41,7 +42,7 @@ def show(
     engine: Annotated[int | None, typer.Option(min=0, help="only this engine of the log, counted from 0")] = None,
 ) -> None:
     """Print an op-log as a table of ops and steps with pool occupancy; with --step the state after one step."""
-    log = OpLog.load(path)
+    log = load_for_here(path)
     if engine is not None and engine >= len(log.header.configs):
         raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
     shown = range(len(log.header.configs)) if engine is None else [engine]

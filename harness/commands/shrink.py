@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from harness.commands.console import OUT, print_json
+from harness.commands.versions import load_for_here
 from harness.core.errors import UsageError
-from harness.core.oplog import OpLog
 from harness.core.replay import failure_like, run_log
 from harness.search.findings import sealed
 from harness.search.profiles import SHRINK_CPU_SECONDS
@@ -23,7 +23,7 @@ def shrink(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Delete ops and simplify their arguments as long as the op-log fails with the same fingerprint."""
-    log = OpLog.load(path)
+    log = load_for_here(path)
     failure = run_log(log).failure
     if failure is None:
         raise UsageError(f"{path}: does not fail; there is nothing to shrink")

@@ -1,5 +1,7 @@
 """A mutant: a bug as data, which is planted into the code at run time."""
 
+import __future__
+
 import ast
 import inspect
 import textwrap
@@ -65,6 +67,18 @@ class Mutant:
             for swap in swaps:
                 swap.function.__code__ = swap.healthy
 
+    @contextmanager
+    def removed(self) -> Iterator[None]:
+        """Run the body without the bug, within `planted`."""
+        swaps = [_swap(self, target) for target in self.targets]
+        for swap in swaps:
+            swap.function.__code__ = swap.healthy
+        try:
+            yield
+        finally:
+            for swap in swaps:
+                swap.function.__code__ = swap.broken
+
     @property
     def is_planted(self) -> bool:
         """Whether the bug is planted in this process now."""
@@ -108,7 +122,8 @@ def _swap(mutant: Mutant, target: str) -> Swap:
         [definition] = tree.body
         assert isinstance(definition, ast.FunctionDef), f"{target} is not a def"
         definition.decorator_list = []
-        code = compile(tree, _file_name(mutant, target), "exec", dont_inherit=True)
+        future = function.__code__.co_flags & __future__.annotations.compiler_flag  # else annotations are evaluated
+        code = compile(tree, _file_name(mutant, target), "exec", flags=future, dont_inherit=True)
     except SyntaxError as error:
         raise StaleMutant(
             f"{mutant.id}: {target} with the bug is not valid Python: {error.msg}: {error.text}"

@@ -77,6 +77,7 @@ def check_mutant(target: Target, mutant: Mutant) -> None:
             raise UsageError(
                 f"mutant {mutant.id}: caught_by has {name!r}, which is neither an invariant nor an exception"
             )
+    target.prepare_process()
     with mutant.planted():
         pass
 

@@ -24,7 +24,9 @@ UNTAGGED = re.compile(r"0\.[01](\.\d+)*\.?dev")  # the version of setuptools_scm
 SHARED = "packages"
 UNFINISHED = ".unfinished"
 CONTENTS = ".swarden"  # in the shared directory: the Python and the list of packages that it was made for
-PIP = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-input", "--no-deps", "--no-compile")
+PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
+INSTALL = ("install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--target")
+ON_INDEX = "Available versions: "  # in the output of "pip index versions"
 
 
 def parsed(version: str) -> tuple[int, ...]:
@@ -91,6 +93,12 @@ class Releases:
         """The versions that are installed here, oldest first."""
         found = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
         return sorted((name for name in found if self.has_name(name) and self._shared.is_dir()), key=parsed)
+
+    def on_index(self) -> list[str]:
+        """The releases that the package index has, oldest first; raises UsageError if pip cannot read it."""
+        told = _pip(f"list the releases of {self.package}", "index", "versions", self.package)
+        found = [line.removeprefix(ON_INDEX) for line in told.splitlines() if line.startswith(ON_INDEX)]
+        return sorted(filter(self.has_name, ", ".join(found).split(", ")), key=parsed)
 
     def folders_of(self, version: str) -> tuple[Path, ...]:
         """The directories to put on the path for this version; empty if the environment has it or nothing has."""
@@ -176,15 +184,20 @@ class Releases:
 
 def _install(folder: Path, *what: str) -> None:
     """Install wheels into a new directory; nothing is built, and no dependency is followed."""
+    _pip(f"install {what[-1]}", *INSTALL, str(folder), *what)
+
+
+def _pip(deed: str, *arguments: str) -> str:
+    """The output of pip; raises UsageError with pip's first error if it fails, and `deed` is what pip cannot do."""
     if find_spec("pip") is None:
         raise UsageError(f"this Python has no pip; run: {sys.executable} -m ensurepip")
-    command = [sys.executable, *PIP, "--only-binary", ":all:", "--target", str(folder), *what]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([sys.executable, *PIP, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         told = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or [
             f"exit code {done.returncode}"
         ]
-        raise UsageError(f"pip cannot install {what[-1]}: {told[-1].removeprefix('ERROR: ')}")
+        raise UsageError(f"pip cannot {deed}: {told[-1].removeprefix('ERROR: ')}")
+    return done.stdout
 
 
 def _delete(path: Path) -> None:

@@ -149,7 +149,10 @@ def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = l
 
 def planted(target: Target, mutant: str | None) -> AbstractContextManager[None]:
     """A context in which the mutant is planted; without a mutant it has no effect."""
-    return nullcontext() if mutant is None else mutant_of(target, mutant).planted()
+    if mutant is None:
+        return nullcontext()
+    target.prepare_process()
+    return mutant_of(target, mutant).planted()
 
 
 def replay(log: OpLog, observe: Observe | None = None) -> Replayed:

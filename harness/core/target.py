@@ -38,7 +38,10 @@ class Pool(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The part of a configuration that generic traffic needs; lengths are in tokens."""
+    """The part of a configuration that generic traffic needs; lengths are in tokens.
+
+    `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.
+    """
 
     page_size: int = 1
     pools: Sequence[Pool] = ()
@@ -46,6 +49,7 @@ class Shape(NamedTuple):
     max_running_requests: int = 8
     max_context_len: int = 384
     lookahead_len: int = 0
+    sessions_rewind: bool = True
 
 
 class Draw(Protocol):
@@ -89,7 +93,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
-    `releases` are those that `swarden engines` installs, if the target can drive several.
+    `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Target(Protocol):
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
     releases: Releases | None = None
+    catalog: Sequence[Mutant] = ()
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""
@@ -145,6 +150,10 @@ class Target(Protocol):
         """The part of a configuration that generic traffic needs."""
         return Shape()
 
+    def config_of(self, shape: Shape) -> Any:
+        """A configuration of this shape with defaults for the rest, for recorded traffic and benchmarks."""
+        raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
+
     def role(self, config: Any) -> str:
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
@@ -179,7 +188,7 @@ class Target(Protocol):
 
     def mutants(self) -> Sequence[Mutant]:
         """The catalogue of bugs that can be planted into this engine."""
-        return ()
+        return self.catalog
 
     def mutant(self, name: str) -> Mutant:
         """The mutant with that id; raises UsageError if there is none."""

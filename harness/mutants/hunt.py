@@ -17,11 +17,12 @@ import msgspec
 from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error, slug
 from harness.core.mutant import Mutant
+from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import ENGINE
 from harness.mutants.verdict import detecting_laws
-from harness.search.campaign import Finding, Plan, Worker
+from harness.search.campaign import Finding, Plan, Result, Worker
 from harness.search.findings import report_finding, write
 from harness.search.jobs import JobDeath, run_jobs
 from harness.search.process import prepare_process
@@ -187,11 +188,12 @@ def _unlimited(seconds: float) -> None:
 def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
-    For a checker bug, the mutant that the checker overlooks is hunted.  `limit_cpu` is called with the CPU seconds of
+    Failures that the engine has without the mutant do not count. For a checker bug, the mutant that the checker
+    overlooks is hunted.  `limit_cpu` is called with the CPU seconds of
     the next run, or of the shrink.
     """
     mutant, seed = job
-    out = scope.out / slug(mutant.id)
+    out, hunted = scope.out / slug(mutant.id), mutant.overlooks or mutant
     prepare_process()
     start = process_time()
     limit_cpu(scope.hang_seconds)
@@ -201,17 +203,14 @@ def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimi
         seed,
         inf,
         machine=mutant.machine,
-        mutant=(mutant.overlooks or mutant).id,
-        stop_on_first=True,
+        mutant=hunted.id,
         model=mutant.model,
     )
-    worker = Worker(plan, lambda _: limit_cpu(scope.hang_seconds), lambda: process_time() - start > scope.seconds)
-    result = worker.work()
+    runs, finding = _search(hunted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
     spent = round(process_time() - start, 3)
-    searched = HuntResult(mutant=mutant.id, seed=seed, runs=result.tallies.runs, search_cpu_seconds=spent)
-    if not result.findings:
+    searched = HuntResult(mutant=mutant.id, seed=seed, runs=runs, search_cpu_seconds=spent)
+    if finding is None:
         return searched
-    [finding] = result.findings.values()
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
     try:
@@ -232,6 +231,27 @@ def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimi
         engine_steps=report.engine_steps or 0,
         path=str(report.path),
     )
+
+
+def _search(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], None]) -> tuple[int, Finding | None]:
+    """The number of runs within these CPU seconds, and the first failure that the engine does not have of its own."""
+    start = process_time()
+    found: list[Finding] = []
+
+    def look(result: Result) -> None:
+        on_run()
+        found.extend(one for one in result.findings.values() if not _fails_without(mutant, one))
+
+    result = Worker(plan, look, lambda: bool(found) or process_time() - start > seconds).work()
+    return result.tallies.runs, next(iter(found), None)
+
+
+def _fails_without(mutant: Mutant, finding: Finding) -> bool:
+    """Whether the engine has this failure of its own; called while the mutant is planted."""
+    header = msgspec.structs.replace(finding.log.header, mutant=None)
+    with mutant.removed():
+        failure = run_log(OpLog(header, finding.log.ops)).failure
+    return failure is not None and finding.fingerprint in failure.fingerprints
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.core.mutant import Mutant
 from harness.core.oplog import OpLog
+from harness.core.registry import OWN
 from harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
 from harness.mutants.verdict import detecting_laws
 from invariants.catalog import ALL
@@ -14,8 +15,8 @@ DETECTED, CASE, UNDETECTED = "#", "c", "."
 HEAD = """# Kill matrix
 
 Which invariant detects which planted bug. `swarden mutants matrix` writes this page: it plants each bug and replays
-its op-log (`tests/quality/oplogs/`) up to the first transition with a violation. Each invariant that is violated there
-has a mark; later violations are not shown. A test compares the page with the op-logs.
+its op-log up to the first transition with a violation. Each invariant that is violated there has a mark; later
+violations are not shown. For our own engine a test compares the page with the op-logs (`tests/quality/oplogs/`).
 """
 
 
@@ -42,12 +43,12 @@ class KillMatrix:
         return [name for name, laws in self.laws_by_mutant.items() if law in laws]
 
 
-def matrix_of(bugs: Sequence[Bug], oplogs: Path) -> KillMatrix:
-    """The matrix of all planted or excluded bugs; raises if a planted bug has no op-log in the folder."""
+def matrix_of(bugs: Sequence[Bug], oplogs: Path, engine: str = OWN) -> KillMatrix:
+    """The matrix of all planted or excluded bugs of an engine; raises if a planted bug has no op-log in the folder."""
     laws_by_mutant: dict[str, Sequence[str]] = {}
     for bug in bugs:
         if isinstance(bug, Mutant):
-            laws_by_mutant[bug.id] = detecting_laws(bug, OpLog.load(oplogs / f"{bug.id}.oplog"))
+            laws_by_mutant[bug.id] = detecting_laws(bug, OpLog.load(oplogs / f"{bug.id}.oplog", engine=engine))
         elif isinstance(bug, Excluded):
             laws_by_mutant[bug.id] = [bug.invariant]
     return KillMatrix(bugs, laws_by_mutant)

@@ -118,12 +118,14 @@ class Result:
     findings: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
+    boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
     seconds: float = 0.0
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
         """Add up the counts; of two findings with one fingerprint the one that was found sooner is kept."""
         self.tallies.add(other.tallies)
+        self.boots += other.boots
         self.diverged += other.diverged
         self.unexplained_deaths += other.unexplained_deaths
         for finding in other.findings.values():
@@ -133,10 +135,11 @@ class Result:
 
 
 class StartTime(NamedTuple):
-    """The start of a worker, in wall-clock time and in CPU time."""
+    """The start of a worker, in wall-clock time and in CPU time; before it the engine was booted, in `boot_s`."""
 
     wall_s: float
     cpu_s: float
+    boot_s: float
 
 
 class Run(NamedTuple):
@@ -172,10 +175,15 @@ class Worker(Listener):
         self._beat = heartbeat
         self._running = running
         self._known = KnownFailures()
-        self.target.prepare_process()
+        boot_s = _seconds_of(self.target.prepare_process)
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch())
-        self._started = StartTime(time.monotonic(), time.process_time())
+        self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
         self._is_finished = False
+
+    @property
+    def boot_seconds(self) -> float:
+        """The time in which the worker has booted the engine; it is no part of any other time."""
+        return self._started.boot_s
 
     @property
     def is_over(self) -> bool:
@@ -324,6 +332,12 @@ def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
     except OpLogError:
         return None
     return path
+
+
+def _seconds_of(action: Callable[[], None]) -> float:
+    start = time.monotonic()
+    action()
+    return time.monotonic() - start
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:

@@ -1,5 +1,6 @@
 """The outcome of a campaign: its verdict, and the figures for scripts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from harness.search.findings import FindingReport
 from harness.search.floors import why_not_green
 
 NOT_JUDGED = "not judged"
+SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 VERDICTS = {
     ExitCode.FAULT: "a fault of swarden itself",
     ExitCode.NONDETERMINISTIC: "not deterministic",
@@ -114,6 +116,7 @@ class Outcome:
             "runs": tallies.runs,
             "steps": tallies.steps,
             "seconds": round(seconds, 3),
+            "boot_seconds": [round(one, 3) for one in self.result.boots],
             "steps_per_second": round(tallies.steps / seconds, 1) if seconds else 0.0,
             "violations": tallies.failed_runs,
             "findings": [finding.figures() for finding in self.findings],
@@ -135,6 +138,8 @@ class Outcome:
         lines = [f"not deterministic: {run}" for run in self.diverged]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
+        boot = max(self.result.boots, default=0.0)
+        lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0
         return [
             *lines,
@@ -142,6 +147,24 @@ class Outcome:
             f"({rate:.0f} a second), {sum(tallies.evaluated.values())} checks, {tallies.rechecked} runs run twice, "
             f"{tallies.failed_runs} failed with {len(self.findings)} findings",
         ]
+
+
+def verdicts_of_engines(outcomes: Sequence[Outcome]) -> str:
+    """The engines by verdict, the worst verdict first."""
+    order = [*VERDICTS.values()]
+    order.insert(-1, NOT_JUDGED)
+    engines = {verdict: [one.plan.engine for one in outcomes if one.verdict == verdict] for verdict in order}
+    return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in engines.items() if names)
+
+
+def summary_of_engines(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
+    """The figures of several engines for scripts; `command` runs all their campaigns again."""
+    return {
+        "version": version("swarden"),
+        "command": command,
+        "verdicts": {one.plan.engine: one.verdict for one in outcomes},
+        "engines": [one.summary() for one in outcomes],
+    }
 
 
 def _code_of(finding: FindingReport) -> ExitCode:

@@ -64,16 +64,16 @@ def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
-def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...]:
     """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
 
-    A disturbance is an abort, a second turn, a close, or a later turn that rewinds the session.
+    A disturbance is an abort, a second turn, a close, or with `rewinds` a later turn that rewinds the session.
     """
     opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
     turn = Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
-        rewind=draw(st.sampled_from(REWINDS)),
+        rewind=draw(st.sampled_from(REWINDS)) if rewinds else 0,
         max_new_tokens=draw(st.sampled_from(load.outputs)),
         stop=draw(stop_sets()),
         priority=draw(st.sampled_from(load.priorities)),
@@ -85,7 +85,7 @@ def talks(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
         (Abort(request=draw(ordinals())),),
         (turn,),
         (CloseSession(session=turn.session),),
-        *((Step(count=8), Step(count=8), rewinding),) * 2,
+        *((Step(count=8), Step(count=8), rewinding),) * (2 * rewinds),
     )
     before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
     disturbance = draw(st.sampled_from(disturbances))

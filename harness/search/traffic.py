@@ -120,7 +120,7 @@ def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
         case "pause":
             return draw(pauses())
         case "talk":
-            return draw(talks(run.load))
+            return draw(talks(run.load, rewinds=run.shape.sessions_rewind))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
+from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error
 from harness.core.running_log import RunningLog
 from harness.search.campaign import Finding, Plan, Result, RunIndex, Worker
@@ -25,7 +26,7 @@ from harness.search.parent import end_with_parent
 from harness.search.process import prepare_process
 from harness.search.shrink import Budget, DoesNotFail
 
-START_S = 60.0  # the time limit of the first heartbeat is at least this, because a new process imports first
+BOOT_S = 600.0  # the time limit of the first heartbeat is at least this, because a new process boots its engine first
 STACK_S = 0.2  # for a hung worker to write its stack
 HANDLED = (signal.SIGINT, signal.SIGTERM)  # the parent handles them for its workers
 HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
@@ -49,6 +50,12 @@ class Done(NamedTuple):
     """The task has ended, and the worker waits for its next task."""
 
 
+class Booted(NamedTuple):
+    """The process can make runs now; it has booted the engine in this time."""
+
+    seconds: float
+
+
 class WorkerDeath(NamedTuple):
     """An unexpected end of a worker process: `name` is the kind of death, `stack` the Python stack, if any.
 
@@ -61,7 +68,7 @@ class WorkerDeath(NamedTuple):
 
 
 Task = Plan | ReportTask
-Message = Result | FindingReport | NotReproduced | Done | WorkerDeath
+Message = Booted | Result | FindingReport | NotReproduced | Done | WorkerDeath | UsageError
 
 
 class WorkerProcess:
@@ -122,7 +129,7 @@ class WorkerProcess:
         heartbeat = self._shared[HEARTBEAT]
         has_progress, self._last_heartbeat = heartbeat != self._last_heartbeat, heartbeat
         self.silent_s = 0.0 if has_progress or self.task is None else self.silent_s + elapsed_s
-        bound = hang_seconds if heartbeat or not hang_seconds else max(hang_seconds, START_S)
+        bound = hang_seconds if heartbeat or not hang_seconds else max(hang_seconds, BOOT_S)
         if self.silent_s >= bound and not self._hung:
             self._hung = f"stopped answering for {bound:g} s" if bound else "did not end when it was interrupted"
             if heartbeat:  # before the first heartbeat no handler is installed
@@ -209,7 +216,13 @@ def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, runnin
         return bool(stop.value)
 
     if isinstance(task, Plan):
-        Worker(task, connection.send, is_stopped, heartbeat=heartbeat, running=running).work()
+        try:
+            worker = Worker(task, connection.send, is_stopped, heartbeat=heartbeat, running=running)
+        except UsageError as error:  # the engine cannot be booted
+            connection.send(error)
+        else:
+            connection.send(Booted(worker.boot_seconds))
+            worker.work()
     else:
         try:
             connection.send(report_finding(*task, heartbeat=lambda: heartbeat(RunIndex(0)), is_stopped=is_stopped))

@@ -4,19 +4,29 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from harness.core.errors import UsageError
 from harness.core.ops import name_of
 from harness.core.running_log import last_run
 from harness.search.campaign import Finding, Plan, Result, RunIndex, Tallies, save_unshrunk
 from harness.search.findings import FindingReport, write_unshrunk
 from harness.search.shrink import Budget
-from harness.search.worker_process import HANDLED, Done, Message, NotReproduced, ReportTask, WorkerDeath, WorkerProcess
+from harness.search.worker_process import (
+    HANDLED,
+    Booted,
+    Done,
+    Message,
+    NotReproduced,
+    ReportTask,
+    WorkerDeath,
+    WorkerProcess,
+)
 
 POLL_S = 0.2  # between two checks of the workers
 GRACE_S = 10.0  # for a worker to end its op after an interrupt
@@ -28,7 +38,8 @@ class WorkerGroup:
     """The workers of a campaign, one process each, for the length of a `with`.
 
     The first `interrupt` ends all tasks early: current runs are discarded, findings are kept.  `on_progress` is called
-    after each message and at least every POLL_S.
+    after each message and at least every POLL_S.  Groups can work side by side in one thread: the iterators of
+    `running` and of `report_findings` yield None when all messages are processed.
     """
 
     def __init__(
@@ -37,7 +48,7 @@ class WorkerGroup:
         self.result = Result()
         self.tallies = [Tallies() for _ in range(size)]  # of each worker
         self.workers: list[WorkerProcess] = []
-        self.started_at = time.monotonic()
+        self.started_at = time.monotonic()  # once a worker has booted its engine, the end of that boot
         self._folder = folder
         self._hang_seconds = hang_seconds
         self._on_progress = on_progress
@@ -59,23 +70,37 @@ class WorkerGroup:
     def is_interrupted(self) -> bool:
         return self._interrupted_at is not None
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM interrupts the workers; the second raises KeyboardInterrupt."""
-        before = {number: signal.signal(number, lambda *_: self._interrupt()) for number in HANDLED}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def interrupt(self) -> None:
+        """End all tasks early; raises KeyboardInterrupt when it is called again."""
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        self._interrupted_at = time.monotonic()
+        self._stop.value = 1
 
     def run(self, plan: Plan) -> Result:
         """Make the plan's runs, batch by batch over the workers; returns the merged result of all workers."""
+        for _ in self.running(plan):
+            pass
+        return self.result
+
+    def running(self, plan: Plan) -> Iterator[None]:
+        """Make the plan's runs; `result` has the merged result of all workers when the iterator ends.
+
+        Raises UsageError if a worker cannot boot the engine.
+        """
         plan = replace(plan, workers=len(self.workers))
         for index, worker in enumerate(self.workers):
             worker.give(replace(plan, first_run=RunIndex(index)))
-        for index, message in self._messages():
-            if isinstance(message, Result):
+        for received in self._messages():
+            if received is None:
+                yield
+                continue
+            index, message = received
+            if isinstance(message, UsageError):
+                raise message
+            if isinstance(message, Booted):
+                self._note_boot(message.seconds)
+            elif isinstance(message, Result):
                 self._deaths[index], self.workers[index].ended_run = 0, message.run
                 self._add(index, message)
                 if message.findings and plan.stop_on_first:
@@ -84,9 +109,8 @@ class WorkerGroup:
                 self._replace_dead(index, message, plan)
         self.result.seconds = time.monotonic() - self.started_at
         self._stop.value = 0
-        return self.result
 
-    def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced]:
+    def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced | None]:
         """Report each finding of the result.
 
         A finding that kills its worker is written unshrunk, and so is one that still waits GRACE_S after an interrupt.
@@ -95,7 +119,11 @@ class WorkerGroup:
         reported: set[int] = set()  # the workers that have reported their finding, and have not sent Done yet
         for worker in self.workers[: len(waiting)]:
             worker.give(waiting.popleft())
-        for index, message in self._messages():
+        for received in self._messages():
+            if received is None:
+                yield None
+                continue
+            index, message = received
             task = self.workers[index].task
             if isinstance(message, FindingReport | NotReproduced):
                 reported.add(index)
@@ -116,19 +144,25 @@ class WorkerGroup:
 
     # --- the processes
 
-    def _messages(self) -> Iterator[tuple[int, Message]]:
-        """The messages of the workers, until no worker has a task; a worker is idle once its Done is yielded."""
+    def _messages(self) -> Iterator[tuple[int, Message] | None]:
+        """The messages of the workers, until no worker has a task; a worker is idle once its Done is yielded.
+
+        None is yielded when there is no further message yet.
+        """
         while any(worker.task is not None for worker in self.workers):
             self._kill_hung_workers()
             self._on_progress(self)
             try:
                 worker, message = self._mailbox.get(timeout=POLL_S)
             except Empty:
+                yield None
                 continue
             if worker in self.workers:  # a replaced worker is not
                 if isinstance(message, Done):
                     worker.task = None
                 yield self.workers.index(worker), message
+            if self._mailbox.empty():
+                yield None
 
     def _kill_hung_workers(self) -> None:
         """Kill workers that hang, or that do not end after an interrupt.
@@ -155,13 +189,12 @@ class WorkerGroup:
         self.workers[index].kill()
         self.workers[index] = self._started(index)
 
-    def _interrupt(self) -> None:
-        if self.is_interrupted:
-            raise KeyboardInterrupt
-        self._interrupted_at = time.monotonic()
-        self._stop.value = 1
-
     # --- the result
+
+    def _note_boot(self, seconds: float) -> None:
+        if not self.result.boots:
+            self.started_at = time.monotonic()
+        self.result.boots.append(seconds)
 
     def _add(self, index: int, result: Result) -> None:
         self.result.add(result)
@@ -210,3 +243,19 @@ class WorkerGroup:
             died="\n".join([summary, *death.stack.splitlines()]),
         )
         return Result(Tallies(runs=1, failed_runs=1), {fingerprint: finding})
+
+
+@contextmanager
+def interruptible(groups: Sequence[WorkerGroup]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM interrupts the workers of all groups; the second raises KeyboardInterrupt."""
+
+    def interrupt(*_: object) -> None:
+        for group in groups:
+            group.interrupt()
+
+    before = {number: signal.signal(number, interrupt) for number in HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -19,7 +19,7 @@ from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, SESSION_OPS
 from harness.core.registry import OWN
 from harness.core.system import EngineSystem, System
-from harness.core.target import ENGINE, MachineSpec, Target
+from harness.core.target import ENGINE, MachineSpec, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS
@@ -80,6 +80,18 @@ class OwnTarget(Target):
             raise InvalidConfig(validation_text(dict(mapping), error)) from error
         except ConfigError as error:
             raise InvalidConfig(str(error)) from error
+
+    def config_of(self, shape: Shape) -> EngineConfig:
+        full, *windowed = shape.pools
+        return EngineConfig(
+            page_size=shape.page_size,
+            full_pages=full.units,
+            swa_pages=windowed[0].units if windowed else 0,
+            sliding_window=windowed[0].window if windowed else None,
+            max_running_requests=shape.max_running_requests,
+            max_context_len=shape.max_context_len,
+            chunk_len=shape.chunk_len,
+        )
 
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)

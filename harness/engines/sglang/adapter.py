@@ -10,14 +10,15 @@ from harness.core.origins import EngineCode
 from harness.core.port import EnginePort, Streamed, Submission
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import SglangCapture
+from harness.engines.sglang.capture import Enabled, SglangCapture
 from harness.engines.sglang.config import BOTH, DECODE, SglangConfig
 from harness.engines.sglang.forward import TagForward
 from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
 from harness.engines.sglang.link import FAULTS as LINK_FAULTS
 from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import Requests, rid_of
+from harness.engines.sglang.requests import SPARE_TOKENS, Requests, rid_of
 from harness.engines.sglang.scheduler import Passes, build, turn
+from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
 
@@ -31,7 +32,10 @@ REPORTED = frozenset(
         seen.Fired,
         seen.Freed,
         seen.Given,
+        seen.GivenUp,
+        seen.Kept,
         seen.Launched,
+        seen.Lent,
         seen.Paused,
         seen.Read,
         seen.Rejected,
@@ -39,6 +43,7 @@ REPORTED = frozenset(
         seen.Retracted,
         seen.Taken,
         seen.TakenOver,
+        seen.TurnRefused,
         seen.Written,
     )
 )
@@ -52,7 +57,7 @@ class SglangEngine(EnginePort):
     def __init__(self, release: Release, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self._release, self._config = release, config
+        self._release = release
         self._requests = Requests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
@@ -62,26 +67,33 @@ class SglangEngine(EnginePort):
             on_message=self._requests.on_message,
             notice=self._notice,
         )
-        has_host = config.host_ratio is not None
-        self._host = HostTier(release, self.built, self._forward, self.faults) if has_host else None
-        self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._host)
+        scheduler = self.built.scheduler
+        scheduler.max_req_len = self._requests.max_len
+        scheduler.max_req_input_len = self._requests.max_len - SPARE_TOKENS
+        self._enabled = Enabled(
+            HostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
+            Sessions(release, config, self.built, self._requests, self._notice) if config.streaming_sessions else None,
+        )
+        self.sessions = self._enabled.sessions
+        self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._enabled)
         self._steps = 0
         self._snapshot: view.Snapshot | None = None
         self._before = self.capture()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(VOCABULARY, (None, self._config.sliding_window + 1))
+        return reference.Reference(VOCABULARY, tuple([component.window for component in self._before.components]))
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight or (self._host and self._host.is_copying))
+        return bool(self._requests or self._forward.in_flight or (self._enabled.host and self._enabled.host.is_copying))
 
     def submit(self, submission: Submission) -> int:
         self._snapshot = None
+        if self._enabled.sessions is not None and submission.session:
+            return self._enabled.sessions.submit(submission)
         number, req = self._requests.new(submission)
         if req is not None:
             scheduler = self.built.scheduler
-            scheduler.max_req_len = self._requests.max_len
             scheduler.init_req_max_new_tokens(req)
             scheduler._add_request_to_queue(req)
         return number
@@ -94,6 +106,8 @@ class SglangEngine(EnginePort):
     def step(self) -> Sequence[Streamed]:
         self._snapshot = None
         self._steps += 1
+        if self._enabled.sessions is not None:
+            self._enabled.sessions.pass_time()
         turn(self.built.scheduler)
         return self._requests.streamed()
 
@@ -105,9 +119,11 @@ class SglangEngine(EnginePort):
         return True
 
     def clear(self) -> None:
+        if self._enabled.sessions is not None:
+            self._enabled.sessions.close_due()
         self.flush()
-        if self._host is not None:
-            self._host.drop_copies()
+        if self._enabled.host is not None:
+            self._enabled.host.drop_copies()
 
     def pause(self) -> bool:
         self._snapshot = None
@@ -136,11 +152,13 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
-        if self._host is not None:
-            self._host.wait_for_loads(batch)
+        if self._enabled.host is not None:
+            self._enabled.host.wait_for_loads(batch)
+        if self._enabled.sessions is not None and batch.forward_mode.is_extend():
+            self._enabled.sessions.report_lent(batch)
         result = self._forward.launch(batch, self.built.memory)
-        if self._host is not None:
-            self._host.launched(batch)
+        if self._enabled.host is not None:
+            self._enabled.host.launched(batch)
         return result
 
     def _complete(self, result: Any) -> None:

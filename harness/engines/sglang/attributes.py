@@ -154,7 +154,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),
         "load_inquirer": Silent(_get_num_pending_tokens=_none),
-        "kv_events_publisher": Silent(),
+        "kv_events_publisher": Silent(enable_kv_cache_events=False),
         "stats": SimpleNamespace(),
     }
 

@@ -27,6 +27,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "server_args:set_global_server_args_for_scheduler",
         "server_args:set_global_server_args",
     ),
+    "get_parallel": ("runtime_context:get_parallel",),
     "DisaggregationMode": ("disaggregation.utils:DisaggregationMode",),
     "KVClassType": ("disaggregation.utils:KVClassType",),
     "KVArgs": ("disaggregation.base.conn:KVArgs",),
@@ -54,6 +55,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache_components:ComponentType",
     ),
     "PoolName": ("mem_cache.hicache_storage:PoolName",),
+    "SessionController": ("session.session_controller:SessionController",),
+    "StreamingSession": ("session.streaming_session:StreamingSession",),
     "NewTokenRatioTracker": ("managers.scheduler_components.new_token_ratio_tracker:NewTokenRatioTracker",),
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
@@ -95,6 +98,10 @@ FEATURES: Mapping[str, Feature] = {
     "small_host_pools": Feature(
         "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
         lambda release: release.version >= (0, 5, 17),
+    ),
+    "streaming_sessions": Feature(
+        "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
+        lambda release: release.part("StreamingSession") is not None,
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",

@@ -8,8 +8,10 @@ from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
 from harness.engines.sglang.moves import free_units
+from harness.engines.sglang.nodes import SwaNodes, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
 from invariants.limits import Limits
@@ -17,6 +19,7 @@ from invariants.view import (
     HANDOVER_KIND,
     LOAD_KIND,
     REQUEST_KIND,
+    SESSION_KIND,
     TREE_KIND,
     ComponentView,
     Counters,
@@ -29,10 +32,19 @@ from invariants.view import (
     ReceiptView,
     RecordView,
     RequestView,
+    SessionView,
     Snapshot,
 )
 
 MILLION = 1_000_000
+SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
+
+
+class Enabled(NamedTuple):
+    """The parts of an engine that its configuration may disable."""
+
+    host: HostTier | None
+    sessions: Sessions | None
 
 
 class SglangCapture:
@@ -44,11 +56,11 @@ class SglangCapture:
         config: SglangConfig,
         built: Built,
         unreported: frozenset[str],
-        host: HostTier | None,
+        enabled: Enabled,
     ) -> None:
         self._release, self._config, self._built = release, config, built
-        self._unreported, self._host = unreported, host
-        self._page = config.page_size
+        self._unreported = unreported
+        self._host, self._sessions = enabled
         self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
@@ -58,7 +70,7 @@ class SglangCapture:
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
         scheduler, (rows, allocator, _) = self._built[:2]
-        page, config = self._page, self._config
+        page, config = self._config.page_size, self._config
         mapping = allocator.full_to_swa_index_mapping[:-1].tolist()
         nodes = list(self._nodes(mapping))
         held_full, held_swa = [
@@ -70,10 +82,8 @@ class SglangCapture:
             for index in (0, 1)
         ]
         held_rows, records, receipts = [], [], list(self._copy_receipts())
-        for request in live.values():
-            if held(request.req, "req_pool_idx") is None:
-                continue
-            record, receipt = self._record(request, mapping, in_flight)
+        for holder in self._holders(live):
+            record, receipt = self._record(holder, mapping, in_flight)
             records.append(record)
             receipts.append(receipt)
             private = -(-record.protected_len // page)
@@ -102,11 +112,12 @@ class SglangCapture:
             tuple([self._launch(one, live) for one in in_flight]),
             bool(scheduler._engine_paused),
             host_pools=() if self._host is None else HOST_POOLS,
+            sessions=self._session_views(live, records),
             unreported=self._unreported,
         )
 
     def _counters(self) -> Counters:
-        allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._page
+        allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._config.page_size
         has_tracker = self._release.part("NewTokenRatioTracker") is not None
         ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
         return Counters(
@@ -123,7 +134,7 @@ class SglangCapture:
         return getattr(self._built.memory.tree, "root_node", None)
 
     def _nodes(self, mapping: Sequence[int]) -> Iterator[NodeView]:
-        page = self._page
+        page = self._config.page_size
         stack = [(0, 0, self._root)]
         while stack:
             parent, start, above = stack.pop()
@@ -139,28 +150,48 @@ class SglangCapture:
                 yield NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins)
                 stack.append((number, start + len(key), node))
 
+    def _holders(self, live: Mapping[int, Request]) -> Iterator["Holder"]:
+        """The holders of rows. A turn holds the row of its session from its admission until it ends or is retracted."""
+        slots = {held(one.slot, "req_pool_idx"): one for one in self._sessions.slots} if self._sessions else {}
+        for request in live.values():
+            row = held(request.req, "req_pool_idx")
+            if row is None or (row in slots and self._place(request.req) == Place.WAITING):
+                continue
+            slot = slots.pop(row).slot if row in slots else request.req
+            kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
+            yield Holder(Owner(kind, request.id), request.id, request.req, slot)
+        for session, slot in slots.values():
+            yield Holder(Owner(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
+
+    def _session_views(
+        self, live: Mapping[int, Request], records: Sequence[RecordView]
+    ) -> tuple[SessionView, ...] | None:
+        if self._sessions is None:
+            return None
+        kept = {record.owner.id: record.committed_len for record in records if record.owner.kind == SESSION_KIND}
+        return tuple(self._sessions.views(list(live.values()), kept))
+
     def _record(
-        self, request: Request, mapping: Sequence[int], in_flight: Sequence[Pass]
+        self, holder: "Holder", mapping: Sequence[int], in_flight: Sequence[Pass]
     ) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
-        req, page = request.req, self._page
-        is_arriving = self._queues.is_arriving(req)
-        owner = Owner(HANDOVER_KIND if is_arriving else REQUEST_KIND, request.id)
-        row, protected = held(req, "req_pool_idx"), held(req, "cache_protected_len")
-        launched, allocated = held(req, "kv_committed_len"), held(req, "kv_allocated_len")
-        if is_arriving:
+        owner, receipt, kv, locker = holder
+        page, tree = self._config.page_size, self._built.memory.tree
+        row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
+        launched, allocated = held(kv, "kv_committed_len"), held(kv, "kv_allocated_len")
+        if owner.kind == HANDOVER_KIND:
             launched = protected
-        starts = [entry.start for one in in_flight for entry in one.entries if entry.request is request]
+        starts = [entry.start for one in in_flight for entry in one.entries if entry.request.req is kv]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         swa = [mapping[slot] // page for slot in slots[::page]]
-        frontier = self._tree.frontier(req)
-        if is_arriving or self._config.role == DECODE:  # it takes only the windowed pages that the next token reads
+        frontier = self._tree.frontier(kv)
+        if self._config.role == DECODE:  # it takes only the windowed pages that the next token reads
             frontier = max(frontier, page * next((index for index, unit in enumerate(swa) if unit), 0))
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that
             frontier = 0
-        node = self._tree.last_node(req, self._built.memory.tree)
-        root = self._root
+        lock = self._tree.lock(locker, self._tree.last_node(locker, tree), tree)
+        node, root = lock[0], self._root
         bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
         record = RecordView(
             owner,
@@ -172,12 +203,10 @@ class SglangCapture:
             frontier,
             (full, swa),
             full,
-            request.id,
+            receipt,
             bottom,
         )
-        return record, ReceiptView(
-            request.id, owner, bottom, self._covers(*self._tree.lock(req, node, self._built.memory.tree))
-        )
+        return record, ReceiptView(receipt, owner, bottom, self._covers(*lock))
 
     def _copy_receipts(self) -> Iterator[ReceiptView]:
         """The locks on nodes that are being copied; their ids are negative, to differ from those of requests."""
@@ -215,6 +244,7 @@ class SglangCapture:
             0 if request.awaits_its_first_pass else len(req.output_ids),
             req.sampling_params.max_new_tokens,
             req.priority if getattr(req, "priority", None) is not None else 0,
+            session=0 if request.is_refused else request.session,
         )
 
     def _place(self, req: Any) -> Place:
@@ -231,113 +261,29 @@ class SglangCapture:
         return Place.LOST
 
     def _launch(self, one: Pass, live: Mapping[int, Request]) -> LaunchView:
-        page = self._page
+        page = self._config.page_size
         units = [
             tuple([tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots])
             for entry in one.entries
         ]
         given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
-        return LaunchView(one.launch, [entry.ids for entry in one.entries], units, given_up)
+        sessions = [entry.request.session for entry in one.entries]
+        return LaunchView(
+            one.launch, [entry.ids for entry in one.entries], units, given_up, sessions if any(sessions) else ()
+        )
 
 
-def nodes_of(release: Release, tree: Any) -> "_UnifiedNodes | _SwaNodes":
-    return _UnifiedNodes(release) if release.is_unified(tree) else _SwaNodes(release)
+def nodes_of(release: Release, tree: Any) -> UnifiedNodes | SwaNodes:
+    return UnifiedNodes(release) if release.is_unified(tree) else SwaNodes(release)
 
 
-class Parts(NamedTuple):
-    """A node's slots in both pools (0 for none), and per pool whether it is live and how many locks it has."""
+class Holder(NamedTuple):
+    """The owner of a row, the id of its lock, and the release's objects that have its KV and its lock."""
 
-    slots: Sequence[int]
-    windowed: Sequence[int]
-    live: tuple[bool, bool]
-    locks: tuple[int, int]
-
-
-class _SwaNodes:
-    """The nodes and locks of SWARadixCache."""
-
-    def __init__(self, release: Release) -> None:
-        self._swa = getattr(release.part("ComponentType"), "SWA", None)
-
-    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
-        slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
-        return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
-
-    def frontier(self, req: Any) -> int:
-        return int(held(req, "swa_evicted_seqlen"))
-
-    def last_node(self, req: Any, tree: Any) -> Any:
-        return req.last_node
-
-    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
-        """The locked node, the mark of its windowed lock, and whether that lock is held."""
-        mark = self.mark_of(getattr(req, "lock_receipt", req))
-        return node, mark, not getattr(req, "swa_prefix_lock_released", False)
-
-    def mark_of(self, lock: Any) -> Any:
-        return _mark_in(lock, self._swa)
-
-    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
-        return False, False
-
-    def mark(self, node: Any) -> Any:
-        return node.swa_uuid
-
-
-class _UnifiedNodes:
-    """The nodes and locks of UnifiedRadixCache; in newer releases a node is an id, and a lock has a receipt."""
-
-    def __init__(self, release: Release) -> None:
-        components = release.part("ComponentType")
-        self._full, self._swa = components.FULL, components.SWA
-
-    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
-        both = node.component_data[self._full], node.component_data[self._swa]
-        none = [0] * len(node.key)
-        slots, windowed = [none if one.value is None else one.value.tolist() for one in both]
-        live = (both[0].value is not None, both[1].value is not None)
-        return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
-
-    def frontier(self, req: Any) -> int:
-        kv: Any = getattr(req, "kv", None)
-        if hasattr(kv, "get_evicted_seqlen"):
-            return int(kv.get_evicted_seqlen(self._swa))
-        return int(held(req, "swa_evicted_seqlen"))
-
-    def last_node(self, req: Any, tree: Any) -> Any:
-        return tree.tree_core.node_by_id(req.last_node) if isinstance(req.last_node, int) else req.last_node
-
-    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
-        lock = getattr(req, "lock", None)
-        if lock is None:
-            mark = self.mark_of(getattr(req, "lock_receipt", req))
-            return node, mark, not getattr(req, "swa_prefix_lock_released", False)
-        node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
-        return node, self.mark_of(lock.receipt), not lock.swa_released
-
-    def mark_of(self, lock: Any) -> Any:
-        return _mark_in(lock, self._swa)
-
-    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
-        """Does the release of a lock pass over a node, in each pool?
-
-        To 0.5.17 a lock skips nodes without pages, and its release skips these nodes and all other tombstones.
-        """
-        skipped = getattr(lock, "skip_lock_node_ids", None)
-        if skipped is None:
-            return False, False
-        is_tombstone = node.component_data[self._swa].value is None
-        return node.id in skipped.get(self._full, ()), is_tombstone or node.id in skipped.get(self._swa, ())
-
-    def mark(self, node: Any) -> Any:
-        return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
-
-
-def _mark_in(lock: Any, windowed: Any) -> Any:
-    """The mark of a windowed lock, which is in a receipt, or in the request itself (before 0.5.20)."""
-    if hasattr(lock, "component_lock_uuids"):
-        return lock.component_lock_uuids.get(windowed)
-    return getattr(lock, "swa_uuid_for_lock", None)
+    owner: Owner
+    receipt: int
+    kv: Any
+    locker: Any
 
 
 def limits_of(config: SglangConfig, max_request_len: int) -> Limits:

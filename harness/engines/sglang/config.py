@@ -25,6 +25,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the size of each host pool in units of its device pool.  `load_back_threshold` is the smallest number of tokens that
     a load of full attention from the host has.  `role` is the disaggregation mode: a prefill side, a decode side, which
     has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
+    `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -51,6 +52,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load_back_threshold: Annotated[int, Meta(ge=1)] = 10
     role: str = BOTH
     reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
+    streaming_sessions: bool = False
+    session_timeout_s: Annotated[float, Meta(gt=0)] | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -61,8 +64,9 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")
-        if self.host_ratio is not None and self.role != BOTH:
-            raise InvalidConfig(f"host_ratio is set with role {self.role!r}, want {BOTH!r}")
+        for name in ("host_ratio", "streaming_sessions"):
+            if getattr(self, name) and self.role != BOTH:
+                raise InvalidConfig(f"{name} is set with role {self.role!r}, want {BOTH!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if self.chunk_len % self.page_size:
@@ -73,7 +77,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def shape(self) -> Shape:
         pools = (Pool("full", self.full_pages), Pool("swa", self.swa_pages, self.sliding_window + 1))
-        return Shape(self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        return Shape(*sizes, sessions_rewind=False)
 
 
 def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
@@ -84,8 +89,11 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
-    """A scheduler with small pools; half of them have a hierarchical cache, if there is any ratio for it."""
+def random_config(draw: Draw, *, host_ratios: Sequence[float], has_sessions: bool = False) -> SglangConfig:
+    """A scheduler with small pools.
+
+    Half of them have a hierarchical cache, if there is any ratio for it, and a third has sessions, if there are any.
+    """
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
@@ -110,4 +118,6 @@ def random_config(draw: Draw, *, host_ratios: Sequence[float]) -> SglangConfig:
         host_ratio=draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None,
         write_policy=draw.one_of((WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)),
         load_back_threshold=draw.one_of((10, 1)),
+        streaming_sessions=has_sessions and draw.one_of((False, False, True)),
+        session_timeout_s=draw.one_of((None, None, 5.0)),
     )

@@ -124,7 +124,7 @@ def entries_of(batch: Any, memory: Memory) -> list[Entry]:
     """The requests of a batch that is about to be launched, with the slots that they read and write."""
     return [
         Entry(req.swarden, start, end, _slots(memory, row, end), row)
-        for req, (start, end), row in zip(batch.reqs, _ranges(batch), _rows(batch), strict=True)
+        for req, (start, end), row in zip(batch.reqs, _ranges(batch), batch.req_pool_indices.tolist(), strict=True)
     ]
 
 
@@ -133,10 +133,6 @@ def _ranges(batch: Any) -> list[tuple[int, int]]:
     if batch.forward_mode.is_extend():
         return [(start, start + count) for start, count in zip(batch.prefix_lens, batch.extend_lens, strict=True)]
     return [(end - 1, end) for end in batch.seq_lens.tolist()]
-
-
-def _rows(batch: Any) -> list[int]:
-    return [int(held(req, "req_pool_idx")) for req in batch.reqs]
 
 
 def _slots(memory: Memory, row: int, end: int) -> tuple[list[int], list[int]]:

@@ -147,6 +147,7 @@ def _manager(release: Release) -> type:
             self.link: Link | None = None
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
+            self.enable_deferred_decode_kv_release = False
             self.prefill_info_table = Missing(get=lambda address: Missing(dp_size=1))
 
     return Manager

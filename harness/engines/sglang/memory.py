@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -80,6 +81,7 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "enable_hierarchical_cache": config.host_ratio is not None,
         "hicache_ratio": config.host_ratio or 1.0,
         "hicache_write_policy": config.write_policy,
+        "enable_streaming_session": config.streaming_sessions,
     }
     kind: Any = release.part("ServerArgs")
     if dataclasses.is_dataclass(kind):
@@ -93,7 +95,17 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
     release.part("publish_server_args")(args)
+    _be_the_only_rank(release)
     return args
+
+
+def _be_the_only_rank(release: Release) -> None:
+    """State the ranks that a server has from its process groups; an aborted turn of a session asks for them."""
+    parallel = release.part("get_parallel")
+    if parallel is not None:
+        parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
+    else:
+        vars(sys.modules[release.part("ScheduleBatch").__module__])["get_tensor_model_parallel_rank"] = lambda: 0
 
 
 def _allocator(release: Release, config: SglangConfig) -> Any:
@@ -142,4 +154,5 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
         tree.init_hicache(server_args, params)
         tree.load_back_threshold = config.load_back_threshold  # no setting of a release
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
-    return tree
+    wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
+    return release.part("StreamingSession")(tree) if wraps else tree

@@ -115,6 +115,8 @@ def with_owners(
     for index, event in enumerate(listed):
         if isinstance(event, seen.TakenOver):
             found += [(index, given) for given in _taken_over(event.request_id, owners)]
+        elif isinstance(event, (seen.Lent, seen.Kept)):
+            found += [(index, given) for pool in owners for given in _handed_on(pool, owners[pool], event)]
         if not isinstance(event, Moved):
             found.append((index, event))
             continue
@@ -140,13 +142,20 @@ def with_owners(
 def _taken_over(request_id: int, owners: dict[str, dict[int, view.Owner]]) -> list[seen.Given]:
     """Give the units of a complete transfer to its request."""
     transfer, request = view.Owner(view.HANDOVER_KIND, request_id), view.Owner(view.REQUEST_KIND, request_id)
-    found = []
-    for pool, known in owners.items():
-        units = [unit for unit, owner in known.items() if owner == transfer]
-        known.update(dict.fromkeys(units, request))
-        if units:
-            found.append(seen.Given(pool, tuple(units), transfer, request))
-    return found
+    return [given for pool, known in owners.items() for given in _all_given(pool, known, transfer, request)]
+
+
+def _handed_on(pool: str, owner_of: dict[int, view.Owner], event: seen.Lent | seen.Kept) -> list[seen.Given]:
+    """The units that a session and its turn hand to each other."""
+    turn, session = view.Owner(view.REQUEST_KIND, event.request_id), view.Owner(view.SESSION_KIND, event.session)
+    giver, taker = (session, turn) if isinstance(event, seen.Lent) else (turn, session)
+    return _all_given(pool, owner_of, giver, taker) if pool != "rows" else []
+
+
+def _all_given(pool: str, owner_of: dict[int, view.Owner], giver: view.Owner, taker: view.Owner) -> list[seen.Given]:
+    units = tuple([unit for unit, owner in owner_of.items() if owner == giver])
+    owner_of.update(dict.fromkeys(units, taker))
+    return [seen.Given(pool, units, giver, taker)] if units else []
 
 
 def _given(pool: str, before: Mapping[int, view.Owner], after: Mapping[int, view.Owner]) -> list[seen.Given]:

@@ -24,6 +24,7 @@ class LinkedEngine(SglangEngine):
 
     def __init__(self, release: Release, config: SglangConfig, link: Link) -> None:
         super().__init__(release, config)
+        self._config = config
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv

@@ -10,6 +10,7 @@ import invariants.events as seen
 from harness.core.port import Streamed, Submission
 from harness.engines.sglang.boot import Release, parameters
 from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.stand_ins import Missing
 from invariants.kinds import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
@@ -28,6 +29,7 @@ class Request:
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
     On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs
     have reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
+    `session` is not 0 for a turn.  A turn that `is_refused` is unknown to clients.
     """
 
     id: int
@@ -39,6 +41,8 @@ class Request:
     num_streamed: int = 0
     num_retractions: int = 0
     finish_reason: FinishReason | None = None
+    session: int = 0
+    is_refused: bool = False
 
     @property
     def awaits_its_first_pass(self) -> bool:
@@ -80,22 +84,29 @@ class Requests:
 
     def new(self, submission: Submission) -> tuple[int, Any]:
         """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""
-        number = self._last_id + 1
+        number = self.next_id()
         if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
-            self._last_id = number
-            self._rejected.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
-            self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
-            self._notice(seen.Finished(number, FinishReason.REJECTED))
+            self.reject(number, submission, is_long=True)
             return number, None
         req = self._req(number, submission)
-        self.adopt(req, submission.namespace, is_linked=bool(submission.transfer_id))
+        self.add(Request(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session))
         return number, req
 
-    def adopt(self, req: Any, namespace: int, *, is_linked: bool = False) -> Request:
-        """Number a request of the release and keep it until it has ended."""
-        self._last_id = number = self._last_id + 1
-        self._live[number] = req.swarden = Request(number, req, namespace, is_linked)
-        return self._live[number]
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def add(self, request: Request) -> Request:
+        """Keep a request until it has ended, and note it in the release's object."""
+        self._live[request.id] = request.req.swarden = request
+        return request
+
+    def reject(self, number: int, submission: Submission, *, is_long: bool) -> None:
+        """Tell the client that a request was rejected, because its prompt is too long or for a reason of a session."""
+        self._rejected.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
+        if is_long:
+            self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
+        self._notice(seen.Finished(number, FinishReason.REJECTED))
 
     def abandon(self, number: int) -> None:
         """The scheduler has dropped a request without an end."""
@@ -159,7 +170,7 @@ class Requests:
             request.num_streamed += len(new)
             if reason is not None:
                 del self._live[number]
-            if new or reason is not None:
+            if (new or reason is not None) and not request.is_refused:
                 found.append(Streamed(number, new, reason, req.cached_tokens or 0, request.num_retractions))
         self._aborted.clear()
         return found
@@ -180,28 +191,49 @@ class Requests:
         message = getattr(req.finished_reason, "message", "") or ""
         return FinishReason.OUT_OF_MEMORY if "memory" in message.lower() else FinishReason.ABORT
 
-    def _req(self, number: int, submission: Submission) -> Any:
-        release = self._release
-        kind = release.part("Req")
-        kind.__hash__ = _number_of  # a release iterates over sets of requests, for example of those it preempts
-        params = release.part("SamplingParams")(
-            max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
+    def message(self, number: int, submission: Submission, tokens: Sequence[int], offset: int | None) -> Any:
+        """A turn as the tokenizer sends it: `tokens` are put after the first `offset` of the session, or after all."""
+        return Missing(
+            rid=rid_of(number),
+            input_ids=self._token_ids(tokens),
+            sampling_params=self._sampling(submission),
+            session_params=Missing(id=str(submission.session), offset=offset),
+            priority=submission.priority if self._config.preemption_threshold is not None else None,
+            extra_key=_extra_key(submission),
+            return_logprob=False,
+            return_hidden_states=False,
+            logprob_start_len=-1,
         )
-        params.normalize(None)
-        tokens: Any = list(submission.tokens)
+
+    def _req(self, number: int, submission: Submission) -> Any:
+        kind = self._release.part("Req")
         priority = {"priority": submission.priority} if self._config.preemption_threshold is not None else {}
         req = kind(
             rid=rid_of(number),
             origin_input_text="",
-            origin_input_ids=array("q", tokens) if release.has("token_arrays") else tokens,
-            sampling_params=params,
+            origin_input_ids=self._token_ids(submission.tokens),
+            sampling_params=self._sampling(submission),
             vocab_size=1 << 30,
-            extra_key=str(submission.namespace) if submission.namespace else None,
+            extra_key=_extra_key(submission),
             **(priority if "priority" in parameters(kind.__init__) else {}),
             **({"bootstrap_host": HOST, "bootstrap_room": submission.transfer_id} if submission.transfer_id else {}),
         )
         req.logprob_start_len = -1
         return req
+
+    def _token_ids(self, tokens: Sequence[int]) -> Any:
+        return array("q", tokens) if self._release.has("token_arrays") else list(tokens)
+
+    def _sampling(self, submission: Submission) -> Any:
+        params = self._release.part("SamplingParams")(
+            max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
+        )
+        params.normalize(None)
+        return params
+
+
+def _extra_key(submission: Submission) -> str | None:
+    return str(submission.namespace) if submission.namespace else None
 
 
 def max_pool_len(release: Release, config: SglangConfig) -> int:

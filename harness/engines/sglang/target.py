@@ -6,22 +6,23 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
-from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
+from harness.core.ops import SESSION_OPS, Abort, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.released import ReleasedTarget
 from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
 from harness.core.validation import validation_text
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from harness.engines.sglang.mutants import CATALOG
 from harness.engines.sglang.pair import side_systems
 from harness.engines.sglang.releases import SGLANG
 
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
-OPS = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
 
 
 class SglangTarget(ReleasedTarget):
@@ -29,16 +30,21 @@ class SglangTarget(ReleasedTarget):
 
     name = "sglang"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    machines: Mapping[str, MachineSpec] = {
+        ENGINE: MachineSpec((*OPS, *SESSION_OPS)),
+        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE)),
+    }
     traffic = (*(GENERIC,) * 3, PAIRED)
     contracts = frozenset({"rejection"})
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
+    catalog = CATALOG
 
     def config(self, draw: Draw) -> SglangConfig:
-        return random_config(draw, host_ratios=self._booted().host_ratios)
+        release = self._booted()
+        return random_config(draw, host_ratios=release.host_ratios, has_sessions=release.has("streaming_sessions"))
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -55,6 +61,20 @@ class SglangTarget(ReleasedTarget):
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape
+
+    def config_of(self, shape: Shape) -> SglangConfig:
+        match shape.pools:
+            case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
+                return SglangConfig(
+                    page_size=shape.page_size,
+                    full_pages=full_pages,
+                    swa_pages=swa_pages,
+                    sliding_window=window - 1,
+                    chunk_len=shape.chunk_len or SglangConfig().chunk_len,
+                    max_running_requests=shape.max_running_requests,
+                    max_context_len=shape.max_context_len,
+                )
+        raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 
     def role(self, config: Any) -> str:
         return "" if config.role == BOTH else str(config.role)
@@ -76,6 +96,8 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.streaming_sessions and not release.has("streaming_sessions"):
+            raise InvalidConfig(f"streaming_sessions is true, want false for sglang {release.text}: it has none")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:

@@ -15,16 +15,18 @@ OPLOGS = Path(__file__).parent / "oplogs"
 BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
     "chunked-prefill-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "live-node-without-windowed-pages": ("0.5.10.post1", "0.5.11"),
-    "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.17"),
-    "prompt-capped-by-the-windowed-pool": ("0.5.11", "0.5.13.post1"),
-    "load-back-outside-budget": ("0.5.12.post1", "0.5.13.post1"),
-    "lock-released-below-split": ("0.5.12.post1", "0.5.23"),
-    "load-races-pass-in-flight": ("0.5.17", "0.5.23"),
-    "preempted-request-lost": ("0.5.11", "0.5.23"),
-    "mixed-batch-out-of-memory": ("0.5.11", "0.5.23"),
-    "truncated-prompt-answered": ("0.5.17", "0.5.23"),
+    "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.15.post1"),
+    "prompt-capped-by-the-windowed-pool": ("0.5.11", "0.5.13"),
+    "load-back-outside-budget": ("0.5.12", "0.5.13"),
+    "lock-released-below-split": ("0.5.12", "0.5.13"),
+    "load-races-pass-in-flight": ("0.5.14", "0.5.19"),
+    "window-not-of-whole-pages": ("0.5.22", "0.5.23"),
+    "preempted-request-lost": ("0.5.11", "0.5.22"),
+    "mixed-batch-out-of-memory": ("0.5.11", "0.5.21"),
+    "truncated-prompt-answered": ("0.5.17", "0.5.18"),
     "prompt-never-admitted": ("0.5.11", None),
-    "second-chunked-request": ("0.5.23", None),
+    "page-freed-while-sent": ("0.5.21", None),
+    "second-chunked-request": ("0.5.21", None),
 }
 
 

@@ -1,10 +1,42 @@
 """The search for the versions between which a failure appears and disappears."""
 
+import msgspec
 import pytest
 
 from harness.commands.bisect import Boundaries, boundaries
+from harness.core.oplog import OpLog
+from tests.harness.some_targets import ROOT, swarden_with
+from tests.harness.some_wheels import wheel
 
 VERSIONS = [str(number) for number in range(1, 12)]
+TARGET = """
+from contextlib import ExitStack
+from pathlib import Path
+from harness.core.releases import Releases
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.target import OwnTarget
+
+PLANTED = ExitStack()
+RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
+
+class TinyTarget(OwnTarget):
+    name = "tinyserve"
+    releases = RELEASES
+
+    def __init__(self, release=""):
+        self.release = release
+
+    def at(self, version):
+        return TinyTarget(version) if version in RELEASES.installed() else None
+
+    def version(self):
+        return self.release
+
+    def systems(self, machine, configs, model):
+        if self.release in ("1.1.0", "1.2.0"):
+            PLANTED.enter_context(BY_ID["B46"].planted())
+        return super().systems(machine, configs, model)
+"""
 
 
 @pytest.mark.parametrize("first", range(11))
@@ -23,3 +55,47 @@ def test_both_boundaries_are_found_with_few_replays(first, length):
         after = VERSIONS[first + length] if first + length < len(VERSIONS) else None
         assert found == Boundaries(failing[0] if first else None, after)
         assert len(asked) <= 8
+
+
+@pytest.fixture
+def swarden(tmp_path):
+    """Runs a command line where tinyserve has releases 1.0.0 to 1.3.0; 1.1.0 and 1.3.0 are installed."""
+    (tmp_path / "packages.txt").write_text("helper==4.0.0\n")
+    wheel(tmp_path, "helper", "4.0.0")
+    for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
+        wheel(tmp_path, "tinyserve", version)
+    log = OpLog.load(ROOT / "tests/quality/oplogs/B46.oplog")
+    header = msgspec.structs.replace(log.header, engine="tinyserve", version="1.1.0", mutant=None)
+    OpLog(header, log.ops).save(tmp_path / "lost.oplog")
+    run = swarden_with(tmp_path, TARGET, {"tinyserve": "TinyTarget"})
+    assert run("engines", "install", "tinyserve==1.1.0", "tinyserve==1.3.0").returncode == 0
+    return run
+
+
+def test_missing_releases_are_named_and_installed_on_demand(swarden, tmp_path):
+    """Without --install the installed releases are searched; with it also those of the index."""
+    known = swarden("bisect", "lost.oplog")
+
+    assert known.stdout == "tinyserve: fails in 1.1.0 already, fixed in 1.3.0\n", known.stderr
+    assert "not installed: 1.2.0; --install installs those that the search needs, 1 kB each" in known.stderr
+
+    missing = swarden("bisect", "lost.oplog", "--from", "1.0.0")
+    assert (missing.returncode, missing.stderr.splitlines()[-1]) == (
+        2,
+        "swarden: --from 1.0.0: is not installed, but 1.1.0, 1.3.0; add --install, which installs what is missing",
+    )
+
+    whole = swarden("bisect", "lost.oplog", "--from", "1.0.0", "--to", "1.3.0", "--install")
+    assert whole.stdout == "tinyserve: fails since 1.1.0, fixed in 1.3.0\n", whole.stderr
+    assert "tinyserve==1.2.0: downloads tinyserve 1.2.0 (1 kB) into engines" in whole.stderr
+    assert (tmp_path / "engines/1.0.0").is_dir()
+
+
+def test_installed_releases_are_searched_if_the_index_cannot_be_read(swarden, tmp_path):
+    for path in tmp_path.glob("*.whl"):
+        path.unlink()
+
+    run = swarden("bisect", "lost.oplog")
+
+    assert run.stdout == "tinyserve: fails in 1.1.0 already, fixed in 1.3.0\n", run.stderr
+    assert "only installed releases are known: pip cannot list the releases of tinyserve: " in run.stderr

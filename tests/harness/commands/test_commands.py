@@ -330,6 +330,20 @@ def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
     assert "replayed on swarden" in asked.stdout
 
 
+@pytest.mark.parametrize("command", ["show", "shrink"])
+def test_log_of_a_version_that_is_not_installed_is_neither_shown_nor_shrunk(failing, tmp_path, command):
+    """Its ops on another version would be another run."""
+    log = OpLog.load(failing)
+    OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops).save(tmp_path / "older.oplog")
+
+    run = swarden(command, "older.oplog", cwd=tmp_path)
+
+    [line] = run.stderr.splitlines()
+    assert (run.returncode, run.stdout) == (2, "")
+    assert line.startswith("swarden: older.oplog: was written for swarden 0.0.9, here is ")
+    assert line.endswith("; install that version")
+
+
 def test_log_of_an_engine_that_is_not_installed_is_an_error(failing, tmp_path):
     text = failing.read_text().replace('"engine":"swarden"', '"engine":"toy"')
     (tmp_path / "toy.oplog").write_text(text)

@@ -1,16 +1,12 @@
 """swarden engines, with an engine whose releases are small wheels in a folder."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 
-ROOT = Path(__file__).parents[3]
 TARGET = """
 from pathlib import Path
 from harness.core.releases import Releases
@@ -30,33 +26,10 @@ NEEDS = "tinyserve==1.2.3 also needs no_such_package in this environment: pip in
 @pytest.fixture
 def swarden(tmp_path):
     """Runs a command line where the target of tinyserve is installed."""
-    (tmp_path / "tinytarget.py").write_text(TARGET)
     (tmp_path / "packages.txt").write_text("helper==4.0.0\n")
-    info = tmp_path / "tinytarget-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tinytarget\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[swarden.engines]\ntinyserve = tinytarget:TinyTarget\n")
     for name, version in {"tinyserve": "1.2.3", "helper": "4.0.0"}.items():
         wheel(tmp_path, name, version)
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "harness.cli", *arguments],
-            cwd=tmp_path,
-            env=os.environ
-            | {
-                "PYTHONPATH": f"{ROOT}:{tmp_path}",
-                "COLUMNS": "240",
-                "PIP_NO_INDEX": "1",
-                "PIP_FIND_LINKS": str(tmp_path),
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return run
+    return swarden_with(tmp_path, TARGET, {"tinyserve": "TinyTarget"})
 
 
 def listed(run):

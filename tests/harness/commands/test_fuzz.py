@@ -25,6 +25,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "runs",
         "steps",
         "seconds",
+        "boot_seconds",
         "steps_per_second",
         "violations",
         "findings",

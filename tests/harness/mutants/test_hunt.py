@@ -5,7 +5,7 @@ import pytest
 from harness.core.mutant_file import mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.hunt import HuntResult, Outcome, Scope, Score, hunts
+from harness.mutants.hunt import HuntResult, Job, Outcome, Scope, Score, hunt, hunts
 
 ENDLESS = """
 from harness.core.mutant import Hunk, Mutant
@@ -14,6 +14,16 @@ ENDLESS = Mutant(
     "endless",
     "made up: a step that never ends",
     (Hunk("engine_under_test.cache.window:kept_len", "return ", "while True: pass\\n    return "),),
+    ("stuck",),
+)
+"""
+HARMLESS = """
+from harness.core.mutant import Hunk, Mutant
+
+HARMLESS = Mutant(
+    "harmless",
+    "made up: no bug",
+    (Hunk("engine_under_test.cache.window:kept_len", "return ", "pass\\n    return "),),
     ("stuck",),
 )
 """
@@ -102,3 +112,17 @@ def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
 
     assert (one.outcome, one.law, one.path) == (BY_ANOTHER, "worker stopped answering", "")
     assert 1 < one.search_cpu_seconds < 5
+
+
+def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_path, monkeypatch):
+    """A release has bugs of its own, which random traffic finds too."""
+    path = tmp_path / "own.py"
+    path.write_text(HARMLESS)
+    monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
+    harmless = mutants_of_environment(target_of(OWN))["harmless"]
+
+    with BY_ID["B1"].planted():
+        one = hunt(Job(harmless, 0), Scope(OWN, 1, 3, tmp_path))
+
+    assert one.outcome is MISSED
+    assert one.runs > 0

@@ -16,8 +16,8 @@ from harness.search.campaign import Finding, Plan, Worker
 from harness.search.findings import FindingReport
 from harness.search.profiles import PROFILES
 from harness.search.shrink import Budget
-from harness.search.worker_process import NotReproduced
-from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup
+from harness.search.worker_process import BOOT_S, NotReproduced
+from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.commands.test_commands import swarden
 from tests.harness.some_processes import processes_of, running, wait_until
 
@@ -83,6 +83,21 @@ def test_stopped_worker_is_replaced_after_the_hang_timeout(tmp_path):
         os.kill(saboteur.victim, 0)
 
 
+def test_worker_that_boots_its_engine_is_not_killed_as_hung(tmp_path):
+    """Until its first heartbeat the limit is BOOT_S, not the limit of a step."""
+    pids: set[int | None] = set()
+
+    def boot_for_long(group: WorkerGroup) -> None:
+        if not pids:
+            group.workers[0].kill_if_hung(BOOT_S / 2, hang_seconds=1)
+        pids.add(group.workers[0].pid)
+
+    with WorkerGroup(1, tmp_path, hang_seconds=60, on_progress=boot_for_long) as group:
+        result = group.run(replace(PLAN, max_runs=1))
+
+    assert (len(pids), len(result.boots), result.tallies.runs) == (1, 1, 1)
+
+
 def test_interrupted_workers_keep_finished_runs(tmp_path):
     """The first interrupt discards the current runs; the second raises KeyboardInterrupt at once."""
 
@@ -90,7 +105,7 @@ def test_interrupted_workers_keep_finished_runs(tmp_path):
         if group.tallies[0].runs >= 2 and not group.is_interrupted:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with WorkerGroup(2, tmp_path, hang_seconds=60, on_progress=interrupt) as group, group.interruptible():
+    with WorkerGroup(2, tmp_path, hang_seconds=60, on_progress=interrupt) as group, interruptible([group]):
         result = group.run(replace(PLAN, max_runs=None, out=tmp_path))
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -17,7 +17,7 @@ from harness.engines.sglang.attached.recorder import LiveRecorder
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.moves import watch
-from harness.engines.sglang.requests import Requests, held
+from harness.engines.sglang.requests import Request, Requests, held
 from harness.strict.reporter import Reporter
 from invariants.violation import Violation
 
@@ -89,7 +89,8 @@ class Attachment:
         """A request enters the queue; a retracted one returns to it."""
         if not hasattr(req, "swarden"):
             self._has_inputs = True
-            self._recorder.submitted(self._requests.adopt(req, self._built.namespace_of(req.extra_key)))
+            request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
+            self._recorder.submitted(self._requests.add(request))
 
     def aborting(self, message: Any) -> None:
         """Requests are about to be aborted by the beginning of their id, or all."""

@@ -9,7 +9,7 @@ from harness.engines.sglang.adapter import REPORTED
 from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import UnknownScheduler
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import SglangCapture
+from harness.engines.sglang.capture import Enabled, SglangCapture
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.forward import Pass, entries_of
 from harness.engines.sglang.moves import with_owners
@@ -37,7 +37,7 @@ class Census(Check):
         self._in_flight: list[Pass] = []
         self._num_turns = self._num_launches = 0
         self._idle_turns = IdleSteps()
-        self._capture = SglangCapture(release, config, built, UNREPORTED, None)
+        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(None, None))
         try:
             self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
         except NotImplementedError as error:

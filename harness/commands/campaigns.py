@@ -1,0 +1,101 @@
+"""The campaigns of one command: each engine has a campaign with its own worker processes, all at the same time."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from harness.commands.console import ERR, progress
+from harness.commands.events import EventLines
+from harness.commands.progress import ProgressDisplay
+from harness.core.fingerprint import slug
+from harness.core.mutant_file import mutant_of
+from harness.core.registry import target_of
+from harness.search.campaign import Plan
+from harness.search.findings import FindingReport
+from harness.search.outcome import Outcome
+from harness.search.process import prepare_process
+from harness.search.profiles import SHRINK_CPU_SECONDS
+from harness.search.shrink import Budget
+from harness.search.worker_process import NotReproduced
+from harness.search.workers import WorkerGroup, interruptible
+
+END = object()
+
+
+@dataclass
+class Campaign:
+    """One engine's campaign: its workers, and the findings that they have reported."""
+
+    plan: Plan
+    group: WorkerGroup
+    lines: EventLines
+    findings: list[FindingReport] = field(default_factory=list)
+    not_reproduced: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
+
+    def working(self) -> Iterator[None]:
+        """Make all runs, then shrink and report every finding with the same workers."""
+        assert self.plan.out is not None, "a campaign has a folder for its findings"
+        yield from self.group.running(self.plan)
+        for report in self.group.report_findings(self.plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
+            if isinstance(report, FindingReport):
+                self.findings.append(report)
+                self.lines.write("finding", engine=self.plan.engine, **report.figures())
+            elif isinstance(report, NotReproduced):
+                self.not_reproduced.append(report.reason)
+            yield
+        self.is_interrupted = self.group.is_interrupted
+
+    def outcome(self, command: str) -> Outcome:
+        """The outcome of the finished campaign, which `command` runs again."""
+        mutant = mutant_of(target_of(self.plan.engine), self.plan.mutant) if self.plan.mutant is not None else None
+        result = self.group.result
+        return Outcome(self.plan, command, result, self.findings, self.not_reproduced, mutant, self.is_interrupted)
+
+
+def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
+    """A plan for each engine. The workers are divided, at least one each; the findings of each have their folder."""
+    assert shared.out is not None, "a campaign has a folder for its findings"
+    each, more = divmod(shared.workers, len(engines))
+    return [
+        replace(
+            shared,
+            engine=engine,
+            model=shared.model or model_of_mutant(engine, shared.mutant),
+            workers=max(1, each + (index < more)),
+            out=shared.out / slug(engine) if len(engines) > 1 else shared.out,
+        )
+        for index, engine in enumerate(engines)
+    ]
+
+
+def model_of_mutant(engine: str, mutant: str | None) -> str:
+    """The model that this bug needs; "" for the stand-in."""
+    return mutant_of(target_of(engine), mutant).model if mutant is not None else ""
+
+
+def run_campaigns(plans: Sequence[Plan], step_timeout: float, lines: EventLines) -> list[Campaign]:
+    """Run all campaigns at the same time; each ends when its findings are reported."""
+    prepare_process()
+    try:
+        with progress() as bar, ExitStack() as stack:
+            campaigns = []
+            for plan in plans:
+                assert plan.out is not None, "a campaign has a folder for its findings"
+                on_progress = ProgressDisplay(plan, bar, lines).update
+                group = WorkerGroup(plan.workers, plan.out, hang_seconds=step_timeout, on_progress=on_progress)
+                campaigns.append(Campaign(plan, stack.enter_context(group), lines))
+            with interruptible([campaign.group for campaign in campaigns]):
+                _take_turns(campaign.working() for campaign in campaigns)
+    except KeyboardInterrupt:
+        folders = ", ".join(str(plan.out) for plan in plans)
+        ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}", markup=False)
+        raise
+    return campaigns
+
+
+def _take_turns(iterators: Iterable[Iterator[None]]) -> None:
+    """Exhaust all iterators, one element of each in turn."""
+    waiting = list(iterators)
+    while waiting:
+        waiting = [one for one in waiting if next(one, END) is not END]

@@ -1,0 +1,26 @@
+"""The version of the engine that an op-log was written for, against the version that is here."""
+
+from pathlib import Path
+
+from harness.core.errors import UsageError
+from harness.core.oplog import Header, OpLog
+
+
+def load_for_here(path: Path) -> OpLog:
+    """Read an op-log; raises UsageError if its version of the engine is not installed."""
+    log = OpLog.load(path)
+    check_version(path, log.header)
+    return log
+
+
+def check_version(path: Path, header: Header, *, or_else: str = "") -> None:
+    """Raise UsageError for a log of another engine version, because its run here would be another run.
+
+    `or_else` is another remedy than to install that version.
+    """
+    here = header.target.version()
+    if header.version in ("", here):
+        return
+    command = header.target.install_command(header.version)
+    remedy = ", or ".join(filter(None, (f"run: {command}" if command else "", or_else))) or "install that version"
+    raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}")

@@ -1,0 +1,109 @@
+"""What a release keeps in the nodes of its prefix tree, and in the locks on them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.requests import held
+
+
+class Parts(NamedTuple):
+    """A node's slots in both pools (0 for none), and per pool whether it is live and how many locks it has."""
+
+    slots: Sequence[int]
+    windowed: Sequence[int]
+    live: tuple[bool, bool]
+    locks: tuple[int, int]
+
+
+class SwaNodes:
+    """The nodes and locks of SWARadixCache."""
+
+    def __init__(self, release: Release) -> None:
+        self._swa = getattr(release.part("ComponentType"), "SWA", None)
+
+    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+        slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
+        return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
+
+    def frontier(self, req: Any) -> int:
+        return _frontier_in(req, self._swa)
+
+    def last_node(self, req: Any, tree: Any) -> Any:
+        return req.last_node
+
+    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
+        """The locked node, the mark of its windowed lock, and whether that lock is held."""
+        mark = self.mark_of(getattr(req, "lock_receipt", req))
+        return node, mark, not getattr(req, "swa_prefix_lock_released", False)
+
+    def mark_of(self, lock: Any) -> Any:
+        return _mark_in(lock, self._swa)
+
+    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
+        return False, False
+
+    def mark(self, node: Any) -> Any:
+        return node.swa_uuid
+
+
+class UnifiedNodes:
+    """The nodes and locks of UnifiedRadixCache; in newer releases a node is an id, and a lock has a receipt."""
+
+    def __init__(self, release: Release) -> None:
+        components = release.part("ComponentType")
+        self._full, self._swa = components.FULL, components.SWA
+
+    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+        both = node.component_data[self._full], node.component_data[self._swa]
+        none = [0] * len(node.key)
+        slots, windowed = [none if one.value is None else one.value.tolist() for one in both]
+        live = (both[0].value is not None, both[1].value is not None)
+        return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
+
+    def frontier(self, req: Any) -> int:
+        return _frontier_in(req, self._swa)
+
+    def last_node(self, req: Any, tree: Any) -> Any:
+        node = getattr(req, "last_node", None)
+        return tree.tree_core.node_by_id(node) if isinstance(node, int) else node
+
+    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
+        lock = getattr(req, "lock", None)
+        if lock is None:
+            mark = self.mark_of(getattr(req, "lock_receipt", req))
+            return node, mark, not getattr(req, "swa_prefix_lock_released", False)
+        node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
+        return node, self.mark_of(lock.receipt), not lock.swa_released
+
+    def mark_of(self, lock: Any) -> Any:
+        return _mark_in(lock, self._swa)
+
+    def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
+        """Does the release of a lock pass over a node, in each pool?
+
+        To 0.5.17 a lock skips nodes without pages, and its release skips these nodes and all other tombstones.
+        """
+        skipped = getattr(lock, "skip_lock_node_ids", None)
+        if skipped is None:
+            return False, False
+        is_tombstone = node.component_data[self._swa].value is None
+        return node.id in skipped.get(self._full, ()), is_tombstone or node.id in skipped.get(self._swa, ())
+
+    def mark(self, node: Any) -> Any:
+        return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
+
+
+def _frontier_in(req: Any, windowed: Any) -> int:
+    """How far windowed KV was freed: from 0.5.21 on a number for each component of the tree."""
+    kv: Any = getattr(req, "kv", None)
+    if hasattr(kv, "get_evicted_seqlen"):
+        return int(kv.get_evicted_seqlen(windowed))
+    return int(held(req, "swa_evicted_seqlen"))
+
+
+def _mark_in(lock: Any, windowed: Any) -> Any:
+    """The mark of a windowed lock, which is in a receipt, or in the request itself (before 0.5.20)."""
+    if hasattr(lock, "component_lock_uuids"):
+        return lock.component_lock_uuids.get(windowed)
+    return getattr(lock, "swa_uuid_for_lock", None)

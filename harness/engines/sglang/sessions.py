@@ -1,0 +1,172 @@
+"""Streaming sessions: their controller and the KV that they keep are the release's; clients and the clock are not."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.port import SessionPort, Submission
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.requests import SPARE_TOKENS, Request, Requests, held
+from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.stand_ins import Missing
+from invariants.view import SessionView
+
+SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close
+LONG = 10.0  # seconds, after which the controller looks again
+CLOSED = "session closed, or turn aborted"
+
+
+@dataclass
+class Client:
+    """A client of a session: its namespace, the tokens that it knows the server to have, and its last turn."""
+
+    namespace: int
+    tokens: Sequence[int] = ()
+    prompt: Sequence[int] = ()
+    turn: Request | None = None
+
+    def history(self) -> Sequence[int]:
+        """The prompt and output of the last turn that was not aborted: to these a release appends."""
+        turn, self.turn = self.turn, None
+        if turn is not None and turn.req.finished() and type(turn.req.finished_reason).__name__ != "FINISH_ABORT":
+            self.tokens = [*self.prompt, *list(turn.req.output_ids)[: turn.req.finished_len]]
+        elif turn is not None and not turn.req.finished():
+            self.turn = turn
+        return self.tokens
+
+
+class Slot(NamedTuple):
+    """The KV that a release keeps for a session, also while a turn runs on it."""
+
+    session: int
+    slot: Any
+
+
+class Sessions(SessionPort):
+    """The sessions of one engine."""
+
+    def __init__(
+        self,
+        release: Release,
+        config: SglangConfig,
+        built: Built,
+        requests: Requests,
+        notice: Callable[[NamedTuple], None],
+    ) -> None:
+        scheduler, tree = built.scheduler, built.memory.tree
+        self._scheduler, self._requests, self._notice = scheduler, requests, notice
+        self._timeout_s, self._now_s = config.session_timeout_s, 0.0
+        self._clients: dict[int, Client] = {}
+        self._controller = scheduler.session_controller = release.part("SessionController")(tree)
+        self._module = sys.modules[type(self._controller).__module__]
+        self._kept = tree.session if release.is_unified(tree) else tree
+        self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
+        for name, watching in (("try_cache_finished_req", self._keep), ("release_session", self._give_up)):
+            setattr(self._kept, name, partial(watching, getattr(self._kept, name)))
+
+    def open_session(self, *, namespace: int = 0) -> int:
+        number = len(self._clients) + 1
+        self._clients[number] = Client(namespace)
+        self._set_clock()
+        self._controller.open(
+            Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self._timeout_s)
+        )
+        return number
+
+    def close_session(self, session: int) -> None:
+        self._set_clock()
+        self._controller.close(Missing(session_id=str(session)))
+
+    def submit(self, submission: Submission) -> int:
+        """A turn: what follows the tokens of the session goes to the release, which puts them before it.
+
+        A turn that the release refuses is a prompt of one token there, which ends after its first pass.
+        """
+        client = self._clients[submission.session]
+        history, tokens = client.history(), list(submission.tokens)
+        number = self._requests.next_id()
+        same = next((at for at, pair in enumerate(zip(history, tokens, strict=False)) if pair[0] != pair[1]), None)
+        start = min(len(history), len(tokens)) if same is None else same
+        req = self._send(number, submission, tokens[start:], offset=start if start < len(history) else None)
+        request = self._requests.add(Request(number, req, submission.namespace, session=submission.session))
+        self._scheduler._add_request_to_queue(req)
+        if req.to_finish is None and not req.finished():
+            client.turn, client.prompt = request, tokens
+            return number
+        request.is_refused = True
+        refused = self._requests.next_id()
+        is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
+        if not is_long and start == len(history):
+            self._notice(seen.TurnRefused(submission.session, refused))
+        self._requests.reject(refused, submission, is_long=is_long)
+        return refused
+
+    def pass_time(self, seconds: float = SECONDS_PER_STEP) -> None:
+        """Let the controller close the sessions that are due, as the event loop does before each turn."""
+        self._now_s += seconds
+        self._set_clock()
+        self._controller.maybe_reap(self._now_s)
+
+    def close_due(self) -> None:
+        self.pass_time(LONG)
+
+    def report_lent(self, batch: Any) -> None:
+        """Report the turns that begin in this batch on KV that their sessions kept."""
+        for req in batch.reqs:
+            session = req.swarden.session
+            if session in self._lendable:
+                self._lendable.remove(session)
+                length = batch.prefix_lens[batch.reqs.index(req)]
+                page = self._scheduler.page_size
+                slots = self._scheduler.req_to_token_pool.req_to_token[held(req, "req_pool_idx"), :length:page]
+                pages = [slot // page for slot in slots.tolist()]
+                self._notice(seen.Lent(session, req.swarden.id, length, pages))
+
+    @property
+    def slots(self) -> Iterator[Slot]:
+        """The slots of sessions that keep KV."""
+        for name, slot in self._kept.slots.items():
+            if held(slot, "req_pool_idx") is not None:
+                yield Slot(int(name), slot)
+
+    def views(self, live: Sequence[Request], kept: dict[int, int]) -> Iterator[SessionView]:
+        """The open sessions; `kept` are the lengths of the KV of those that no turn has now."""
+        for name, session in self._controller.sessions.items():
+            number = int(name)
+            turns = [one.id for one in live if one.session == number and not one.is_refused]
+            namespace = self._clients[number].namespace
+            yield SessionView(number, namespace, min(turns, default=0), kept.get(number, 0), session.close_on_finish)
+
+    def _send(self, number: int, submission: Submission, tokens: Sequence[int], *, offset: int | None) -> Any:
+        """Let the scheduler receive a turn as from its tokenizer; returns the request that it would queue."""
+        queued: list[Any] = []
+        self._scheduler._add_request_to_queue = queued.append
+        self._set_clock()
+        try:
+            self._scheduler.handle_generate_request(self._requests.message(number, submission, tokens, offset))
+        finally:
+            del self._scheduler._add_request_to_queue
+        [req] = queued
+        return req
+
+    def _set_clock(self) -> None:
+        now_s = self._now_s
+        vars(self._module)["time"] = Missing(monotonic=lambda: now_s)
+
+    def _keep(self, keep: Callable[..., bool], req: Any, *args: Any, **kwargs: Any) -> bool:
+        session = req.swarden.session
+        is_kept = keep(req, *args, **kwargs)
+        if is_kept and (slot := self._kept.slots.get(str(session))) is not None:
+            self._lendable.add(session)
+            self._notice(seen.Kept(session, req.swarden.id, held(slot, "kv_committed_len")))
+        return is_kept
+
+    def _give_up(self, release: Callable[[str], None], name: str) -> None:
+        if name in self._kept.slots:
+            self._lendable.discard(int(name))
+            self._notice(seen.GivenUp(int(name), CLOSED))
+        release(name)

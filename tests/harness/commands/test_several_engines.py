@@ -1,0 +1,114 @@
+"""`swarden fuzz` with several engines, one of which boots slowly and has a bug that is planted by its boot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.commands.campaigns import plans_for
+from harness.core.registry import OWN, target_of
+from harness.search.campaign import Plan
+from harness.search.outcome import Outcome, verdicts_of_engines
+from harness.search.profiles import PROFILES
+from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
+from tests.harness.some_targets import swarden_with
+
+BOOT_S = 4
+TARGET = f"""
+import time
+from contextlib import ExitStack
+from harness.core.errors import UsageError
+from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.target import OwnTarget
+
+PLANTED = ExitStack()
+
+class SickTarget(OwnTarget):
+    name = "sick"
+
+    def prepare_process(self):
+        super().prepare_process()
+        PLANTED.enter_context(BY_ID["B46"].planted())
+        until = time.process_time() + {BOOT_S}
+        while time.process_time() < until:
+            pass
+
+class BrokenTarget(OwnTarget):
+    name = "broken"
+
+    def prepare_process(self):
+        raise UsageError("broken cannot be imported; install it again")
+"""
+
+
+@pytest.fixture
+def fuzz(tmp_path):
+    """Runs `swarden fuzz` where these targets are installed."""
+    run = swarden_with(tmp_path, TARGET, {"sick": "SickTarget", "broken": "BrokenTarget"})
+    return lambda line: run("fuzz", *line.split())
+
+
+def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
+    """Only the sick engine fails. Its boot is told, and is in no time of the campaign."""
+    run = fuzz("--engine sick --engine swarden --machine engine --runs 16 --workers 1 --seed 1 --profile smoke --json")
+
+    told = json.loads(run.stdout)
+    sick, healthy = told["engines"]
+    assert (run.returncode, told["verdicts"]) == (1, {"sick": "violated", "swarden": "not judged"}), run.stderr
+    assert (sick["runs"], healthy["runs"], healthy["violations"]) == (16, 16, 0)
+    assert {Path(one["path"]).parent for one in sick["findings"]} == {Path(".swarden/findings/sick")}
+    assert [path.parent.name for path in tmp_path.glob(".swarden/findings/*/*.oplog")] == ["sick"] * len(
+        sick["findings"]
+    )
+    [boot_s] = sick["boot_seconds"]
+    assert boot_s >= BOOT_S
+    assert healthy["boot_seconds"] == [pytest.approx(0, abs=0.5)]
+    assert min(one["found_cpu_seconds"] for one in sick["findings"]) < BOOT_S
+    assert (
+        "of random traffic for each of sick, machine engine on 1 worker; swarden, machine engine on 1 worker, "
+        in (run.stderr.splitlines()[0])
+    )
+
+
+def test_time_of_a_campaign_starts_after_the_boot(fuzz):
+    run = fuzz("--engine sick --machine engine --minutes 0.02 --workers 1 --seed 1 --profile smoke")
+
+    assert f"boot {BOOT_S}." in run.stdout, run.stderr
+    assert " s in each worker, not counted" in run.stdout
+    assert "violated: 0 runs" not in run.stdout
+    assert float(run.stdout.rpartition(" engine steps in ")[2].split(" s ")[0]) < BOOT_S
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        pytest.param("--engine swarden --engine swarden", "--engine: swarden and swarden are the same; ", id="same"),
+        pytest.param("--engine broken", "broken cannot be imported; install it again", id="boot-fails"),
+    ],
+)
+def test_engines_that_cannot_run_are_one_line_and_exit_with_two(fuzz, line, told):
+    run = fuzz(line)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.splitlines()[-1].startswith(f"swarden: {told}")
+    assert "Traceback" not in run.stderr
+
+
+def test_workers_are_divided_among_the_engines():
+    shared = Plan("a", PROFILES["smoke"], 1, 60.0, out=Path("out"), workers=5)
+
+    assert [plan.workers for plan in plans_for(["a", "b", "c"], shared)] == [2, 2, 1]
+    assert [plan.workers for plan in plans_for(["a", "b", "c"], Plan("a", SMOKE, 1, 60.0, out=Path("out")))] == [
+        1,
+        1,
+        1,
+    ]
+    assert [plan.out for plan in plans_for(["a==1.0", "b"], shared)] == [Path("out/a-1.0"), Path("out/b")]
+
+
+def test_verdict_of_several_engines_names_the_worst_first():
+    green, sick = Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), [report("a_law/page")]
+    newest = f"{OWN}=={target_of(OWN).version()}"
+    other = Outcome(Plan(newest, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH, sick)
+
+    assert verdicts_of_engines([green, other]) == f"violated: {newest}; green: {OWN}"

@@ -1,0 +1,40 @@
+"""Command lines where further targets are installed, from a module in a folder."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def swarden_with(folder, source, targets):
+    """Runs a command line in the folder, where the classes of a module with this source are installed as targets.
+
+    pip finds the wheels of the folder, and nothing else.
+    """
+    (folder / "some_target.py").write_text(source)
+    info = folder / "some_target-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some_target\nVersion: 1.0\n")
+    entries = [f"{name} = some_target:{target}\n" for name, target in targets.items()]
+    (info / "entry_points.txt").write_text("".join(["[swarden.engines]\n", *entries]))
+    settings = {
+        "PYTHONPATH": f"{ROOT}:{folder}",
+        "COLUMNS": "240",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder),
+    }
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "harness.cli", *map(str, arguments)],
+            cwd=folder,
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
