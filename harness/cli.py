@@ -29,6 +29,7 @@ COMMANDS = {
     "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
     "engines": "List the installed engines with their versions.",
     "mutants": "The catalogue of known bugs: list them, plant and hunt them, or print which law detects which.",
+    "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
     "trace": "Serve a production trace of requests on swarden's own engine.",
     "generate": "Run a checkpoint on swarden's own engine.",
     "bench": "Run the benchmarks; the results are ratios.",

@@ -109,6 +109,9 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/registry.py", "target_of"): "the entry point of another package can raise anything",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
+    ("harness/engines/sglang/attached/attach.py", "event_loop"): "an error of the server is recorded and raised again",
+    ("harness/engines/sglang/attached/attach.py", "_attached"): "a fault of swarden itself does not end a server",
+    ("harness/engines/sglang/attached/attach.py", "_act"): "a fault of swarden itself does not end a server",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
     ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with the change has detected it",
 }

@@ -1,6 +1,6 @@
 """The middle level: an observer that tracks the owner of each unit and checks each move immediately."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine_under_test.engine import Engine
@@ -8,16 +8,12 @@ from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan,
 from engine_under_test.units import Owner
 from harness.components.translation import translated
 from harness.core.driver import Moment
-from harness.strict.check import Evidence, Handler
+from harness.strict.check import Handler
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
-from harness.strict.owners import FENCE, FREE, OwnerTable, PeerTable, Wrong
-from invariants import view
+from harness.strict.owners import OwnerTable, PeerTable, Wrong, leaked, misplaced, moved_without_event
 from invariants.laws.memory.moves import (
     Move,
-    out_of_range,
-    padding_unit_is_never_moved,
-    units_move_only_by_their_owner,
-    wrongly_moved,
 )
 from invariants.laws.memory.peers import (
     free_units_have_no_peer,
@@ -26,8 +22,8 @@ from invariants.laws.memory.peers import (
     peers_are_unique_and_live,
     released_peer,
 )
-from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
-from invariants.violation import Ref, Violation
+from invariants.view import FENCE, FREE
+from invariants.violation import Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
 REQUEST = "request"
@@ -102,9 +98,9 @@ class Audit:
         found: list[Violation] = []
         for unit, peer in zip(event.units, event.peers, strict=True):
             other = peers.pair(unit, peer)
-            subject, to = _unit(peers.from_table, unit), _unit(peers.to_table, peer)
+            subject, to = peers.from_table.ref(unit), peers.to_table.ref(peer)
             if other:
-                broken = peer_of_two(to, (_unit(peers.from_table, other), subject))
+                broken = peer_of_two(to, (peers.from_table.ref(other), subject))
                 found.append(Violation(peers_are_unique_and_live.name, *broken))
             if peer and peers.to_table.owners[peer] in (FREE, FENCE):
                 broken = released_peer(subject, to, is_free=peers.to_table.owners[peer] == FREE)
@@ -126,20 +122,18 @@ class Audit:
         found: list[Violation] = []
         for owner in self._moved:
             if not self._rows.counts[owner]:
-                found += [
-                    one for table in self._tables.values() if table.counts[owner] for one in _leaked(table, owner)
-                ]
+                found += [one for table in self._tables.values() if table.counts[owner] for one in leaked(table, owner)]
         self._moved.clear()
         records = self._engine.scheduler.custody.with_row
         if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
             orphaned = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
-            found += [one for owner in sorted(orphaned) for one in _leaked(self._rows, owner)]
+            found += [one for owner in sorted(orphaned) for one in leaked(self._rows, owner)]
         for ledger in self._ledgers:
             table = self._tables[ledger.name]
             gap = ledger.num_free - table.num_free
             if gap != self._gaps.get(ledger.name, 0):
                 self._gaps[ledger.name] = gap
-                found += _moved_without_event(table, ledger.free_units)
+                found += moved_without_event(table, ledger.free_units)
         return found
 
     def evidence(self) -> Evidence:
@@ -149,22 +143,10 @@ class Audit:
         return Evidence(history, [table.view(protected=protected.get(name, 0)) for name, table in self._tables.items()])
 
 
-def _unit(table: OwnerTable, unit: int) -> Ref:
-    return Ref(table.unit, unit, table.name)
-
-
 def _misplaced(event: Taken | Given | Freed, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
-    """The violations of a move whose owner does not own the units."""
-    move, found = translated(event), []
+    move = translated(event)
     assert isinstance(move, Move), f"{move} is no move"
-    for unit, owner in wrong:
-        if owner is None:
-            broken = out_of_range(move, _unit(table, unit), table.capacity)
-            found.append(Violation(padding_unit_is_never_moved.name, *broken))
-        else:
-            broken = wrongly_moved(move, _unit(table, unit), view.Owner(*owner))
-            found.append(Violation(units_move_only_by_their_owner.name, *broken))
-    return found
+    return misplaced(move, table, wrong)
 
 
 def _still_paired(peers: PeerTable, table: OwnerTable, units: Sequence[int]) -> Iterator[Violation]:
@@ -174,30 +156,8 @@ def _still_paired(peers: PeerTable, table: OwnerTable, units: Sequence[int]) -> 
             continue
         is_free = table.owners[unit] == FREE
         if table is peers.from_table and (peer := peers.peers[unit]):
-            broken = paired_while_released(_unit(table, unit), _unit(peers.to_table, peer), is_free=is_free)
+            broken = paired_while_released(table.ref(unit), peers.to_table.ref(peer), is_free=is_free)
             yield Violation(free_units_have_no_peer.name, *broken)
         if table is peers.to_table and (other := peers.units[unit]):
-            broken = released_peer(_unit(peers.from_table, other), _unit(table, unit), is_free=is_free)
+            broken = released_peer(peers.from_table.ref(other), table.ref(unit), is_free=is_free)
             yield Violation(peers_are_unique_and_live.name, *broken)
-
-
-def _leaked(table: OwnerTable, owner: Owner) -> Iterator[Violation]:
-    """The leaked units of an owner that has no record."""
-    for unit in range(1, table.capacity + 1):
-        if table.owners[unit] == owner:
-            yield _wrongly_owned(table, unit, [])
-
-
-def _moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterator[Violation]:
-    """Units that entered or left the free list without an event."""
-    free_counts = Counter(free_units)
-    for unit in range(1, table.capacity + 1):
-        owner, free = table.owners[unit], free_counts[unit]
-        owners = [FREE] * free + [owner] * (owner != FREE)
-        if len(owners) != 1:
-            yield _wrongly_owned(table, unit, owners)
-
-
-def _wrongly_owned(table: OwnerTable, unit: int, owners: Sequence[Owner]) -> Violation:
-    broken = wrongly_owned(_unit(table, unit), [view.Owner(*owner) for owner in owners], table.capacity)
-    return Violation(unit_has_one_owner.name, *broken)

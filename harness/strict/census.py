@@ -1,23 +1,21 @@
 """The deepest level: after each step, the whole state is captured and every invariant is checked."""
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine_under_test.engine import Engine
 from engine_under_test.events import StepBegan, StepEnded, Submitted
 from harness.components.translation import TRANSLATION, translated
-from harness.core.driver import Moment
 from harness.core.progress import IdleSteps
 from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.strict.check import Evidence, Handler
+from harness.strict.check import Handler
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
+from harness.strict.transitions import Transitions
 from invariants.catalog import ALL, Tally
-from invariants.transition import Transition, When
+from invariants.transition import When
 from invariants.view import Snapshot
 from invariants.violation import Violation
-
-MAX_MOMENTS = 256  # kept for the history of a violation
 
 
 class Census:
@@ -28,19 +26,20 @@ class Census:
     """
 
     def __init__(self) -> None:
-        self.tally = Tally()
         self._events: list[NamedTuple] = []
-        self._history: deque[Moment] = deque(maxlen=MAX_MOMENTS)
         self._num_steps = 0
         self._idle_steps = IdleSteps()
         self._has_submission = False
-        self._is_last_clean = False
+
+    @property
+    def tally(self) -> Tally:
+        return self._transitions.tally
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         self._engine, self._outside = engine, outside
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
-        self._last = self._take_snapshot()
+        self._transitions = Transitions(ALL, self._take_snapshot())
         handlers_by_event = dict.fromkeys(TRANSLATION, self._note) | {Submitted: self.submitted}
         return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
 
@@ -62,26 +61,15 @@ class Census:
         return self._check(When.STEP)
 
     def evidence(self) -> Evidence:
-        return Evidence(list(self._history), self._last.pools)
+        return self._transitions.evidence()
 
     def _note(self, event: NamedTuple) -> None:
         self._events.append(translated(event))
 
     def _check(self, when: When) -> Sequence[Violation]:
         events, self._events = self._events, []
-        before, self._last = self._last, self._take_snapshot()
-        self._history.append(Moment(0, self._num_steps, events))
-        change = Transition(
-            before,
-            events,
-            self._last,
-            when,
-            steps_without_forward=self._idle_steps.count,
-            before_is_checked=self._is_last_clean,
-        )
-        violations = ALL.check(change, self.tally)
-        self._is_last_clean = not violations
-        return violations
+        after = self._take_snapshot()
+        return self._transitions.check(when, events, after, steps_without_forward=self._idle_steps.count)
 
     def _take_snapshot(self) -> Snapshot:
         outside = {pool: self._outside.holdings(pool) for pool in self._pools}

@@ -1,22 +1,14 @@
 """The interface of a level of the strict check: the events that it handles and the violations that it finds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine_under_test.engine import Engine
-from harness.core.driver import Moment
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
-from invariants.view import PoolView
 from invariants.violation import Violation
 
 Handler = Callable[..., Sequence[Violation] | None]  # handles one type of event
-
-
-class Evidence(NamedTuple):
-    """The context of a violation: the history before it and the state of the pools."""
-
-    history: Sequence[Moment]
-    pools: Sequence[PoolView]
 
 
 class Check(Protocol):

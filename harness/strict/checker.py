@@ -1,27 +1,21 @@
 """The checkers that swarden offers for the strict memory check, a level each."""
 
-import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from engine_under_test.engine import Engine
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Event, Freed, Given, Taken
-from harness.core.fingerprint import fingerprints
-from harness.core.oplog import OpLogError
-from harness.report.story import story
 from harness.strict.audit import Audit
 from harness.strict.census import Census
 from harness.strict.check import Check, Handler
 from harness.strict.outside import Outside
 from harness.strict.recorder import FlightRecorder
+from harness.strict.reporter import Reporter
 from harness.strict.sums import Sums
-from invariants.violation import Violation
 
 LOGS = Path(".swarden/strict")
-MAX_LOGS = 100  # in that folder, so that a server that restarts after each failure does not fill the disk
-LOGGER = logging.getLogger("swarden.strict")
 
 
 class StrictChecker:
@@ -32,10 +26,8 @@ class StrictChecker:
     """
 
     def __init__(self, check: Check, *, reports: bool) -> None:
-        self.reports = reports
-        self.counts: Counter[str] = Counter()
-        self.log_path: Path | None = None
         self.recorder = FlightRecorder()
+        self.reporter = Reporter(self.recorder, LOGS, error=AccountingError, reports=reports)
         self._check = check
         self._handlers: dict[type, tuple[Handler, ...]] = {}
 
@@ -55,32 +47,15 @@ class StrictChecker:
         if handlers is not None:
             for handler in handlers:
                 if violations := handler(event):
-                    self._report(violations)
+                    self.reporter.report(violations, self._check.evidence)
 
-    def _report(self, violations: Sequence[Violation]) -> None:
-        names = fingerprints(violations)
-        is_first, is_new = not self.counts, any(name not in self.counts for name in names)
-        self.counts.update(names)
-        if self.reports and not is_new:
-            return
-        history, pools = self._check.evidence()
-        lines = [story(violations, history, pools)]
-        if is_first:
-            lines.append(self._save_log(names[0]))
-        if not self.reports:
-            raise AccountingError("\n".join(lines))
-        LOGGER.error("%s", "\n".join(lines))
+    @property
+    def counts(self) -> Counter[str]:
+        return self.reporter.counts
 
-    def _save_log(self, fingerprint: str) -> str:
-        """Write the op-log of the flight recorder. Returns the line with its path, or with the error."""
-        if len(list(LOGS.glob("*.oplog"))) >= MAX_LOGS:
-            return f"not recorded: {LOGS} has {MAX_LOGS} op-logs; remove some"
-        try:
-            self.log_path = self.recorder.save(fingerprint, LOGS)
-        except OpLogError as error:
-            return f"not recorded: {error}"
-        truncated = f" (truncated: {self.recorder.truncated})" if self.recorder.truncated else ""
-        return f"replay: swarden replay {self.log_path}{truncated}"
+    @property
+    def log_path(self) -> Path | None:
+        return self.reporter.log_path
 
 
 def sums(*, reports: bool) -> StrictChecker:

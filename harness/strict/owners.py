@@ -2,22 +2,30 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from engine_under_test.units import TREE, Owner
-from invariants import view
+from invariants.laws.memory.moves import (
+    Move,
+    out_of_range,
+    padding_unit_is_never_moved,
+    units_move_only_by_their_owner,
+    wrongly_moved,
+)
+from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
+from invariants.view import FENCE, FREE, TREE_KIND, Fence, Holding, Owner, PoolView
+from invariants.violation import Ref, Violation
 
-FREE = Owner(*view.FREE)
-FENCE = Owner(*view.FENCE)
+TREE = Owner(TREE_KIND)
 PADDING = Owner("padding")
+AnyOwner = tuple[str, int]  # the kind and the ordinal; each engine has its own type of owner
 
 
 class Wrong(NamedTuple):
     """A unit with another owner than the move states. The owner is None if the unit is out of range."""
 
     unit: int
-    owner: Owner | None
+    owner: AnyOwner | None
 
 
 class OwnerTable:
@@ -27,11 +35,11 @@ class OwnerTable:
         self.name = name
         self.unit = unit
         self.capacity = capacity
-        self.owners = [PADDING] + [FREE] * capacity
-        self.counts = Counter({FREE: capacity})
+        self.owners: list[AnyOwner] = [PADDING, *[FREE] * capacity]
+        self.counts = Counter[AnyOwner]({FREE: capacity})
         self._fences: dict[int, list[int]] = {}
 
-    def move(self, units: Sequence[int], from_owner: Owner, to_owner: Owner) -> Sequence[Wrong]:
+    def move(self, units: Sequence[int], from_owner: AnyOwner, to_owner: AnyOwner) -> Sequence[Wrong]:
         """Make `to_owner` the owner of all units. Returns the units that `from_owner` did not own."""
         owners, wrong = self.owners, []
         for unit in units:
@@ -49,6 +57,9 @@ class OwnerTable:
         self._count(to_owner, count)
         return wrong
 
+    def ref(self, unit: int) -> Ref:
+        return Ref(self.unit, unit, self.name)
+
     def fence(self, units: Sequence[int], launch: int) -> None:
         """Keep units behind the fence of a launch."""
         self._fences.setdefault(launch, []).extend(units)
@@ -62,20 +73,20 @@ class OwnerTable:
     def num_free(self) -> int:
         return self.counts[FREE]
 
-    def view(self, *, protected: int) -> view.PoolView:
+    def view(self, *, protected: int) -> PoolView:
         """The pool as recorded in this table, with `protected` of the tree's pages shown as locked."""
-        units: dict[Owner, list[int]] = {}
+        units: dict[AnyOwner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)
         free, fenced, cached = (units.pop(owner, []) for owner in (FREE, FENCE, TREE))
-        tree, border = view.Owner(*TREE), max(0, len(cached) - protected)
-        holdings = [view.Holding(tree, cached[:border], cached=True)] if cached[:border] else []
-        holdings += [view.Holding(tree, cached[border:], cached=True, locks=1)] if cached[border:] else []
-        holdings += [view.Holding(view.Owner(*owner), held, cached=False) for owner, held in units.items()]
-        fences = [view.Fence(0, fenced)] if fenced else []
-        return view.PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
+        border = max(0, len(cached) - protected)
+        holdings = [Holding(TREE, cached[:border], cached=True)] if cached[:border] else []
+        holdings += [Holding(TREE, cached[border:], cached=True, locks=1)] if cached[border:] else []
+        holdings += [Holding(Owner(*owner), held, cached=False) for owner, held in units.items()]
+        fences = [Fence(0, fenced)] if fenced else []
+        return PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
 
-    def _count(self, owner: Owner, change: int) -> None:
+    def _count(self, owner: AnyOwner, change: int) -> None:
         count = self.counts[owner] + change
         if count or owner is FREE:
             self.counts[owner] = count
@@ -101,3 +112,38 @@ class PeerTable:
         if peer:
             other, self.units[peer] = self.units[peer], unit
         return other if other != unit else 0
+
+
+def misplaced(move: Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
+    """The violations of a move whose owner does not own the units."""
+    found = []
+    for unit, owner in wrong:
+        if owner is None:
+            broken = out_of_range(move, table.ref(unit), table.capacity)
+            found.append(Violation(padding_unit_is_never_moved.name, *broken))
+        else:
+            broken = wrongly_moved(move, table.ref(unit), Owner(*owner))
+            found.append(Violation(units_move_only_by_their_owner.name, *broken))
+    return found
+
+
+def leaked(table: OwnerTable, owner: AnyOwner) -> Iterator[Violation]:
+    """The leaked units of an owner that has no record."""
+    for unit in range(1, table.capacity + 1):
+        if table.owners[unit] == owner:
+            yield wrongly_owned_unit(table, unit, [])
+
+
+def moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterator[Violation]:
+    """Units that entered or left the free list without an event."""
+    free_counts = Counter(free_units)
+    for unit in range(1, table.capacity + 1):
+        owner, free = table.owners[unit], free_counts[unit]
+        owners = [FREE] * free + [owner] * (owner != FREE)
+        if len(owners) != 1:
+            yield wrongly_owned_unit(table, unit, owners)
+
+
+def wrongly_owned_unit(table: OwnerTable, unit: int, owners: Sequence[AnyOwner]) -> Violation:
+    broken = wrongly_owned(table.ref(unit), [Owner(*owner) for owner in owners], table.capacity)
+    return Violation(unit_has_one_owner.name, *broken)

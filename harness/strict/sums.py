@@ -11,7 +11,8 @@ from engine_under_test.engine import Engine
 from engine_under_test.events import StepEnded
 from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.pools.ledger import Ledger
-from harness.strict.check import Evidence, Handler
+from harness.strict.check import Handler
+from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView

@@ -39,6 +39,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
+    "envs": ("environ:envs",),
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
     "ReqToTokenPool": ("mem_cache.memory_pool:ReqToTokenPool",),

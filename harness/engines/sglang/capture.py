@@ -66,10 +66,10 @@ class SglangCapture:
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._last_node = 0
         self._queues = TransferQueues(built.scheduler)
-        self._tree = UnifiedNodes(release) if release.is_unified(built.memory.tree) else SwaNodes(release)
+        self._tree = nodes_of(release, built.memory.tree)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
-        scheduler, (rows, allocator, _), _ = self._built
+        scheduler, (rows, allocator, _) = self._built[:2]
         page, config = self._config.page_size, self._config
         mapping = allocator.full_to_swa_index_mapping[:-1].tolist()
         nodes = list(self._nodes(mapping))
@@ -118,9 +118,8 @@ class SglangCapture:
 
     def _counters(self) -> Counters:
         allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._config.page_size
-        tracker = scheduler.new_token_ratio_tracker
         has_tracker = self._release.part("NewTokenRatioTracker") is not None
-        ratio = tracker.current if has_tracker else scheduler.new_token_ratio
+        ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
         return Counters(
             {"full": allocator.full_available_size() // page, "swa": allocator.swa_available_size() // page},
             {"full": int(tree.full_evictable_size()) // page, "swa": int(tree.swa_evictable_size()) // page},
@@ -146,7 +145,7 @@ class SglangCapture:
                 slots, windowed, live, locks = self._tree.parts(node, mapping)
                 units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
                 key = list(node.key.token_ids)[: len(node.key)]
-                namespace = int(node.key.extra_key or 0)
+                namespace = self._built.namespace_of(node.key.extra_key)
                 copies, pins = ((), ()) if self._host is None else self._host.copies(node)
                 yield NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins)
                 stack.append((number, start + len(key), node))
@@ -272,6 +271,10 @@ class SglangCapture:
         return LaunchView(
             one.launch, [entry.ids for entry in one.entries], units, given_up, sessions if any(sessions) else ()
         )
+
+
+def nodes_of(release: Release, tree: Any) -> UnifiedNodes | SwaNodes:
+    return UnifiedNodes(release) if release.is_unified(tree) else SwaNodes(release)
 
 
 class Holder(NamedTuple):

@@ -12,6 +12,7 @@ from harness.core.target import Draw, Pool, Shape
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
+MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 
 
@@ -28,11 +29,11 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
-    full_pages: Annotated[int, Meta(ge=2, le=65536)] = 64
-    swa_pages: Annotated[int, Meta(ge=2, le=65536)] = 40
+    full_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 64
+    swa_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 40
     sliding_window: Annotated[int, Meta(ge=1, le=65536)] = 4
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
-    max_context_len: Annotated[int, Meta(ge=8, le=65536)] = 384
+    max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 384
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
     max_prefill_tokens: Annotated[int, Meta(ge=1)] = 16384
     tree: str = DEFAULT_TREE

@@ -58,10 +58,7 @@ class TagForward:
     def launch(self, batch: Any, memory: Memory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
         self.last_launch += 1
-        entries = [
-            Entry(req.swarden, start, end, _slots(memory, row, end), row)
-            for req, (start, end), row in zip(batch.reqs, _ranges(batch), batch.req_pool_indices.tolist(), strict=True)
-        ]
+        entries = entries_of(batch, memory)
         launched = Pass(self.last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
@@ -121,6 +118,14 @@ class TagForward:
 
 class _Event:
     def synchronize(self) -> None: ...
+
+
+def entries_of(batch: Any, memory: Memory) -> list[Entry]:
+    """The requests of a batch that is about to be launched, with the slots that they read and write."""
+    return [
+        Entry(req.swarden, start, end, _slots(memory, row, end), row)
+        for req, (start, end), row in zip(batch.reqs, _ranges(batch), batch.req_pool_indices.tolist(), strict=True)
+    ]
 
 
 def _ranges(batch: Any) -> list[tuple[int, int]]:

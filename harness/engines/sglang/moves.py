@@ -61,10 +61,38 @@ def _free_lists(allocator: Any) -> tuple[Any, ...]:
 def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: Callable[[NamedTuple], None]) -> None:
     if len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True)):
         return
-    then, now = (Counter(chain.from_iterable(part.tolist() for part in lists)) for lists in (before, after))
-    for taken, units in ((True, then - now), (False, now - then)):
+    freed, taken = _added(before, after), _added(after, before)
+    if freed is None or taken is None or (freed and taken):
+        then, now = (Counter(chain.from_iterable(part.tolist() for part in lists)) for lists in (before, after))
+        freed, taken = list((now - then).elements()), list((then - now).elements())
+    for is_taken, units in ((True, taken), (False, freed)):
         if units:
-            notice(Moved(pool, taken, tuple(units.elements())))
+            notice(Moved(pool, is_taken, tuple(units)))
+
+
+def _added(lists: tuple[Any, ...], longer: tuple[Any, ...]) -> list[int] | None:
+    """The units that were added at one end of each longer list; None if a list changed in another way.
+
+    The cost is a comparison of memory, and of none if the lists share it, as after a take.
+    """
+    if len(lists) != len(longer):
+        return None
+    found: list[int] = []
+    for few, many in zip(lists, longer, strict=True):
+        count = len(many) - len(few)
+        if count < 0:
+            continue  # the opposite call finds what was removed
+        if _is_equal(many[count:], few):
+            found += many[:count].tolist()
+        elif _is_equal(many[: len(few)], few):
+            found += many[len(few) :].tolist()
+        else:
+            return None
+    return found
+
+
+def _is_equal(part: Any, other: Any) -> bool:
+    return part.data_ptr() == other.data_ptr() or bool(part.equal(other))
 
 
 def with_owners(

@@ -89,17 +89,16 @@ class Requests:
             self.reject(number, submission, is_long=True)
             return number, None
         req = self._req(number, submission)
-        self.add(number, req, submission)
+        self.add(Request(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session))
         return number, req
 
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def add(self, number: int, req: Any, submission: Submission) -> Request:
-        """Note the release's object for a request."""
-        request = Request(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session)
-        self._live[number] = req.swarden = request
+    def add(self, request: Request) -> Request:
+        """Keep a request until it has ended, and note it in the release's object."""
+        self._live[request.id] = request.req.swarden = request
         return request
 
     def reject(self, number: int, submission: Submission, *, is_long: bool) -> None:
@@ -109,6 +108,19 @@ class Requests:
             self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
         self._notice(seen.Finished(number, FinishReason.REJECTED))
 
+    def abandon(self, number: int) -> None:
+        """The scheduler has dropped a request without an end."""
+        self._aborted.add(number)
+
+    def forget_ended(self) -> list[Request]:
+        """Report the requests that ended, and forget them without their outputs."""
+        self.report_changes()
+        ended = [request for request in self._live.values() if request.finish_reason is not None]
+        for request in ended:
+            del self._live[request.id]
+        self._aborted.clear()
+        return ended
+
     @property
     def max_len(self) -> int:
         """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
@@ -117,7 +129,7 @@ class Requests:
     def on_message(self, message: Any, about: Any = None) -> None:
         """Called when the scheduler informs the tokenizer; `about` is the request that it aborted."""
         if about is not None and hasattr(about, "swarden"):
-            self._aborted.add(about.swarden.id)
+            self.abandon(about.swarden.id)
 
     def report_changes(self) -> None:
         """Report the requests that ended, or were retracted or preempted, since the last call.

@@ -74,6 +74,11 @@ class TurnEnded(BaseException):
     """Ends the release's endless event loop after one turn."""
 
 
+def number_of(extra_key: str | None) -> int:
+    """The number of a namespace; the adapter writes it as the extra key of its requests."""
+    return int(extra_key or 0)
+
+
 class Passes(NamedTuple):
     """The stand-in for the model: `launch` begins a batch, `complete` is called before its result is processed."""
 
@@ -82,11 +87,15 @@ class Passes(NamedTuple):
 
 
 class Built(NamedTuple):
-    """The scheduler and its memory; `missing` are the attributes that it read and that were never set."""
+    """The scheduler and its memory; `missing` are the attributes that it read and that were never set.
+
+    `namespace_of` numbers the extra keys of its requests.
+    """
 
     scheduler: Any
     memory: Memory
     missing: set[str]
+    namespace_of: Callable[[str | None], int] = number_of
 
 
 def build(

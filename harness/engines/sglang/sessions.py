@@ -92,7 +92,7 @@ class Sessions(SessionPort):
         same = next((at for at, pair in enumerate(zip(history, tokens, strict=False)) if pair[0] != pair[1]), None)
         start = min(len(history), len(tokens)) if same is None else same
         req = self._send(number, submission, tokens[start:], offset=start if start < len(history) else None)
-        request = self._requests.add(number, req, submission)
+        request = self._requests.add(Request(number, req, submission.namespace, session=submission.session))
         self._scheduler._add_request_to_queue(req)
         if req.to_finish is None and not req.finished():
             client.turn, client.prompt = request, tokens

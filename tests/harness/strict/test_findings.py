@@ -8,7 +8,8 @@ from engine_under_test.errors import AccountingError
 from engine_under_test.events import Freed, Given, Paired, Taken
 from engine_under_test.units import TREE, request_owner
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.strict.checker import LOGS, MAX_LOGS
+from harness.strict.checker import LOGS
+from harness.strict.reporter import MAX_LOGS
 from tests.harness.strict.some_traffic import Watched, some_config
 
 FIRST = request_owner(1)
@@ -254,7 +255,7 @@ def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
 @pytest.mark.parametrize("level", ["audit", "census"])
 def test_reporting_checker_goes_on_after_a_violation(level):
     watched = running(level)
-    watched.checker.reports = True
+    watched.checker.reporter.reports = True
     watched.engine.memory.ledgers.anchor._free[0] = 20
 
     watched.step(12)

@@ -1,0 +1,50 @@
+"""swarden attach: a command with the strict check attached to the schedulers that it starts."""
+
+import json
+import os
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.core.errors import UsageError
+from harness.engines.sglang.attached import hook
+
+ENGINES = {"sglang": Path(hook.__file__).parent}  # the folder with the import hook of each engine
+OUT = Path(".swarden/strict")
+
+
+class Level(StrEnum):
+    SUMS = "sums"
+    AUDIT = "audit"
+    CENSUS = "census"
+
+
+class OnViolation(StrEnum):
+    LOG = "log"
+    RAISE = "raise"
+
+
+def attach(
+    engine: Annotated[str, typer.Argument(help="which engine: sglang")],
+    command: Annotated[list[str], typer.Argument(help="the command, after --")],
+    level: Annotated[Level, typer.Option(help="sums: counters add up; audit: moves of pages; census: all laws")] = (
+        Level.AUDIT
+    ),
+    on_violation: Annotated[
+        OnViolation, typer.Option(help="log the first violation of each kind, or raise it in the scheduler")
+    ] = OnViolation.LOG,
+    out: Annotated[Path, typer.Option(help="folder for op-logs")] = OUT,
+) -> None:
+    """Replace this process by COMMAND; the check attaches to every scheduler of the engine that COMMAND starts."""
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r} cannot be attached to; want {', '.join(ENGINES)}")
+    program = shutil.which(command[0])
+    if program is None:
+        raise UsageError(f"{command[0]}: no such program; name one after --")
+    setting = {"level": level.value, "on_violation": on_violation.value, "out": str(out.resolve())}
+    path = [str(ENGINES[engine]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "SWARDEN_ATTACH": json.dumps(setting)}
+    os.execve(program, command, environment)

@@ -1,0 +1,205 @@
+"""The middle level: tracks the owner of each unit from the moves of the allocators and the growth of the records."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.driver import Moment
+from harness.engines.sglang.attached.check import Check
+from harness.engines.sglang.attached.live import holders
+from harness.engines.sglang.attached.sums import Sums
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.capture import nodes_of
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.moves import UNKNOWN, Moved, free_units
+from harness.engines.sglang.requests import held
+from harness.engines.sglang.scheduler import Built
+from harness.strict.evidence import Evidence
+from harness.strict.owners import TREE, OwnerTable, misplaced, moved_without_event, wrongly_owned_unit
+from invariants.view import FREE, REQUEST_KIND, Owner
+from invariants.violation import Violation
+
+MAX_MOVES = 20_000  # kept for the history of a violation
+FULL, SWA = 0, 1
+
+
+@dataclass(slots=True)
+class Known:
+    """The pages of a record in both pools, as they were read last; `live` is the first page in use of each pool."""
+
+    owner: Owner
+    row: int
+    protected: int
+    pages: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    live: tuple[int, int] = (0, 0)
+
+
+class Place(NamedTuple):
+    """The record that was the last to hold a page, and the page's ordinal in it."""
+
+    request: int
+    ordinal: int
+
+
+class FreedPage(NamedTuple):
+    """A freed page, and the record that held it."""
+
+    pool: int
+    unit: int
+    place: Place
+    known: Known
+
+
+class Audit(Check):
+    """Checks that only free pages are taken, only pages in use are freed, and no page in use is free after a turn.
+
+    A page of the tree is judged by the request that was the last to read it. The sums are checked, too. The cost is
+    proportional to the moved pages, plus a pass over the running requests.
+    """
+
+    def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
+        self._built, self._page = built, config.page_size
+        self._sums = Sums(release, config, built)
+        self._nodes = nodes_of(release, built.memory.tree)
+        self._tables = (OwnerTable("full", "page", config.full_pages), OwnerTable("swa", "page", config.swa_pages))
+        self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
+        self._known: dict[int, Known] = {}
+        self._freed: list[FreedPage] = []  # in this turn
+        self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
+        self._found: list[Violation] = []
+        self._turn = 1
+
+    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        self._follow(events)
+        return ()
+
+    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        self._follow(events)
+        running = {req.swarden.id: req for req in holders(self._built.scheduler)}
+        for number in self._known.keys() - running.keys():
+            self._forget(self._known.pop(number))
+        self._read(running)
+        found, self._found = [*self._found, *self._freed_in_use(), *self._moved_unseen()], []
+        found += self._sums.turn_ended(())
+        self._turn += 1
+        return found
+
+    def evidence(self) -> Evidence:
+        tree = self._built.memory.tree
+        protected = (tree.full_protected_size(), tree.swa_protected_size())
+        views = [
+            table.view(protected=int(count) // self._page) for table, count in zip(self._tables, protected, strict=True)
+        ]
+        return Evidence([Moment(0, turn, [event]) for turn, event in self._moves], views)
+
+    def _follow(self, events: Sequence[NamedTuple]) -> None:
+        """Move the units; the wrong moves are returned at the end of the turn."""
+        for event in events:
+            if not isinstance(event, Moved):
+                self._moves.append((self._turn, event))
+                continue
+            table = self._tables[FULL if event.pool == "full" else SWA]
+            if event.taken:
+                taken = seen.Taken(event.pool, event.units, UNKNOWN)
+                self._moves.append((self._turn, taken))
+                self._found += misplaced(taken, table, table.move(event.units, FREE, UNKNOWN))
+            else:
+                self._free(event.units, table)
+
+    def _free(self, units: Sequence[int], table: OwnerTable) -> None:
+        pool = FULL if table.name == "full" else SWA
+        by_owner: dict[Owner, list[int]] = {}
+        for unit in units:
+            place = self._places[pool].get(unit)
+            if place is not None and place.request in self._known:
+                self._freed.append(FreedPage(pool, unit, place, self._known[place.request]))
+            owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
+            by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
+        for owner, freed_units in by_owner.items():
+            freed = seen.Freed(table.name, tuple(freed_units), owner, "freed", 0)
+            self._moves.append((self._turn, freed))
+            self._found += misplaced(freed, table, table.move(freed_units, owner, FREE))
+
+    def _forget(self, known: Known) -> None:
+        """The tree owns the pages that a request has left behind."""
+        for table, pages in zip(self._tables, known.pages, strict=True):
+            kept = [unit for unit in pages if unit and table.owners[unit] == known.owner]
+            table.move(kept, known.owner, TREE)
+
+    def _read(self, running: dict[int, Any]) -> None:
+        """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
+        rows: list[int] = []
+        firsts: list[int] = []
+        spans: list[tuple[int, Known, int]] = []
+        page = self._page
+        for number, req in running.items():
+            row, protected = held(req, "req_pool_idx"), held(req, "cache_protected_len")
+            num_pages = -(-held(req, "kv_allocated_len") // page)
+            known = self._known.get(number)
+            if known is None or (known.row, known.protected) != (row, protected) or len(known.pages[FULL]) > num_pages:
+                if known is not None:
+                    self._forget(known)
+                known = self._known[number] = Known(Owner(REQUEST_KIND, number), row, protected)
+            known.live = (0, max(protected, self._nodes.frontier(req)) // page)
+            start = len(known.pages[FULL])
+            if start < num_pages:
+                rows += [row] * (num_pages - start)
+                firsts += range(start * page, num_pages * page, page)
+                spans.append((number, known, num_pages - start))
+        if not spans:
+            return
+        slots = self._built.memory.rows.req_to_token[rows, firsts].long()
+        windowed = self._built.memory.allocator.full_to_swa_index_mapping[slots]
+        units = ((slots // page).tolist(), (windowed // page).tolist())
+        begin = 0
+        for number, known, count in spans:
+            for pool in (FULL, SWA):
+                self._add(number, known, pool, units[pool][begin : begin + count])
+            begin += count
+
+    def _add(self, number: int, known: Known, pool: int, units: list[int]) -> None:
+        """Let a record, or the tree below its protected length, own further pages of a pool."""
+        table, pages, places = self._tables[pool], known.pages[pool], self._places[pool]
+        num_protected = known.protected // self._page
+        for unit in units:
+            index = len(pages)
+            pages.append(unit)
+            if not unit or index < known.live[pool]:
+                continue
+            owner, before = TREE if index < num_protected else known.owner, table.owners[unit]
+            places[unit] = Place(number, index)
+            if before == FREE:
+                self._found.append(wrongly_owned_unit(table, unit, [FREE, owner]))
+            elif owner != TREE and before[0] == REQUEST_KIND and before[1] in self._known and before != owner:
+                self._found.append(wrongly_owned_unit(table, unit, [before, owner]))
+            else:
+                table.move([unit], before, owner)
+
+    def _freed_in_use(self) -> list[Violation]:
+        """The pages that were freed in this turn although the record that held them still has them in use."""
+        found = []
+        for pool, unit, place, known in self._freed:
+            pages = known.pages[pool]
+            if (
+                self._known.get(place.request) is known
+                and known.live[pool] <= place.ordinal < len(pages)
+                and pages[place.ordinal] == unit
+            ):
+                owner = TREE if place.ordinal < known.protected // self._page else known.owner
+                table = self._tables[pool]
+                found.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
+        self._freed.clear()
+        return found
+
+    def _moved_unseen(self) -> list[Violation]:
+        """Units that entered or left a free list without a move."""
+        allocator = self._built.memory.allocator
+        found: list[Violation] = []
+        for table, pool in zip(
+            self._tables, (allocator.full_attn_allocator, allocator.swa_attn_allocator), strict=True
+        ):
+            if pool.available_size() // self._page != table.num_free:
+                found += moved_without_event(table, free_units(pool))
+        return found

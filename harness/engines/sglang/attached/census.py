@@ -1,0 +1,80 @@
+"""The deepest level: after each turn, the whole state is captured and all laws are checked."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.progress import IdleSteps
+from harness.engines.sglang.adapter import REPORTED
+from harness.engines.sglang.attached.check import Check
+from harness.engines.sglang.attached.live import UnknownScheduler
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.capture import Enabled, SglangCapture
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.forward import Pass, entries_of
+from harness.engines.sglang.moves import with_owners
+from harness.engines.sglang.requests import Requests
+from harness.engines.sglang.scheduler import Built
+from harness.strict.evidence import Evidence
+from harness.strict.transitions import Transitions
+from invariants.catalog import catalog_of
+from invariants.transition import When
+from invariants.view import Snapshot
+from invariants.violation import Violation
+
+OF_THE_STAND_INS = frozenset(kind.__name__ for kind in (seen.Fired, seen.Read, seen.Rejected, seen.Written))
+UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_STAND_INS
+
+
+class Census(Check):
+    """Checks all laws over each turn, and over the calls between two turns; there are no contracts.
+
+    The cost is a walk over the tree and over all units of the pools.
+    """
+
+    def __init__(self, release: Release, config: SglangConfig, built: Built, requests: Requests) -> None:
+        self._built, self._requests = built, requests
+        self._in_flight: list[Pass] = []
+        self._num_turns = self._num_launches = 0
+        self._idle_turns = IdleSteps()
+        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(None, None))
+        try:
+            self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
+        except NotImplementedError as error:
+            remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
+            raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
+
+    def launched(self, batch: Any) -> Sequence[NamedTuple]:
+        self._num_launches += 1
+        one = Pass(self._num_launches, entries_of(batch, self._built.memory), [])
+        self._in_flight.append(one)
+        return [seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))]
+
+    def completed(self) -> Sequence[NamedTuple]:
+        if not self._in_flight:
+            return ()
+        done, live = self._in_flight.pop(0), self._requests.unfinished
+        stale = [entry.request.id for entry in done.entries if not entry.is_held_by(live)]
+        return [seen.Completed(done.launch), *[seen.Discarded(done.launch, request) for request in stale]]
+
+    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        return self._check(When.OP, events)
+
+    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        self._num_turns += 1
+        if not self._requests:
+            self._idle_turns.restart()
+        elif not self._built.scheduler._engine_paused:
+            self._idle_turns.note(events)
+        return self._check(When.STEP, events)
+
+    def evidence(self) -> Evidence:
+        return self._transitions.evidence()
+
+    def _check(self, when: When, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        after = self._take_snapshot()
+        owned = [event for _, event in with_owners(events, self._transitions.last, after)]
+        return self._transitions.check(when, owned, after, steps_without_forward=self._idle_turns.count)
+
+    def _take_snapshot(self) -> Snapshot:
+        return self._capture.capture(self._num_turns, self._requests.unfinished, self._in_flight)

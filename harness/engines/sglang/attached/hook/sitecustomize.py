@@ -1,0 +1,70 @@
+"""Attaches the strict check to the scheduler of SGLang, in each Python process that has this folder on its path.
+
+Python imports `sitecustomize` when it starts. This module then runs the one that it hides, and waits for the import
+of the scheduler. It imports nothing of swarden before that.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+SCHEDULER = "sglang.srt.managers.scheduler"
+VARIABLE = "SWARDEN_ATTACH"  # the setting, as JSON
+HERE = Path(__file__).resolve().parent
+SWARDEN = str(HERE.parents[4])
+
+
+class SchedulerFinder(MetaPathFinder):
+    """Calls `attach` with the scheduler's module once that has been imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != SCHEDULER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_attach(module: ModuleType) -> None:
+                execute(module)
+                attach(module)
+
+            spec.loader.exec_module = execute_and_attach  # type: ignore[method-assign]  # a loader is of one module
+        return spec
+
+
+def attach(module: ModuleType) -> None:
+    """Attach the check to all schedulers of this module; a process without swarden's packages goes on without it."""
+    if SWARDEN not in sys.path:
+        sys.path.append(SWARDEN)  # last, so that it hides nothing of the command's environment
+    try:
+        swarden = importlib.import_module("harness.engines.sglang.attached.attach")
+    except ImportError as error:
+        sys.stderr.write(f"swarden: not attached: {error}; install swarden in the environment of the command\n")
+        return
+    swarden.wrap(module, json.loads(os.environ[VARIABLE]))
+
+
+def run_hidden_sitecustomize() -> None:
+    """Run the sitecustomize module that Python would have imported without this one."""
+    others = [entry for entry in sys.path if Path(entry).resolve() != HERE]
+    spec = PathFinder.find_spec(__name__, others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[__name__] = module
+        spec.loader.exec_module(module)
+
+
+if VARIABLE in os.environ:
+    sys.meta_path.insert(0, SchedulerFinder())
+if __name__ == "sitecustomize":
+    run_hidden_sitecustomize()

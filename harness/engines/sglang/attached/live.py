@@ -1,0 +1,137 @@
+"""A scheduler of a running server: its memory and its configuration, as far as they are known."""
+
+from collections.abc import Callable
+from itertools import count
+from types import MethodType
+from typing import Any
+
+from harness.core.errors import InvalidConfig, UsageError
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
+from harness.engines.sglang.memory import Memory
+from harness.engines.sglang.requests import held
+from harness.engines.sglang.scheduler import Built
+
+TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
+SUB_ALLOCATORS = ("TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator")
+ORDERS = (FIRST_COME, LONGEST_PREFIX)
+
+
+class UnknownScheduler(UsageError):
+    """A scheduler whose memory the check does not know; the text is the reason."""
+
+
+def built_of(release: Release, scheduler: Any) -> Built:
+    """The scheduler with its memory, all of it free; raises UnknownScheduler if a part of it is not known."""
+    memory = Memory(scheduler.req_to_token_pool, scheduler.token_to_kv_pool_allocator, scheduler.tree_cache)
+    for reason, is_unknown in REFUSALS.items():
+        if is_unknown(release, scheduler):
+            raise UnknownScheduler(reason)
+    for part, known in (("ReqToTokenPool", memory.rows), ("Allocator", memory.allocator)):
+        if type(known) is not release.part(part):
+            raise UnknownScheduler(f"its {type(known).__name__} is not known; sliding-window models are checked")
+    if type(memory.tree).__name__ not in TREES:
+        raise UnknownScheduler(f"its {type(memory.tree).__name__} is not known; {' and '.join(TREES)} are")
+    for pool in (memory.allocator.full_attn_allocator, memory.allocator.swa_attn_allocator):
+        if type(pool).__name__ not in SUB_ALLOCATORS:
+            raise UnknownScheduler(f"its {type(pool).__name__} is not known")
+        if pool.available_size() != pool.size:
+            raise UnknownScheduler("its pools are in use already")
+    return Built(scheduler, memory, set(), _numbering())
+
+
+REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
+    "it uses speculative decoding": lambda release, scheduler: not scheduler.spec_algorithm.is_none(),
+    "it is one side of a disaggregated pair": lambda release, scheduler: (
+        scheduler.disaggregation_mode != release.part("DisaggregationMode").NULL
+    ),
+    "it has a hierarchical cache": lambda release, scheduler: bool(scheduler.enable_hierarchical_cache),
+    "it decodes by diffusion": lambda release, scheduler: getattr(scheduler, "dllm_config", None) is not None,
+    "it has sparse attention with a host pool": lambda release, scheduler: bool(
+        getattr(scheduler, "enable_hisparse", False)
+    ),
+}
+
+
+def _numbering() -> Callable[[str | None], int]:
+    """Numbers extra keys in the order in which they are first seen; none is 0."""
+    numbers: dict[str | None, int] = {None: 0}
+    following = count(1)
+    return lambda key: numbers[key] if key in numbers else numbers.setdefault(key, next(following))
+
+
+def config_of(release: Release, built: Built) -> SglangConfig:
+    """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
+    scheduler, (rows, allocator, tree) = built[:2]
+    page = allocator.page_size
+    tracker = getattr(scheduler, "new_token_ratio_tracker", None)
+    ratio, floor, decay = (
+        (tracker.init, tracker.min, tracker.decay)
+        if tracker is not None
+        else (scheduler.init_new_token_ratio, scheduler.min_new_token_ratio, scheduler.new_token_ratio_decay)
+    )
+    chunk = scheduler.chunked_prefill_size
+    has_priority = scheduler.enable_priority_scheduling
+    try:
+        return SglangConfig(
+            page_size=page,
+            full_pages=allocator.full_attn_allocator.size // page,
+            swa_pages=allocator.swa_attn_allocator.size // page,
+            sliding_window=scheduler.sliding_window_size,
+            max_running_requests=rows.size,
+            max_context_len=scheduler.max_req_len + 1,
+            chunk_len=-(-scheduler.max_req_len // page) * page if chunk is None else chunk,
+            max_prefill_tokens=scheduler.max_prefill_tokens,
+            tree=TREES[type(tree).__name__],
+            overlap=scheduler.enable_overlap,
+            mixed_batches=scheduler.is_mixed_chunk,
+            waiting_order=scheduler.schedule_policy if scheduler.schedule_policy in ORDERS else FIRST_COME,
+            preemption_threshold=scheduler.priority_scheduling_preemption_threshold if has_priority else None,
+            window_eviction_interval=_setting(release, "SGLANG_SWA_EVICTION_INTERVAL", 1),
+            releases_early=_setting(release, "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW", False)
+            or _setting(release, "SGLANG_OPT_RELEASE_PREFILL_SWA", False),
+            splits_leaves=_setting(release, "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT", False),
+            new_token_ratio=ratio,
+            new_token_ratio_floor=floor,
+            new_token_ratio_decay_steps=max(1, round((ratio - floor) / decay)) if decay else 1,
+        )
+    except InvalidConfig as error:
+        raise UnknownScheduler(f"its configuration cannot be built again: {error}") from error
+
+
+def differences(built: Built) -> list[str]:
+    """The settings of a scheduler that its configuration lacks, which a replay does not have either."""
+    order = built.scheduler.schedule_policy
+    return [] if order in ORDERS else [f"waiting queues in order {order!r}"]
+
+
+def _setting(release: Release, name: str, default: Any) -> Any:
+    """A setting that the release reads from the environment; `default` if it has none of this name."""
+    setting = getattr(release.part("envs"), name, None)
+    return default if setting is None else setting.get()
+
+
+def holders(scheduler: Any) -> list[Any]:
+    """The requests that the scheduler reaches and that have a row of the request table."""
+    found = {id(req): req for req in (*scheduler.running_batch.reqs, *_of_last_pass(scheduler))}
+    return [req for req in found.values() if held(req, "req_pool_idx") is not None]
+
+
+def reachable(scheduler: Any) -> set[int]:
+    """The identities of the requests in the queues of the scheduler."""
+    return {id(req) for req in (*scheduler.running_batch.reqs, *_of_last_pass(scheduler), *scheduler.waiting_queue)}
+
+
+def _of_last_pass(scheduler: Any) -> list[Any]:
+    last, chunked = scheduler.last_batch, scheduler.chunked_req
+    return [*(() if last is None else last.reqs), *(() if chunked is None else (chunked,))]
+
+
+def use_watched_methods(tree: Any, allocator: Any) -> None:
+    """Let the components of a tree call the watched methods of the allocators; some have kept the original ones."""
+    pools = (allocator.full_attn_allocator, allocator.swa_attn_allocator)
+    components = getattr(tree, "components", {})
+    for component in components.values() if isinstance(components, dict) else components:
+        for name, value in list(vars(component).items()):
+            if isinstance(value, MethodType) and value.__self__ in pools:
+                setattr(component, name, vars(value.__self__).get(value.__name__, value))

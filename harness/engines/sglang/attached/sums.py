@@ -1,0 +1,103 @@
+"""The cheapest level: free, cached and held units of each pool add up to its capacity.
+
+The tree's counters are taken at their word, and a page that is both free and in use hides a leaked page.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from harness.engines.sglang.attached.check import Check
+from harness.engines.sglang.attached.live import holders
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.capture import nodes_of
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.requests import held
+from harness.engines.sglang.scheduler import Built
+from invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView
+from invariants.violation import Violation
+
+
+class Held(NamedTuple):
+    """The private pages of one request."""
+
+    request: Any
+    full: int
+    swa: int
+
+
+class Terms(NamedTuple):
+    """The counters of a pool, in its units."""
+
+    name: str
+    capacity: int
+    free: int
+    evictable: int
+    protected: int
+
+
+class Sums(Check):
+    """After each turn, compares the counters of the allocators and of the tree with the lengths of the records.
+
+    The cost is a pass over the running requests. It does not depend on the size of a pool.
+    """
+
+    def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
+        self._config, self._built = config, built
+        self._nodes = nodes_of(release, built.memory.tree)
+
+    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
+        held_pages = [self._held(req) for req in holders(self._built.scheduler)]
+        rows = self._built.memory.rows
+        full, swa = self._terms()
+        counts = {
+            full: sum([one.full for one in held_pages]),
+            swa: sum([one.swa for one in held_pages]),
+            Terms("rows", rows.size, len(rows.free_slots), 0, 0): len(held_pages),
+        }
+        return [
+            Violation(pools_conserve_units.name, *unbalanced(_view(terms, held_pages)))
+            for terms, count in counts.items()
+            if terms.free + terms.evictable + terms.protected + count != terms.capacity
+        ]
+
+    def _terms(self) -> tuple[Terms, Terms]:
+        _, allocator, tree = self._built.memory
+        config, page = self._config, self._config.page_size
+        return (
+            Terms(
+                "full",
+                config.full_pages,
+                allocator.full_available_size() // page,
+                int(tree.full_evictable_size()) // page,
+                int(tree.full_protected_size()) // page,
+            ),
+            Terms(
+                "swa",
+                config.swa_pages,
+                allocator.swa_available_size() // page,
+                int(tree.swa_evictable_size()) // page,
+                int(tree.swa_protected_size()) // page,
+            ),
+        )
+
+    def _held(self, req: Any) -> Held:
+        page = self._config.page_size
+        pages, protected = -(-held(req, "kv_allocated_len") // page), held(req, "cache_protected_len")
+        frontier = max(protected, self._nodes.frontier(req))
+        return Held(req, pages - protected // page, pages - frontier // page)
+
+
+def _view(terms: Terms, held_pages: Sequence[Held]) -> PoolView:
+    """The numbers of units of each holder, as a pool with placeholder unit numbers."""
+    owner = Owner(TREE_KIND)
+    holdings = [
+        Holding(owner, range(terms.evictable), cached=True),
+        Holding(owner, range(terms.protected), cached=True, locks=1),
+    ]
+    for one in held_pages:
+        count = {"full": one.full, "swa": one.swa}.get(terms.name, 1)
+        holdings.append(Holding(Owner(REQUEST_KIND, one.request.swarden.id), range(count), cached=False))
+    return PoolView(
+        terms.name, "row" if terms.name == "rows" else "page", terms.capacity, range(terms.free), (), holdings
+    )

@@ -1,0 +1,176 @@
+"""The recording of the calls to an engine: the newest ops, kept as entries from which an op-log is built."""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
+
+from harness.core.fingerprint import slug
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import MAX_STEPS_PER_OP, Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+
+
+class RecordedSubmit(NamedTuple):
+    """A submitted request, with the id that the engine assigned."""
+
+    request_id: int
+    op: Submit
+
+
+class RecordedTurn(NamedTuple):
+    """A turn of a session, with both ids. The ordinal of the session is computed when the op-log is built."""
+
+    request_id: int
+    session: int
+    op: Turn
+
+
+class RecordedAbort(NamedTuple):
+    """An abort. The ordinal of its request is computed when the op-log is built."""
+
+    request_id: int
+
+
+class RecordedOpen(NamedTuple):
+    """An opened session, with the id that the engine assigned."""
+
+    session: int
+    op: OpenSession
+
+
+class RecordedClose(NamedTuple):
+    """A session that a client closed."""
+
+    session: int
+
+
+@dataclass(slots=True)
+class Steps:
+    """Consecutive steps: `ended` are the requests whose end was streamed, `expired` the sessions that timed out.
+
+    Sessions expire only in the last step, faults fire only in the first one.  `collected` is the number of passes that
+    completed or were late in the step.
+    """
+
+    count: int = 1
+    ended: list[int] = field(default_factory=list)
+    expired: list[int] = field(default_factory=list)
+    faults: dict[str, Inject] = field(default_factory=dict)
+    collected: int = 0
+
+
+Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedClose | Steps | Op
+
+
+class Recording:
+    """Keeps the newest `max_ops` entries, and the newest with at most `max_tokens` tokens of prompts.
+
+    `step` is the newest step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can
+    replay; `num_dropped` counts the entries that were dropped.
+    """
+
+    def __init__(self, header: Callable[[], Header], *, max_ops: int, max_tokens: int | None = None) -> None:
+        self.entries: deque[Entry] = deque()
+        self.step: Steps | None = None
+        self.lost: Counter[str] = Counter()
+        self.num_dropped = 0
+        self._header, self._max_ops, self._max_tokens = header, max_ops, max_tokens
+        self._num_tokens = 0
+
+    def begin(self) -> None:
+        """Append the newest step, so that another call can follow it."""
+        for entry in self._newest:
+            self.append(entry)
+        self.step = None
+
+    def append(self, entry: Entry) -> None:
+        last = self.entries[-1] if self.entries else None
+        if isinstance(entry, Steps) and isinstance(last, Steps) and last.count < MAX_STEPS_PER_OP and not last.expired:
+            last.count += 1
+            last.ended += entry.ended
+            last.expired += entry.expired
+            return
+        self.entries.append(entry)
+        self._num_tokens += _num_tokens(entry)
+        while len(self.entries) >= self._max_ops or self._has_many_tokens:  # one more is the step in progress
+            self._num_tokens -= _num_tokens(self.entries.popleft())
+            self.num_dropped += 1
+
+    def clear(self) -> None:
+        """Forget everything but the newest step: the engine is as it was at the beginning."""
+        self.entries.clear()
+        self.lost.clear()
+        self.num_dropped = self._num_tokens = 0
+
+    @property
+    def truncated(self) -> str:
+        """The calls and ops that a replay lacks; empty if the log is complete."""
+        lost = [f"{count} {kind}" for kind, count in sorted(self.lost.items())]
+        if self.num_dropped:
+            lost.insert(0, f"the first {self.num_dropped} ops and their effects on the engine")
+        return "; ".join(lost)
+
+    def ops(self) -> list[Op]:
+        """The recorded ops so far."""
+        found: list[Op] = []
+        alive: list[int] = []
+        opened: list[int] = []
+        for entry in [*self.entries, *self._newest]:
+            match entry:
+                case RecordedSubmit():
+                    found.append(entry.op)
+                    alive.append(entry.request_id)
+                case RecordedTurn() if entry.session in opened:
+                    found.append(structs.replace(entry.op, session=opened.index(entry.session)))
+                    alive.append(entry.request_id)
+                case RecordedOpen():
+                    found.append(entry.op)
+                    opened.append(entry.session)
+                case RecordedClose() if entry.session in opened:
+                    found.append(_closing(entry.session, opened))
+                case RecordedAbort() if entry.request_id in alive:
+                    found.append(Abort(request=alive.index(entry.request_id)))
+                case Steps():
+                    last = found[-1] if found else None
+                    if isinstance(last, Step) and last.count + entry.count <= MAX_STEPS_PER_OP:
+                        found[-1] = Step(count=last.count + entry.count)
+                    else:
+                        found.append(Step(count=entry.count))
+                    alive = [request_id for request_id in alive if request_id not in entry.ended]
+                    found += [_closing(session, opened) for session in entry.expired if session in opened]
+                case Op():
+                    found.append(entry)
+        return found
+
+    def save(self, fingerprint: str, out: Path) -> Path:
+        """Write the log below `out` under a unique name; raises OpLogError if the write fails."""
+        ops = self.ops()
+        faults = sorted({op.fault for op in ops if isinstance(op, Inject) and op.fault})
+        log = OpLog(structs.replace(self._header(), faults=faults, truncated=self.truncated), ops)
+        path = out / f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}.oplog"
+        log.save(path)
+        return path
+
+    @property
+    def _newest(self) -> Sequence[Entry]:
+        """The newest step, after the faults that fired in it."""
+        return [*self.step.faults.values(), self.step] if self.step is not None else ()
+
+    @property
+    def _has_many_tokens(self) -> bool:
+        return self._max_tokens is not None and self._num_tokens > self._max_tokens
+
+
+def _num_tokens(entry: Entry) -> int:
+    return len(entry.op.tokens or ()) if isinstance(entry, (RecordedSubmit, RecordedTurn)) else 0
+
+
+def _closing(session: int, opened: list[int]) -> CloseSession:
+    """The op that closes a session, which is removed from `opened`."""
+    place = opened.index(session)
+    del opened[place]
+    return CloseSession(session=place)

@@ -1,0 +1,45 @@
+"""The check of one engine's transitions, with the newest ones as history."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.core.driver import Moment
+from harness.strict.evidence import Evidence
+from invariants.catalog import Catalog, Tally
+from invariants.transition import Transition, When
+from invariants.view import Snapshot
+from invariants.violation import Violation
+
+MAX_MOMENTS = 256  # kept for the history of a violation
+
+
+class Transitions:
+    """Checks each transition from the state after the one before. There is no reference."""
+
+    def __init__(self, catalog: Catalog, first: Snapshot) -> None:
+        self.tally = Tally()
+        self.last = first
+        self._catalog = catalog
+        self._history: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self._is_last_clean = False
+
+    def check(
+        self, when: When, events: Sequence[NamedTuple], after: Snapshot, *, steps_without_forward: int = 0
+    ) -> Sequence[Violation]:
+        before, self.last = self.last, after
+        self._history.append(Moment(0, after.step, events))
+        change = Transition(
+            before,
+            events,
+            after,
+            when,
+            steps_without_forward=steps_without_forward,
+            before_is_checked=self._is_last_clean,
+        )
+        violations = self._catalog.check(change, self.tally)
+        self._is_last_clean = not violations
+        return violations
+
+    def evidence(self) -> Evidence:
+        return Evidence(list(self._history), self.last.pools)

@@ -1,0 +1,241 @@
+"""A scheduler process of SGLang that swarden does not build: the release's own `Scheduler.__init__` and event loop.
+
+    python some_server.py [--bug] [--times] [--page-size N] [--slots N] [--requests N] ...
+
+The release is the one that Python imports. The model worker samples from a formula, and a script takes the place of
+the sockets. Without a GPU the imports of a release need swarden's stand-ins; nothing else of swarden is used.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from harness.engines.sglang.boot import Release, boot
+
+WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
+NUM_OUTPUTS_AT_BUG = 4
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": VOCABULARY,
+    "intermediate_size": 8,
+    "max_position_embeddings": CONTEXT_LEN,
+}
+DEFAULTS = {
+    "page-size": 4,
+    "slots": 256,
+    "requests": 12,
+    "running": 4,
+    "chunk": 16,
+    "new-tokens": 6,
+    "scale": 1,  # of the lengths of prompts
+}
+
+
+class EndOfScript(BaseException):
+    """All requests of the script have ended."""
+
+
+def options_of(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bug", action="store_true", help="plant a use after free")
+    parser.add_argument("--times", action="store_true", help="print the CPU seconds at the start of each turn, as JSON")
+    for name, default in DEFAULTS.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return parser.parse_args(arguments)
+
+
+def server_args_of(release: Release, options: argparse.Namespace) -> Any:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "config.json").write_text(json.dumps(MODEL))
+    args = release.part("ServerArgs")(
+        model_path=str(folder),
+        load_format="dummy",
+        device="cpu",
+        skip_tokenizer_init=True,
+        attention_backend="torch_native",
+        sampling_backend="pytorch",
+        page_size=options.page_size,
+        chunked_prefill_size=options.chunk,
+        max_running_requests=options.running,
+        pp_max_micro_batch_size=options.running,
+        disable_overlap_schedule=True,
+        disable_cuda_graph=True,
+    )
+    release.part("publish_server_args")(args)
+    return args
+
+
+class Worker:
+    """The model worker: the release's pools, and a formula as the model."""
+
+    is_hybrid_swa = True
+    sliding_window_size = WINDOW
+    model_config = SimpleNamespace(use_ngram_embedding=False)
+    model_runner = SimpleNamespace(
+        linear_attn_model_spec=None,
+        hybrid_gdn_config=None,
+        mamba2_config=None,
+        prefill_aware_swa=False,
+        attn_backend=SimpleNamespace(),
+    )
+
+    def __init__(self, release: Release, options: argparse.Namespace) -> None:
+        self._release, self._slots = release, options.slots
+        sizes = {"size": options.slots, "size_swa": options.slots // 2, "page_size": options.page_size}
+        common = {"dtype": release.torch.float32, "device": "cpu"}
+        kv = release.part("SWAKVPool")(
+            **sizes,
+            **common,
+            head_num=1,
+            head_dim=2,
+            swa_attention_layer_ids=[0],
+            full_attention_layer_ids=[1],
+            enable_kvcache_transpose=False,
+        )
+        rows = release.part("ReqToTokenPool")(options.running, CONTEXT_LEN, "cpu", False)
+        self._memory = rows, release.part("Allocator")(**sizes, **common, kvcache=kv, need_sort=False)
+
+    def get_tokens_per_layer_info(self) -> tuple[int, int]:
+        return self._slots, self._slots // 2
+
+    def get_memory_pool(self) -> tuple[Any, Any]:
+        return self._memory
+
+    def forward_batch_generation(self, batch: Any, **_: Any) -> Any:
+        torch = self._release.torch
+        logits = import_module("sglang.srt.layers.logits_processor").LogitsProcessorOutput
+        return import_module("sglang.srt.managers.utils").GenerationBatchResult(
+            logits_output=logits(next_token_logits=torch.empty(0)),
+            next_token_ids=((batch.seq_lens * 7 + 3) % VOCABULARY).to(torch.int64),
+            can_run_cuda_graph=False,
+        )
+
+
+def scheduler_of(release: Release, options: argparse.Namespace, turns: list[float]) -> Any:
+    """The release's scheduler, without sockets, groups of ranks and watchdogs."""
+    script = traffic(options)
+
+    class ScriptedScheduler(release.part("Scheduler")):  # type: ignore[misc]  # the release has no types here
+        def init_model_worker(self) -> None:
+            worker = Worker(release, options)
+            self.__dict__.update(attributes(options), model_worker=worker, tp_worker=worker)
+
+        def init_ipc_channels(self, _ports: Any) -> None:
+            silent = SimpleNamespace(send_output=lambda *_: None)
+            self.__dict__.update(recv_from_rpc=None, idle_sleeper=None, send_to_tokenizer=silent)
+            self.__dict__.update(send_to_detokenizer=silent)
+
+        def init_watch_dog_memory_saver_input_blocker(self) -> None:
+            self.__dict__.update(recv_skipper=None, input_blocker=None)
+
+        def init_overlap(self) -> None:
+            self.__dict__.update(future_map=None)
+
+        def recv_requests(self) -> list[Any]:
+            turns.append(time.process_time())
+            received: list[Any] | None = next(script, None)
+            if received is None and self.is_fully_idle():
+                raise EndOfScript
+            return received or []
+
+    ranks = dict.fromkeys(("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank"), 0)
+    server_args = server_args_of(release, options)
+    return ScriptedScheduler(server_args, SimpleNamespace(nccl_port=0), **ranks, dp_rank=None)
+
+
+def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
+    """The attributes that `Scheduler.init_model_worker` sets."""
+    groups = ("tp_cpu_group", "attn_tp_cpu_group", "attn_cp_cpu_group", "dp_tp_cpu_group")
+    absent = ("draft_worker", "external_corpus_manager", "max_queued_requests", "pad_input_ids_func")
+    max_req_len = min(CONTEXT_LEN, options.slots) - 1
+    return {
+        **dict.fromkeys((*groups, *absent, "forward_stream", "schedule_stream")),
+        "dp_tp_group": SimpleNamespace(world_size=1, first_rank=0, is_first_rank=True),
+        "max_total_num_tokens": options.slots,
+        "max_prefill_tokens": 16384,
+        "max_running_requests": options.running,
+        "max_req_len": max_req_len,
+        "max_req_input_len": max_req_len - 5,
+        "device": "cpu",
+    }
+
+
+def traffic(options: argparse.Namespace) -> Iterator[list[Any]]:
+    """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted."""
+    messages: Any = import_module("sglang.srt.managers.io_struct")
+    params: Any = import_module("sglang.srt.sampling.sampling_params").SamplingParams
+    for number in range(1, options.requests + 1):
+        shared = [1 + token % 50 for token in range(8 * options.scale * (number % 4))]
+        own = [(number * 13 + token) % 60 for token in range(options.scale * (5 + number % 11))]
+        sampling = params(max_new_tokens=options.new_tokens, temperature=0.0, ignore_eos=number % 3 != 0)
+        sampling.normalize(None)
+        absent = dict.fromkeys(("mm_inputs", "token_ids_logprob"))
+        yield [
+            messages.TokenizedGenerateReqInput(
+                rid=f"{number:08d}",
+                input_text="",
+                input_ids=shared + own,
+                sampling_params=sampling,
+                return_logprob=False,
+                logprob_start_len=-1,
+                top_logprobs_num=0,
+                stream=False,
+                **absent,
+            )
+        ]
+        yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 else []
+
+
+@contextmanager
+def use_after_free(release: Release) -> Iterator[None]:
+    """Plant a bug: a decode frees the page of the first private token of each request with four outputs."""
+    batch_class = release.part("ScheduleBatch")
+    prepare = batch_class.prepare_for_decode
+
+    def broken(self: Any) -> None:
+        prepare(self)
+        for req in self.reqs:
+            if len(req.output_ids) == NUM_OUTPUTS_AT_BUG:
+                begin = req.cache_protected_len
+                slots = self.req_to_token_pool.req_to_token[req.req_pool_idx, begin : begin + 1]
+                self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())
+
+    batch_class.prepare_for_decode = broken
+    try:
+        yield
+    finally:
+        batch_class.prepare_for_decode = prepare
+
+
+def main() -> None:
+    options = options_of(sys.argv[1:])
+    release = boot(version("sglang"))
+    logging.disable(logging.NOTSET)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("swarden").setLevel(logging.INFO)
+    turns: list[float] = []
+    scheduler = scheduler_of(release, options, turns)
+    try:
+        with use_after_free(release) if options.bug else nullcontext():
+            scheduler.event_loop_normal()
+    except EndOfScript:
+        sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
+
+
+if __name__ == "__main__":
+    main()
