@@ -183,7 +183,10 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
         pages = (after + page_size - 1) // page_size - (after + page_size - 2) // page_size
         first = pages.cumsum(0) - pages
         for index in range(len(after)):
-            out[index] = free[first[index]] * page_size if pages[index] else last[index] + 1
+            if not pages[index]:
+                out[index] = last[index] + 1
+            elif first[index] < len(free):  # else the release sees afterwards that there are too few pages
+                out[index] = free[first[index]] * page_size
 
     for module in modules:
         for name, function in (("alloc_extend_kernel", extend), ("alloc_decode_kernel", decode)):

@@ -20,12 +20,15 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "load-back-outside-budget": ("0.5.12", "0.5.13"),
     "lock-released-below-split": ("0.5.12", "0.5.13"),
     "load-races-pass-in-flight": ("0.5.14", "0.5.19"),
+    "queued-abort-blocks-session": ("0.5.12", "0.5.22"),
     "window-not-of-whole-pages": ("0.5.22", "0.5.23"),
     "preempted-request-lost": ("0.5.11", "0.5.22"),
     "mixed-batch-out-of-memory": ("0.5.11", "0.5.21"),
     "truncated-prompt-answered": ("0.5.17", "0.5.18"),
     "prompt-never-admitted": ("0.5.11", None),
     "page-freed-while-sent": ("0.5.21", None),
+    "running-turn-freed": ("0.5.22", None),
+    "overlapping-first-turns": ("0.5.19", None),
     "second-chunked-request": ("0.5.21", None),
 }
 
