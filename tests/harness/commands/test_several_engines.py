@@ -62,7 +62,7 @@ def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
     )
     [boot_s] = sick["boot_seconds"]
     assert boot_s >= BOOT_S
-    assert healthy["boot_seconds"] == [pytest.approx(0, abs=0.5)]
+    assert max(healthy["boot_seconds"]) < BOOT_S
     assert min(one["found_cpu_seconds"] for one in sick["findings"]) < BOOT_S
     assert (
         "of random traffic for each of sick, machine engine on 1 worker; swarden, machine engine on 1 worker, "
@@ -73,8 +73,8 @@ def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
 def test_time_of_a_campaign_starts_after_the_boot(fuzz):
     run = fuzz("--engine sick --machine engine --minutes 0.02 --workers 1 --seed 1 --profile smoke")
 
-    assert f"boot {BOOT_S}." in run.stdout, run.stderr
-    assert " s in each worker, not counted" in run.stdout
+    boot_s = run.stdout.partition("\nboot ")[2].partition(" s in each worker, not counted")[0]
+    assert float(boot_s) >= BOOT_S, run.stderr
     assert "violated: 0 runs" not in run.stdout
     assert float(run.stdout.rpartition(" engine steps in ")[2].split(" s ")[0]) < BOOT_S
 
