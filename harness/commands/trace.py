@@ -1,8 +1,9 @@
 """swarden trace: serves a production trace with all checks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,11 +13,13 @@ from engine_under_test.config import HOST_POLICIES, EngineConfig
 from engine_under_test.errors import ConfigError
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.layout import print_lines
+from harness.commands.options import EngineOption
 from harness.core.driver import STUCK, Failure
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
+from harness.core.target import Pool, Shape, Target
 from harness.report.story import failure_lines
 from harness.traces.formats import FORMATS, reader_of
 from harness.traces.request import TraceRequest
@@ -49,6 +52,7 @@ def trace(
     overlap: Annotated[bool, typer.Option("--overlap", help="launch a pass before the last one is complete")] = False,
     mixed: Annotated[bool, typer.Option("--mixed", help="decode running requests in the batch of a prefill")] = False,
     check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
+    engine: EngineOption = OWN,
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -57,28 +61,34 @@ def trace(
     SWARDEN_STRICT_MEM_CHECK adds a strict check, which is the only one before the end with --check-every 0.
     """
     requests = reader_of(format_name)(file, limit=limit, scale=scale)
+    (target := target_of(engine)).check_environment()
+    pools = [Pool("full", full_pages), Pool("swa", swa_pages, window)][: 2 if swa_pages else 1]
+    shape = Shape(page_size, pools, chunk_len, max_running, longest(requests))
+    of_own = {"--oracle": oracle, "--host-ratio": host_ratio, "--overlap": overlap, "--mixed": mixed}
+    if target.name != OWN and (given := [name for name, value in of_own.items() if value]):
+        raise UsageError(f"{given[0]} is for the engine {OWN} only; leave it out")
+    settings = {
+        "overlap": overlap,
+        "mixed_batches": mixed,
+        "host_full_pages": int(full_pages * host_ratio),
+        "host_swa_pages": int(swa_pages * host_ratio),
+        "host_policy": host_policy,
+        "new_token_ratio_decay_steps": max(1, RATIO_DECAY_STEPS // scale),
+    }
     try:
-        config = EngineConfig(
-            page_size=page_size,
-            full_pages=full_pages,
-            swa_pages=swa_pages,
-            sliding_window=window if swa_pages else None,
-            max_running_requests=max_running,
-            max_context_len=longest(requests),
-            chunk_len=chunk_len,
-            overlap=overlap,
-            mixed_batches=mixed,
-            host_full_pages=int(full_pages * host_ratio),
-            host_swa_pages=int(swa_pages * host_ratio),
-            host_policy=host_policy,
-            new_token_ratio_decay_steps=max(1, RATIO_DECAY_STEPS // scale),
-        )
-        with planted(target_of(OWN), mutant):
-            served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle))
+        config = oracle_config(requests) if oracle else _config_of(target, shape, settings)
+        with planted(target, mutant):
+            served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle), engine)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     _print_served(served, as_json=as_json)
     raise typer.Exit(_code(served.failure))
+
+
+def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any:
+    """A configuration of this shape; the settings are those of the own engine."""
+    config = target.config_of(shape)
+    return replace(config, **settings) if target.name == OWN else config
 
 
 def _cadence(check_every: int | None, *, oracle: bool) -> int:
@@ -87,12 +97,11 @@ def _cadence(check_every: int | None, *, oracle: bool) -> int:
     return ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
 
 
-def _serve(requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace) -> Served:
-    config = oracle_config(requests) if pace.sequential else config
+def _serve(requests: Sequence[TraceRequest], config: Any, pace: Pace, engine: str) -> Served:
     columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as bar:
         task = bar.add_task("requests", total=len(requests))
-        return serve(requests, config, pace, on_end=lambda: bar.advance(task))
+        return serve(requests, config, pace, on_end=lambda: bar.advance(task), engine=engine)
 
 
 def _print_served(served: Served, *, as_json: bool) -> None:
@@ -122,7 +131,8 @@ def _table(summary: Summary) -> Table:
         "violations": summary.violations,
     }
     for name, use in summary.pools.items():
-        values[f"{name} pages"] = f"{use.capacity}, at most {use.peak} in use, {use.evicted} evicted"
+        evicted = "evictions not reported" if use.evicted is None else f"{use.evicted} evicted"
+        values[f"{name} pages"] = f"{use.capacity}, at most {use.peak} in use, {evicted}"
     for name, value in values.items():
         table.add_row(name, str(value))
     return table

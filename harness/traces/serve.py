@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.units import num_pages
-from harness.components.translation import CODE
 from harness.core.driver import Checking, Driver, Failure, Kept
 from harness.core.ops import AdvanceClock, Drain, Step, Submit
 from harness.core.port import Streamed
+from harness.core.registry import OWN, target_of
 from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
+from harness.core.target import ENGINE
 from harness.traces.request import TraceRequest
+from invariants.catalog import catalog_of
 from invariants.events import Evicted, Freed, Taken
 
 UNCHECKED = 1 << 62  # steps between two checks, so that there is none
@@ -34,11 +35,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Pages of one pool: its capacity, its peak use (cached pages included) and its evicted pages."""
+    """Pages of one pool: its capacity, its peak use (cached pages included) and its evicted pages.
+
+    `evicted` is None if the engine does not report evictions.
+    """
 
     capacity: int
     peak: int
-    evicted: int
+    evicted: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +110,8 @@ class Hits:
 class PoolMeter:
     """Tracks the used pages of each pool event by event, so that no peak between two checks is missed."""
 
-    def __init__(self, capacities: Mapping[str, int]) -> None:
-        self._capacities = capacities
+    def __init__(self, capacities: Mapping[str, int], *, has_evictions: bool) -> None:
+        self._capacities, self._has_evictions = capacities, has_evictions
         self._used = dict.fromkeys(capacities, 0)
         self._peaks = dict.fromkeys(capacities, 0)
         self._evicted = dict.fromkeys(capacities, 0)
@@ -126,22 +130,29 @@ class PoolMeter:
     @property
     def pools(self) -> dict[str, PoolUse]:
         return {
-            name: PoolUse(capacity, self._peaks[name], self._evicted[name])
+            name: PoolUse(capacity, self._peaks[name], self._evicted[name] if self._has_evictions else None)
             for name, capacity in self._capacities.items()
         }
 
 
 class TraceServer:
-    """One engine that serves a trace, with the clock of the arrivals."""
+    """One engine that serves a trace, with the clock of the arrivals if it has one."""
 
-    def __init__(self, config: EngineConfig, pace: Pace, on_end: Callable[[], None]) -> None:
-        self.system = EngineSystem(SwardenEngine(config), keep_finished=False)
-        checking = Checking(every=pace.check_every or UNCHECKED, code=CODE)
+    def __init__(self, config: Any, pace: Pace, on_end: Callable[[], None], engine: str = OWN) -> None:
+        target = target_of(engine)
+        self.system = EngineSystem(target.build(config), keep_finished=False)
+        checking = Checking(catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code)
         self.driver = Driver(
             [self.system], checking=checking, keep=Kept(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
         )
         self.hits = Hits()
-        self.meter = PoolMeter({pool.name: pool.num_pages for pool in config.pools})
+        start = self.system.capture()
+        pools = {component.pool for component in start.components}
+        self.meter = PoolMeter(
+            {pool.name: pool.capacity for pool in start.pools if pool.name in pools},
+            has_evictions=Evicted.__name__ not in start.unreported,
+        )
+        self._has_clock = AdvanceClock in target.machines[ENGINE].ops
         self._pace = pace
         self._on_end = on_end
         self._now_ms = 0
@@ -193,16 +204,21 @@ class TraceServer:
         self._advance(self._pace.step_ms)
 
     def _advance(self, ms: int) -> None:
-        self.driver.apply(AdvanceClock(ms=ms))
+        if self._has_clock:
+            self.driver.apply(AdvanceClock(ms=ms))
         self._now_ms += ms
 
 
 def serve(
-    requests: Sequence[TraceRequest], config: EngineConfig, pace: Pace, on_end: Callable[[], None] = lambda: None
+    requests: Sequence[TraceRequest],
+    config: Any,
+    pace: Pace,
+    on_end: Callable[[], None] = lambda: None,
+    engine: str = OWN,
 ) -> Served:
     """Serve a trace with the fake forward; stops at the first violation. `on_end` is called per finished request."""
     began = perf_counter()
-    server = TraceServer(config, pace, on_end)
+    server = TraceServer(config, pace, on_end, engine)
     server.serve(requests)
     hits, failure = server.hits, server.driver.failure
     summary = Summary(

@@ -96,6 +96,9 @@ class OwnTarget(Target):
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)
 
+    def build(self, config: Any) -> SwardenEngine:
+        return SwardenEngine(config)
+
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
             return side_systems(configs)
