@@ -82,7 +82,8 @@ class SglangCapture:
             for index in (0, 1)
         ]
         held_rows, records, receipts = [], [], list(self._copy_receipts())
-        for holder in self._holders(live):
+        places = self._places(live)
+        for holder in self._holders(live, places):
             record, receipt = self._record(holder, mapping, in_flight)
             records.append(record)
             receipts.append(receipt)
@@ -107,7 +108,7 @@ class SglangCapture:
             tuple(nodes),
             tuple(receipts),
             tuple(records),
-            tuple([self._request(request) for request in live.values()]),
+            tuple([self._request(request, places[request.id]) for request in live.values()]),
             self._counters(),
             tuple([self._launch(one, live) for one in in_flight]),
             bool(scheduler._engine_paused),
@@ -150,12 +151,12 @@ class SglangCapture:
                 yield NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins)
                 stack.append((number, start + len(key), node))
 
-    def _holders(self, live: Mapping[int, Request]) -> Iterator["Holder"]:
+    def _holders(self, live: Mapping[int, Request], places: Mapping[int, Place]) -> Iterator["Holder"]:
         """The holders of rows. A turn holds the row of its session from its admission until it ends or is retracted."""
         slots = {held(one.slot, "req_pool_idx"): one for one in self._sessions.slots} if self._sessions else {}
         for request in live.values():
             row = held(request.req, "req_pool_idx")
-            if row is None or (row in slots and self._place(request.req) == Place.WAITING):
+            if row is None or (row in slots and places[request.id] == Place.WAITING):
                 continue
             slot = slots.pop(row).slot if row in slots else request.req
             kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
@@ -234,11 +235,11 @@ class SglangCapture:
             node = node.parent
         return full, swa
 
-    def _request(self, request: Request) -> RequestView:
+    def _request(self, request: Request, place: Place) -> RequestView:
         req = request.req
         return RequestView(
             request.id,
-            self._place(req),
+            place,
             request.namespace,
             len(req.origin_input_ids),
             0 if request.awaits_its_first_pass else len(req.output_ids),
@@ -247,18 +248,20 @@ class SglangCapture:
             session=0 if request.is_refused else request.session,
         )
 
-    def _place(self, req: Any) -> Place:
+    def _places(self, live: Mapping[int, Request]) -> dict[int, Place]:
+        """The place of each request, by its id."""
         scheduler = self._built.scheduler
-        if (place := self._queues.place(req)) is not None:
-            return place
-        batches = [scheduler.running_batch, scheduler.last_batch]
-        if req is scheduler.chunked_req:
-            return Place.CHUNKED
-        if any(req is one for one in scheduler.waiting_queue):
-            return Place.WAITING
-        if any(req is one for batch in batches if batch is not None for one in batch.reqs):
-            return Place.RUNNING
-        return Place.LOST
+        places: dict[int, Place] = {}  # by the identity of the release's object
+        for batch in [one for one in (scheduler.last_batch, scheduler.running_batch) if one is not None]:
+            places.update(dict.fromkeys(map(id, batch.reqs), Place.RUNNING))
+        places.update(dict.fromkeys(map(id, scheduler.waiting_queue), Place.WAITING))
+        if scheduler.chunked_req is not None:
+            places[id(scheduler.chunked_req)] = Place.CHUNKED
+        linked = {number: self._queues.place(request.req) for number, request in live.items()}
+        return {
+            number: places.get(id(live[number].req), Place.LOST) if place is None else place
+            for number, place in linked.items()
+        }
 
     def _launch(self, one: Pass, live: Mapping[int, Request]) -> LaunchView:
         page = self._config.page_size

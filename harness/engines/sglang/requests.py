@@ -65,7 +65,7 @@ class Requests:
         self._rejected: list[Streamed] = []
         self._aborted: set[int] = set()
         self._last_id = 0
-        self.awaits_kv: Callable[[Any], bool] = lambda req: False
+        self.awaits_kv: Callable[[Any], bool] | None = None  # of a side of a pair
 
     def __bool__(self) -> bool:
         return bool(self._live or self._rejected)
@@ -137,7 +137,8 @@ class Requests:
         A release counts preemptions as retractions.
         """
         for number, request in self._live.items():
-            self._report_arrival(number, request)
+            if self.awaits_kv is not None:
+                self._report_arrival(request, awaits_kv=self.awaits_kv(request.req))
             retractions = _retractions(request.req)
             if retractions > request.num_retractions:
                 request.num_retractions = retractions
@@ -150,14 +151,14 @@ class Requests:
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
                 self._notice(seen.Finished(number, reason))
 
-    def _report_arrival(self, number: int, request: Request) -> None:
+    def _report_arrival(self, request: Request, *, awaits_kv: bool) -> None:
         """Report that the KV of a request of a decode side has arrived, and with it the first output."""
-        awaited, request.awaits_kv = request.awaits_kv, self.awaits_kv(request.req)
+        awaited, request.awaits_kv = request.awaits_kv, awaits_kv
         outputs, is_retracted = list(request.req.output_ids), _retractions(request.req) > request.num_retractions
-        if awaited and outputs and (is_retracted or not request.awaits_kv) and number not in self._aborted:
+        if awaited and outputs and (is_retracted or not request.awaits_kv) and request.id not in self._aborted:
             length = len(request.req.origin_input_ids) + len(outputs) - 1
             tokens = () if request.num_retractions else (outputs[0],)
-            self._notice(seen.TakenOver(number, length, tokens))
+            self._notice(seen.TakenOver(request.id, length, tokens))
 
     def streamed(self) -> Sequence[Streamed]:
         """The new outputs of all requests; a request that ended is forgotten."""
@@ -178,9 +179,9 @@ class Requests:
     def _finish_reason(self, request: Request) -> FinishReason | None:
         """Why the request has ended; None if it has not."""
         req = request.req
-        name = type(req.finished_reason).__name__
         if not req.finished():
             return FinishReason.ABORT if request.id in self._aborted else None
+        name = type(req.finished_reason).__name__
         if name == "FINISH_LENGTH":
             return FinishReason.LENGTH
         if name != "FINISH_ABORT":
