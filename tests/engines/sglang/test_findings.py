@@ -18,6 +18,8 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.15.post1"),
     "prompt-capped-by-the-windowed-pool": ("0.5.11", "0.5.13"),
     "load-back-outside-budget": ("0.5.12", "0.5.13"),
+    "write-back-unlocks-node": ("0.5.12", "0.5.13"),
+    "write-back-without-host-page": ("0.5.12", "0.5.13"),
     "lock-released-below-split": ("0.5.12", "0.5.13"),
     "load-races-pass-in-flight": ("0.5.14", "0.5.19"),
     "queued-abort-blocks-session": ("0.5.12", "0.5.22"),
