@@ -60,8 +60,8 @@ def trace(
 
     SWARDEN_STRICT_MEM_CHECK adds a strict check, which is the only one before the end with --check-every 0.
     """
-    requests = reader_of(format_name)(file, limit=limit, scale=scale)
     (target := target_of(engine)).check_environment()
+    requests = reader_of(format_name)(file, limit=limit, scale=scale)
     pools = [Pool("full", full_pages), Pool("swa", swa_pages, window)][: 2 if swa_pages else 1]
     shape = Shape(page_size, pools, chunk_len, max_running, longest(requests))
     of_own = {"--oracle": oracle, "--host-ratio": host_ratio, "--overlap": overlap, "--mixed": mixed}
