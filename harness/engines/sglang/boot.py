@@ -43,6 +43,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
     "ReqToTokenPool": ("mem_cache.memory_pool:ReqToTokenPool",),
+    "HybridReqToTokenPool": ("mem_cache.memory_pool:HybridReqToTokenPool",),
+    "StateShape": ("configs.mamba_utils:Mamba2StateShape",),
+    "StateDType": ("configs.mamba_utils:Mamba2StateDType",),
+    "StateParams": ("configs.mamba_utils:Mamba2CacheParams",),
     "SWAKVPool": ("mem_cache.swa_memory_pool:SWAKVPool",),
     "Allocator": (
         "mem_cache.allocator.swa:SWATokenToKVPoolAllocator",
@@ -102,6 +106,10 @@ FEATURES: Mapping[str, Feature] = {
     "streaming_sessions": Feature(
         "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
         lambda release: release.part("StreamingSession") is not None,
+    ),
+    "state_pool": Feature(
+        "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
+        lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",

@@ -12,6 +12,7 @@ from harness.engines.sglang.nodes import SwaNodes, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.sessions import Sessions
+from harness.engines.sglang.states import states_of
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
 from invariants.limits import Limits
@@ -98,6 +99,7 @@ class SglangCapture:
             PoolView("swa", "page", config.swa_pages, free_units(swa), (), held_swa),
             PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free_rows, (), held_rows),
             *(() if self._host is None else self._host.views(nodes)),
+            *self._state_pools(live),
         )
         return Snapshot(
             step,
@@ -116,6 +118,13 @@ class SglangCapture:
             sessions=self._session_views(live, records),
             unreported=self._unreported,
         )
+
+    def _state_pools(self, live: Mapping[int, Request]) -> Iterator[PoolView]:
+        """The pool of recurrent states, if there is one. It is no component: it has a unit per node, not per page."""
+        states, capacity = states_of(self._built.memory.rows), self._config.state_slots
+        if states is not None and capacity is not None:
+            nodes = below(self._root)
+            yield states.pool(capacity, [(node.swarden_id, *self._tree.state(node)) for node in nodes], live)
 
     def _counters(self) -> Counters:
         allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._config.page_size
@@ -274,6 +283,14 @@ class SglangCapture:
         return LaunchView(
             one.launch, [entry.ids for entry in one.entries], units, given_up, sessions if any(sessions) else ()
         )
+
+
+def below(root: Any) -> list[Any]:
+    """The release's nodes below a root, each before its children."""
+    nodes = [*root.children.values()]
+    for node in nodes:
+        nodes += node.children.values()
+    return nodes
 
 
 def nodes_of(release: Release, tree: Any) -> UnifiedNodes | SwaNodes:

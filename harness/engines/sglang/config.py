@@ -13,6 +13,7 @@ FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
+STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 
 
@@ -26,6 +27,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     a load of full attention from the host has.  `role` is the disaggregation mode: a prefill side, a decode side, which
     has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
+    `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -54,6 +56,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
     streaming_sessions: bool = False
     session_timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    state_slots: Annotated[int, Meta(ge=3, le=MAX_PAGES)] | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -74,6 +77,20 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
 
+        if self.state_slots is not None:
+            self._check_states(self.state_slots)
+
+    def _check_states(self, slots: int) -> None:
+        """The strategy no_buffer wants pages of one token and no overlap; the release sizes the pool by requests."""
+        wanted = {"page_size": 1, "overlap": False, "role": BOTH, "host_ratio": None, "streaming_sessions": False}
+        for name, value in wanted.items():
+            if (found := getattr(self, name)) != value:
+                raise InvalidConfig(f"{name} is {found!r} with state_slots, want {value!r}")
+        if self.tree == SWA_TREE:
+            raise InvalidConfig(f"state_slots is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
+        if slots < (least := STATES_PER_RUNNING * self.max_running_requests):
+            raise InvalidConfig(f"state_slots is {slots}, want at least {least} for these requests")
+
     @property
     def shape(self) -> Shape:
         pools = (Pool("full", self.full_pages), Pool("swa", self.swa_pages, self.sliding_window + 1))
@@ -89,7 +106,27 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw, *, host_ratios: Sequence[float], has_sessions: bool = False) -> SglangConfig:
+def random_config(
+    draw: Draw, *, host_ratios: Sequence[float], has_sessions: bool = False, has_states: bool = False
+) -> SglangConfig:
+    """A scheduler with small pools; a quarter of them has a pool of recurrent states, if the release has any."""
+    config = _without_states(draw, host_ratios, has_sessions)
+    if not has_states or not draw.one_of((False, False, False, True)):
+        return config
+    spare = draw.one_of((0, 1, 4, 16))
+    return msgspec.structs.replace(
+        config,
+        page_size=1,
+        full_pages=max(40, config.full_pages),
+        swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
+        overlap=False,
+        host_ratio=None,
+        streaming_sessions=False,
+        state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
+    )
+
+
+def _without_states(draw: Draw, host_ratios: Sequence[float], has_sessions: bool) -> SglangConfig:
     """A scheduler with small pools.
 
     Half of them have a hierarchical cache, if there is any ratio for it, and a third has sessions, if there are any.

@@ -11,6 +11,7 @@ from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import Request, held
 from harness.engines.sglang.stand_ins import Missing
+from harness.engines.sglang.states import States, states_of
 from invariants.reference import namespace_tag, next_tag, sampled_token
 
 FULL, SWA = 0, 1
@@ -62,8 +63,11 @@ class TagForward:
         launched = Pass(self.last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
+        states = states_of(memory.rows)
+        if states is not None:
+            states.prepare(batch)
         for entry in entries:
-            self._write(launched.launch, entry)
+            self._write(launched.launch, entry, states)
         torch = self._release.torch
         tokens = torch.tensor([self._read(launched, entry) for entry in entries], dtype=torch.int64)
         batch.output_ids = tokens
@@ -89,14 +93,18 @@ class TagForward:
             if not entry.is_held_by(unfinished):
                 self._notice(seen.Discarded(done.launch, entry.request.id))
 
-    def _write(self, launch: int, entry: Entry) -> None:
+    def _write(self, launch: int, entry: Entry, states: States | None) -> None:
         full, swa = self.tags
-        request, start, end, (places, windowed), _ = entry
+        request, start, end, (places, windowed), row = entry
         tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
+        if states is not None:  # a pass computes from the state; a cleared one is of no token
+            tag = states.tag(row) or namespace_tag(request.namespace)
         for token, place, other in zip(request.tokens(start, end), places[start:], windowed[start:], strict=True):
             tag = full[place] = next_tag(tag, token)
             if other:
                 swa[other] = tag
+        if states is not None:
+            states.set_tag(row, tag)
         for component, (pool, slots) in enumerate((("full", places), ("swa", windowed))):
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
             self._notice(seen.Written(launch, request.id, pool, start, end, pages, component))

@@ -11,6 +11,7 @@ import msgspec
 from harness.engines.sglang.boot import Release, known, parameters
 from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
 from harness.engines.sglang.moves import watch
+from harness.engines.sglang.states import STATE_POOL, rows_with_states
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
@@ -27,18 +28,24 @@ class Memory(NamedTuple):
 
 def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
+    rows = rows_with_states(release, config) if config.state_slots is not None else _rows(release, config)
+    allocator = _allocator(release, config)
+    watch("full", allocator.full_attn_allocator, notice)
+    watch("swa", allocator.swa_attn_allocator, notice)
+    if config.state_slots is not None:
+        watch(STATE_POOL, rows.mamba_allocator, notice)
+    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
+
+
+def _rows(release: Release, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
-    rows = release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
+    return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
         max_context_len=config.max_context_len,
         device=DEVICE,
         enable_memory_saver=False,
         **(spare if config.role == DECODE else {}),
     )
-    allocator = _allocator(release, config)
-    watch("full", allocator.full_attn_allocator, notice)
-    watch("swa", allocator.swa_attn_allocator, notice)
-    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
 
 
 def set_environment(config: SglangConfig) -> None:
@@ -82,6 +89,7 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "hicache_ratio": config.host_ratio or 1.0,
         "hicache_write_policy": config.write_policy,
         "enable_streaming_session": config.streaming_sessions,
+        "mamba_radix_cache_strategy": "no_buffer",
     }
     kind: Any = release.part("ServerArgs")
     if dataclasses.is_dataclass(kind):
@@ -94,6 +102,8 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
     else:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
+    if config.state_slots is not None:
+        args._mamba_cache_chunk_size = 1  # else read from a model; no_buffer uses it for nothing that it keeps
     release.part("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
@@ -129,7 +139,8 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
     is_absent = config.role == DECODE  # a decode side caches no prefixes
     has_host_tier = config.host_ratio is not None
-    name = "UnifiedRadixCache" if has_host_tier else kinds.get(config.tree, release.trees[0])
+    has_states = config.state_slots is not None
+    name = "UnifiedRadixCache" if has_host_tier or has_states else kinds.get(config.tree, release.trees[0])
     if is_absent and release.part("SWAChunkCache") is not None:
         name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
@@ -146,7 +157,8 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
         components = release.part("ComponentType")
-        both = {"tree_components": (components.FULL, components.SWA)}
+        of_states = (components.MAMBA,) if has_states else ()
+        both = {"tree_components": (components.FULL, components.SWA, *of_states)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)

@@ -13,7 +13,17 @@ import invariants.events as seen
 from invariants import view
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
-MOVING_METHODS = ("free", "free_segment", "free_page_ids", "free_group_end", "alloc", "alloc_extend", "alloc_decode")
+MOVING_METHODS = (
+    "free",
+    "free_segment",
+    "free_page_ids",
+    "free_group_end",
+    "alloc",
+    "alloc_extend",
+    "alloc_decode",
+    "alloc_group_begin",
+    "alloc_group_end",
+)
 UNKNOWN = view.Owner(view.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
 
 
@@ -54,6 +64,8 @@ def free_units(allocator: Any) -> list[int]:
 
 
 def _free_lists(allocator: Any) -> tuple[Any, ...]:
+    if hasattr(allocator, "free_slots"):  # of recurrent states
+        return (allocator.free_slots,)
     lists = (allocator.free_pages, allocator.release_pages)
     return tuple([one for one in lists if one is not None])
 

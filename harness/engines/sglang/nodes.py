@@ -26,6 +26,9 @@ class SwaNodes:
         slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
         return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
 
+    def state(self, node: Any) -> tuple[Sequence[int], int]:
+        raise NotImplementedError("SWARadixCache holds no recurrent states")
+
     def frontier(self, req: Any) -> int:
         return _frontier_in(req, self._swa)
 
@@ -52,7 +55,7 @@ class UnifiedNodes:
 
     def __init__(self, release: Release) -> None:
         components = release.part("ComponentType")
-        self._full, self._swa = components.FULL, components.SWA
+        self._full, self._swa, self._state = components.FULL, components.SWA, components.MAMBA
 
     def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
         both = node.component_data[self._full], node.component_data[self._swa]
@@ -60,6 +63,11 @@ class UnifiedNodes:
         slots, windowed = [none if one.value is None else one.value.tolist() for one in both]
         live = (both[0].value is not None, both[1].value is not None)
         return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
+
+    def state(self, node: Any) -> tuple[Sequence[int], int]:
+        """The slots of its recurrent state (one or none), and its locks."""
+        data = node.component_data[self._state]
+        return () if data.value is None else data.value.tolist(), data.lock_ref
 
     def frontier(self, req: Any) -> int:
         return _frontier_in(req, self._swa)

@@ -44,7 +44,12 @@ class SglangTarget(ReleasedTarget):
 
     def config(self, draw: Draw) -> SglangConfig:
         release = self._booted()
-        return random_config(draw, host_ratios=release.host_ratios, has_sessions=release.has("streaming_sessions"))
+        return random_config(
+            draw,
+            host_ratios=release.host_ratios,
+            has_sessions=release.has("streaming_sessions"),
+            has_states=release.has("state_pool"),
+        )
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -98,6 +103,10 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         if config.streaming_sessions and not release.has("streaming_sessions"):
             raise InvalidConfig(f"streaming_sessions is true, want false for sglang {release.text}: it has none")
+        if config.state_slots is not None and not release.has("state_pool"):
+            raise InvalidConfig(
+                f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
+            )
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:

@@ -1,0 +1,89 @@
+"""The pool of recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.engines.sglang.boot import Release, known
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.requests import Request, held
+from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView
+
+DEVICE = "cpu"
+STATE_POOL = "state"
+
+
+def rows_with_states(release: Release, config: SglangConfig) -> Any:
+    """The release's request table with its pool of states, which holds one int64 per slot."""
+    layers, slots = [0], config.state_slots
+    shape = release.part("StateShape")(
+        conv=[(1, 1)],
+        temporal=(1, 1, 1),
+        **known(
+            dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
+            | dict.fromkeys(("state_size", "conv_kernel", "num_k_heads_per_tp"), 1),
+            release.part("StateShape"),
+        ),
+    )
+    dtype = release.part("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
+    kind = release.part("HybridReqToTokenPool")
+    wanted = {
+        "size": config.max_running_requests,
+        "mamba_size": slots,
+        "mamba_spec_state_size": config.max_running_requests,
+        "max_context_len": config.max_context_len,
+        "device": DEVICE,
+        "enable_memory_saver": False,
+        "cache_params": release.part("StateParams")(shape=shape, dtype=dtype, layers=layers),
+        "mamba_layer_ids": layers,
+        "enable_mamba_extra_buffer": False,
+        "enable_overlap_schedule": False,
+    }
+    return kind(**known(wanted, kind))
+
+
+class States:
+    """The states of one request table; a slot has the tag of the whole prefix that its state stands for, 0 if cleared.
+
+    The slots are cleared and copied by the release's own pool, so a copy from a wrong slot shows as a wrong tag.
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def prepare(self, batch: Any) -> None:
+        """Clear and copy the slots that a batch asks for, as ModelRunner does before a prefill."""
+        if not batch.forward_mode.is_extend():
+            return
+        if batch.mamba_clear_indices is not None:
+            self._rows.mamba_pool.clear_slots(batch.mamba_clear_indices)
+        if batch.mamba_cow_src_indices is not None:
+            self._rows.mamba_pool.copy_from(batch.mamba_cow_src_indices, batch.mamba_cow_dst_indices)
+
+    def tag(self, row: int) -> int:
+        return int(self._tags[self._slot(row)])
+
+    def set_tag(self, row: int, tag: int) -> None:
+        self._tags[self._slot(row)] = tag
+
+    @property
+    def _tags(self) -> Any:
+        return self._rows.mamba_pool.mamba_cache.temporal[0, :, 0, 0, 0]
+
+    def _slot(self, row: int) -> int:
+        return int(self._rows.req_index_to_mamba_index_mapping[row])
+
+    def pool(
+        self, capacity: int, of_nodes: Iterable[tuple[int, Sequence[int], int]], live: Mapping[int, Request]
+    ) -> PoolView:
+        """The pool; `of_nodes` are the id of a node, its slots and its locks."""
+        holdings = [Holding(Owner(TREE_KIND, node), slots, True, locks) for node, slots, locks in of_nodes if slots]
+        for request in live.values():
+            slot = held(request.req, "mamba_pool_idx")
+            if slot is not None:
+                holdings.append(Holding(Owner(REQUEST_KIND, request.id), (int(slot),), False))
+        free = self._rows.mamba_allocator.free_slots.tolist()
+        return PoolView(STATE_POOL, "slot", capacity, free, (), holdings)
+
+
+def states_of(rows: Any) -> States | None:
+    return States(rows) if hasattr(rows, "mamba_pool") else None
