@@ -22,6 +22,8 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "write-back-without-host-page": ("0.5.12", "0.5.13"),
     "lock-released-below-split": ("0.5.12", "0.5.13"),
     "load-races-pass-in-flight": ("0.5.14", "0.5.19"),
+    "session-window-unlocked-twice": ("0.5.12", "0.5.20"),
+    "chunked-turn-keeps-window": ("0.5.12", "0.5.22"),
     "queued-abort-blocks-session": ("0.5.12", "0.5.22"),
     "window-not-of-whole-pages": ("0.5.22", "0.5.23"),
     "preempted-request-lost": ("0.5.11", "0.5.22"),
