@@ -77,8 +77,7 @@ class SglangEngine(EnginePort):
         self.sessions = self._enabled.sessions
         self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._enabled)
         self._steps = 0
-        self._snapshot: view.Snapshot | None = None
-        self._before = self.capture()
+        self._before = self._after = self.capture()
 
     def reference(self) -> reference.Reference:
         return reference.Reference(VOCABULARY, tuple([component.window for component in self._before.components]))
@@ -88,7 +87,6 @@ class SglangEngine(EnginePort):
         return bool(self._requests or self._forward.in_flight or (self._enabled.host and self._enabled.host.is_copying))
 
     def submit(self, submission: Submission) -> int:
-        self._snapshot = None
         if self._enabled.sessions is not None and submission.session:
             return self._enabled.sessions.submit(submission)
         number, req = self._requests.new(submission)
@@ -99,12 +97,10 @@ class SglangEngine(EnginePort):
         return number
 
     def abort(self, request_id: int) -> None:
-        self._snapshot = None
         if request_id in self._requests:
             self.built.scheduler.abort_request(Missing(rid=rid_of(request_id), abort_all=False))
 
     def step(self) -> Sequence[Streamed]:
-        self._snapshot = None
         self._steps += 1
         if self._enabled.sessions is not None:
             self._enabled.sessions.pass_time()
@@ -113,7 +109,6 @@ class SglangEngine(EnginePort):
 
     def flush(self) -> bool:
         """Evict all cached pages that are not locked. The release's own flush resets the pools, which hides leaks."""
-        self._snapshot = None
         everything = self._release.part("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
         self.built.memory.tree.evict(everything)
         return True
@@ -126,25 +121,22 @@ class SglangEngine(EnginePort):
             self._enabled.host.drop_copies()
 
     def pause(self) -> bool:
-        self._snapshot = None
         self.log.notice(seen.Paused())
         self.built.scheduler.pause_generation(Missing(mode="retract"))
         return True
 
     def resume(self) -> None:
-        self._snapshot = None
         self.log.notice(seen.Resumed())
         self.built.scheduler._engine_paused = False
 
     def capture(self) -> view.Snapshot:
-        if self._snapshot is None:
-            self._snapshot = self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
-        return self._snapshot
+        self._after = self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
+        return self._after
 
     def take_events(self) -> list[NamedTuple]:
-        """The events, with the owners of moved units inferred from the snapshots before and after."""
+        """The events, with the owners of moved units inferred from the last snapshots before and after them."""
         self._requests.report_changes()
-        before, self._before = self._before, self.capture()
+        before, self._before = self._before, self._after
         events = with_owners(self.log.take(), before, self._before)
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
