@@ -5,6 +5,7 @@ Runs that fail in the same way have the same fingerprint.
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from traceback import walk_tb
 from types import FrameType
 
@@ -33,14 +34,15 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
 
 
 def fingerprint_of_error(error: BaseException, package: str) -> str:
-    """The type of an error, and the innermost function of `package` in its traceback, or the innermost of all.
+    """The type of an error, and the innermost function of `package` in its traceback with its caller there.
 
-    As in `AccountingError/pools.ledger.Ledger.free`.
+    The caller tells apart the bugs that end in one allocator. Without a function of `package`, the innermost of all.
+    As in `AccountingError/pools.ledger.Ledger.free/pools.paired.PairedPools.release`.
     """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     own = [frame for frame in frames if module_of(frame).split(".")[0] == package]
-    where = [_function(frame).removeprefix(f"{package}.") for frame in (own or frames)[-1:]]
-    return "/".join([type(error).__name__, *where])
+    functions = dict.fromkeys(_function(frame).removeprefix(f"{package}.") for frame in reversed(own or frames[-1:]))
+    return "/".join([type(error).__name__, *islice(functions, 2)])
 
 
 def slug(name: str) -> str:

@@ -33,6 +33,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "prompt-never-preallocated": ("0.5.10.post1", None),
     "page-freed-while-sent": ("0.5.21", None),
     "running-turn-freed": ("0.5.22", None),
+    "idle-session-starves-request": ("0.5.12", None),
     "overlapping-first-turns": ("0.5.19", None),
     "second-chunked-request": ("0.5.21", None),
 }

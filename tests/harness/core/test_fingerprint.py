@@ -66,15 +66,15 @@ def fail() -> None:
 @pytest.mark.parametrize(
     ("statement", "name"),
     [
-        ("plain()", "ZeroDivisionError/pools.ledger.plain"),
-        ("Ledger().free()", "ZeroDivisionError/pools.ledger.plain"),
-        ("Ledger().take()", "KeyError/pools.ledger.Ledger.take"),
-        ("comprehended()", "ZeroDivisionError/pools.ledger.comprehended"),
-        ("called()", "ZeroDivisionError/pools.ledger.called"),
-        ("calling(fail)", "KeyError/pools.ledger.calling"),
+        ("plain()", "ZeroDivisionError/pools.ledger.plain/pools.ledger.<module>"),
+        ("Ledger().free()", "ZeroDivisionError/pools.ledger.plain/pools.ledger.Ledger.free"),
+        ("Ledger().take()", "KeyError/pools.ledger.Ledger.take/pools.ledger.<module>"),
+        ("comprehended()", "ZeroDivisionError/pools.ledger.comprehended/pools.ledger.<module>"),
+        ("called()", "ZeroDivisionError/pools.ledger.called/pools.ledger.<module>"),
+        ("calling(fail)", "KeyError/pools.ledger.calling/pools.ledger.<module>"),
     ],
 )
-def test_fingerprint_of_an_error_names_the_innermost_function_of_the_engine(statement, name):
+def test_fingerprint_of_an_error_names_the_innermost_function_of_the_engine_and_its_caller(statement, name):
     """Inner functions outside of the engine are ignored."""
     assert fingerprint_of_error(raised(statement, fail=fail), package="toy") == name
 
@@ -93,7 +93,9 @@ def test_fingerprint_of_an_error_of_our_engine_omits_the_package():
     with pytest.raises(ValueError, match="page_size") as caught:
         EngineConfig(page_size=3)
 
-    assert fingerprint_of_error(caught.value, "engine_under_test") == "ConfigError/config.EngineConfig._check_choices"
+    assert fingerprint_of_error(caught.value, "engine_under_test") == (
+        "ConfigError/config.EngineConfig._check_choices/config.EngineConfig.__post_init__"
+    )
 
 
 @pytest.mark.parametrize(
