@@ -5,7 +5,7 @@ slots, blocks or rows; id 0 is the padding unit and means "no unit".  Lengths an
 A part that an engine cannot provide is None, and an invariant that needs it is not applicable.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
@@ -150,9 +150,11 @@ class PeerMap(NamedTuple):
         """The peer of each unit; the largest one if its slots have peers in several units."""
         if self.slots == 1:
             return self.peers
-        return [
-            max(self.peers[first : first + self.slots]) // self.slots for first in range(0, len(self.peers), self.slots)
-        ]
+        return [max(mapped) // self.slots for mapped in self.slots_by_unit()]
+
+    def slots_by_unit(self) -> Iterable[tuple[int, ...]]:
+        """The peers of the slots of each unit."""
+        return zip(*[iter(self.peers)] * self.slots, strict=False)
 
 
 class NodeView(NamedTuple):

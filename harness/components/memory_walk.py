@@ -7,7 +7,7 @@ snapshots can be compared by identity.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import ne
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from engine_under_test.cache.departures import Departing
 from engine_under_test.cache.locks import LockReceipt
@@ -17,6 +17,7 @@ from engine_under_test.cache.tree import RadixTree
 from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
+from invariants.reuse import same_or_new
 from invariants.view import (
     BACKUP_KIND,
     FENCE_KIND,
@@ -37,7 +38,6 @@ from invariants.view import (
 COMPARED_AT_ONCE = 64  # peers
 PLACE = slice(5)  # of the facts of a node: the node, its parent and its tokens
 Outside = Mapping[str, Sequence[Holding]]  # holdings outside of the engine, by pool
-PartT = TypeVar("PartT")
 
 
 class KnownNode(NamedTuple):
@@ -247,11 +247,6 @@ class MemoryWalk:
     def _units(self, handles: Sequence[int]) -> tuple[Sequence[int], ...]:
         """The handles, then per follower pool the peers of the handles."""
         return (handles[:], *[[peer_map.peers[handle] for handle in handles] for peer_map in self.peer_maps])
-
-
-def same_or_new(old: PartT, new: PartT) -> PartT:
-    """The old value if both are equal, so that a later comparison can use identity."""
-    return old if old == new else new
 
 
 def node_id(node: Node) -> int:

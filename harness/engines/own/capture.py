@@ -7,7 +7,8 @@ from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.pipeline import Flight
 from engine_under_test.sessions.controller import Sessions
 from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk, Outside, same_or_new
+from harness.components.memory_walk import MemoryWalk, Outside
+from invariants.reuse import same_or_new
 from invariants.view import LaunchView, RequestView, SessionView, Snapshot
 
 

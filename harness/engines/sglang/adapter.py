@@ -21,6 +21,7 @@ from harness.engines.sglang.scheduler import Passes, build, turn
 from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
+from invariants.reuse import sharing
 
 CODE = EngineCode("sglang", ledgers="sglang.srt.mem_cache.alloc")
 REPORTED = frozenset(
@@ -77,7 +78,7 @@ class SglangEngine(EnginePort):
         self.sessions = self._enabled.sessions
         self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._enabled)
         self._steps = 0
-        self._before = self._after = self.capture()
+        self._before = self._after = self._found()
 
     def reference(self) -> reference.Reference:
         return reference.Reference(VOCABULARY, tuple([component.window for component in self._before.components]))
@@ -130,8 +131,11 @@ class SglangEngine(EnginePort):
         self.built.scheduler._engine_paused = False
 
     def capture(self) -> view.Snapshot:
-        self._after = self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
+        self._after = sharing(self._after, self._found())
         return self._after
+
+    def _found(self) -> view.Snapshot:
+        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
 
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the last snapshots before and after them."""

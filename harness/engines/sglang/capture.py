@@ -8,7 +8,7 @@ from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
 from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.nodes import SwaNodes, UnifiedNodes
+from harness.engines.sglang.nodes import SwaNodes, TreeWalk, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.sessions import Sessions
@@ -21,12 +21,10 @@ from invariants.view import (
     LOAD_KIND,
     REQUEST_KIND,
     SESSION_KIND,
-    TREE_KIND,
     ComponentView,
     Counters,
     Holding,
     LaunchView,
-    NodeView,
     Owner,
     PeerMap,
     PoolView,
@@ -65,22 +63,18 @@ class SglangCapture:
         self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
-        self._last_node = 0
         self._queues = TransferQueues(built.scheduler)
         self._tree = nodes_of(release, built.memory.tree)
+        self._walk = TreeWalk(self._tree, config.page_size, built.namespace_of, self._host)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
         scheduler, (rows, allocator, _) = self._built[:2]
         page, config = self._config.page_size, self._config
         mapping = allocator.full_to_swa_index_mapping[:-1].tolist()
-        nodes = list(self._nodes(mapping))
+        walked = self._walk.walk(self._root, mapping)
+        nodes = [known.view for known in walked]
         held_full, held_swa = [
-            [
-                Holding(Owner(TREE_KIND, node.id), units, True, node.locks[index])
-                for node in nodes
-                if (units := [unit for unit in node.units[index] if unit])
-            ]
-            for index in (0, 1)
+            [held for known in walked if (held := known.holdings[index]) is not None] for index in (0, 1)
         ]
         held_rows, records, receipts = [], [], list(self._copy_receipts())
         places = self._places(live)
@@ -142,23 +136,6 @@ class SglangCapture:
     def _root(self) -> Any:
         """The root of the tree; None on a decode side, which caches no prefixes."""
         return getattr(self._built.memory.tree, "root_node", None)
-
-    def _nodes(self, mapping: Sequence[int]) -> Iterator[NodeView]:
-        page = self._config.page_size
-        stack = [(0, 0, self._root)]
-        while stack:
-            parent, start, above = stack.pop()
-            for node in above.children.values() if above is not None else ():
-                number = getattr(node, "swarden_id", 0)
-                if not number:
-                    self._last_node = number = node.swarden_id = self._last_node + 1
-                slots, windowed, live, locks = self._tree.parts(node, mapping)
-                units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
-                key = list(node.key.token_ids)[: len(node.key)]
-                namespace = self._built.namespace_of(node.key.extra_key)
-                copies, pins = ((), ()) if self._host is None else self._host.copies(node)
-                yield NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins)
-                stack.append((number, start + len(key), node))
 
     def _holders(self, live: Mapping[int, Request], places: Mapping[int, Place]) -> Iterator["Holder"]:
         """The holders of rows. A turn holds the row of its session from its admission until it ends or is retracted."""

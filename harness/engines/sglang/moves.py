@@ -6,7 +6,8 @@ the same step, or to its owner in the snapshot after the step; a freed one to th
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from itertools import chain, compress
+from operator import ne
 from typing import Any, NamedTuple
 
 import invariants.events as seen
@@ -71,40 +72,28 @@ def _free_lists(allocator: Any) -> tuple[Any, ...]:
 
 
 def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: Callable[[NamedTuple], None]) -> None:
-    if len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True)):
+    changed = [pair for pair in zip(before, after, strict=False) if pair[0] is not pair[1]]
+    if not changed and len(before) == len(after):
         return
-    freed, taken = _added(before, after), _added(after, before)
-    if freed is None or taken is None or (freed and taken):
+    taken = [_rest(new, old) if len(new) < len(old) else [] for old, new in changed]
+    freed = [_rest(old, new) if len(new) >= len(old) else [] for old, new in changed]
+    if len(before) != len(after) or None in (*taken, *freed) or (any(taken) and any(freed)):
         then, now = (Counter(chain.from_iterable(part.tolist() for part in lists)) for lists in (before, after))
-        freed, taken = list((now - then).elements()), list((then - now).elements())
-    for is_taken, units in ((True, taken), (False, freed)):
-        if units:
-            notice(Moved(pool, is_taken, tuple(units)))
+        taken, freed = [[*(then - now).elements()]], [[*(now - then).elements()]]
+    for is_taken, parts in ((True, taken), (False, freed)):
+        if units := tuple(chain.from_iterable(part or () for part in parts)):
+            notice(Moved(pool, is_taken, units))
 
 
-def _added(lists: tuple[Any, ...], longer: tuple[Any, ...]) -> list[int] | None:
-    """The units that were added at one end of each longer list; None if a list changed in another way.
+def _rest(few: Any, many: Any) -> list[int] | None:
+    """The units at one end of the longer list `many` that `few` has not; None if the lists differ in another way.
 
     The cost is a comparison of memory, and of none if the lists share it, as after a take.
     """
-    if len(lists) != len(longer):
-        return None
-    found: list[int] = []
-    for few, many in zip(lists, longer, strict=True):
-        count = len(many) - len(few)
-        if count < 0:
-            continue  # the opposite call finds what was removed
-        if _is_equal(many[count:], few):
-            found += many[:count].tolist()
-        elif _is_equal(many[: len(few)], few):
-            found += many[len(few) :].tolist()
-        else:
-            return None
-    return found
-
-
-def _is_equal(part: Any, other: Any) -> bool:
-    return part.data_ptr() == other.data_ptr() or bool(part.equal(other))
+    count = len(many) - len(few)
+    if few.data_ptr() == many.data_ptr() + count * many.element_size() or many[count:].equal(few):
+        return list(many[:count].tolist())
+    return list(many[len(few) :].tolist()) if many[: len(few)].equal(few) else None
 
 
 def with_owners(
@@ -173,9 +162,11 @@ def _all_given(pool: str, owner_of: dict[int, view.Owner], giver: view.Owner, ta
 def _given(pool: str, before: Mapping[int, view.Owner], after: Mapping[int, view.Owner]) -> list[seen.Given]:
     """The units of a pool whose owner differs; nodes of the tree that were split or merged are one owner."""
     moved: dict[tuple[view.Owner, view.Owner], list[int]] = {}
-    for unit, owner in after.items() if pool != "rows" else ():
-        was = before.get(unit)
-        if was is None or was == owner or view.FREE in (was, owner):
+    if pool == "rows":
+        return []
+    for unit in compress(after, map(ne, map(before.get, after), after.values())):
+        was, owner = before.get(unit), after[unit]
+        if was is None or view.FREE in (was, owner):
             continue
         if not was.kind == owner.kind == view.TREE_KIND:
             moved.setdefault((was, owner), []).append(unit)

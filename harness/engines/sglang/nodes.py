@@ -1,10 +1,12 @@
 """What a release keeps in the nodes of its prefix tree, and in the locks on them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.boot import Release
+from harness.engines.sglang.host_tier import HostTier
 from harness.engines.sglang.requests import held
+from invariants.view import TREE_KIND, Holding, NodeView, Owner
 
 
 class Parts(NamedTuple):
@@ -14,6 +16,59 @@ class Parts(NamedTuple):
     windowed: Sequence[int]
     live: tuple[bool, bool]
     locks: tuple[int, int]
+
+
+class Known(NamedTuple):
+    """A visited node: the facts that were read, its view, and its holding in each pool (None: no page there)."""
+
+    facts: tuple[Any, ...]
+    view: NodeView
+    holdings: Sequence[Holding | None]
+
+
+class TreeWalk:
+    """Views of all nodes, numbered in the order in which they are first seen; unchanged ones are reused."""
+
+    def __init__(
+        self,
+        nodes: "SwaNodes | UnifiedNodes",
+        page_size: int,
+        namespace_of: Callable[[str | None], int],
+        host: HostTier | None,
+    ) -> None:
+        self._nodes, self._page_size, self._namespace_of, self._host = nodes, page_size, namespace_of, host
+        self._last_node = 0
+        self._known: dict[int, Known] = {}  # the nodes of the newest walk, by id
+
+    def walk(self, root: Any, mapping: Sequence[int]) -> list[Known]:
+        """Every node, each after its parent; `mapping` gives the windowed slot of a slot."""
+        found, stack = list[Known](), [(0, 0, root)]
+        while stack:
+            parent, start, above = stack.pop()
+            for node in above.children.values() if above is not None else ():
+                number = getattr(node, "swarden_id", 0)
+                if not number:
+                    self._last_node = number = node.swarden_id = self._last_node + 1
+                key = list(node.key.token_ids)[: len(node.key)]
+                copies = ((), ()) if self._host is None else self._host.copies(node)
+                facts = (parent, node.key.extra_key, start, key, self._nodes.parts(node, mapping), copies)
+                known = self._known.get(number)
+                found.append(known if known is not None and known.facts == facts else self._new(number, facts))
+                stack.append((number, start + len(key), node))
+        self._known = {known.view.id: known for known in found}
+        return found
+
+    def _new(self, number: int, facts: tuple[Any, ...]) -> Known:
+        parent, extra_key, start, key, (slots, windowed, live, locks), (copies, pins) = facts
+        page = self._page_size
+        units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
+        namespace, owner, holdings = self._namespace_of(extra_key), Owner(TREE_KIND, number), list[Holding | None]()
+        for pages, count in zip(units, locks, strict=True):
+            held = [unit for unit in pages if unit]
+            holdings.append(Holding(owner, held, cached=True, locks=count) if held else None)
+        return Known(
+            facts, NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins), holdings
+        )
 
 
 class SwaNodes:

@@ -166,6 +166,7 @@ def _scheduler_class(release: Release) -> type:
             if name.startswith("__"):
                 raise AttributeError(name)
             self.swarden_missing.add(name)
+            self.__dict__[name] = None
 
         result_queue = _outliving_turns("result_queue")
         last_batch = _outliving_turns("last_batch")

@@ -180,7 +180,7 @@ def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: Receipt
         top = 0 if component.window is None else max(0, next_position(record) - lookback(component.window))
         covered = receipt.covers[index]
         for node in path:
-            if node.end > top and node.id not in covered:
+            if node.id not in covered and node.end > top:
                 yield found(
                     owner_ref(record.owner),
                     LockCode.READ_WITHOUT_LOCK,

@@ -1,7 +1,7 @@
 """The peer maps: for a unit of one pool, the unit of another pool that holds the same tokens."""
 
 from collections.abc import Sequence
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from operator import eq
 
 from invariants.invariant import state_invariant
@@ -95,14 +95,14 @@ def slot_peers_keep_their_offset(change: Transition) -> Evidence:
     for peers in change.after.slot_maps or ():
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
         size = peers.slots
-        for unit in range(1, from_pool.capacity + 1):
-            mapped = list(peers.peers[unit * size : unit * size + size])
+        for unit, mapped in islice(enumerate(peers.slots_by_unit()), 1, None):  # without the padding unit
             home = max(mapped) // size
-            if any(slot and slot != home * size + offset for offset, slot in enumerate(mapped)):
+            is_stale = home and mapped != (*range(home * size, home * size + size),)
+            if is_stale and any(slot and slot != home * size + offset for offset, slot in enumerate(mapped)):
                 yield found(
                     unit_ref(from_pool, unit),
                     PeerCode.SLOTS_SCATTERED,
-                    slots=tuple(mapped),
+                    slots=mapped,
                     peer=unit_ref(to_pool, home),
                 )
 

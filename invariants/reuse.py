@@ -1,0 +1,28 @@
+"""Snapshots that share what is equal in them, so that the laws check again only what changed."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from invariants.changes import PARTS
+from invariants.view import Snapshot
+
+PartT = TypeVar("PartT")
+
+
+def same_or_new(old: PartT, new: PartT) -> PartT:
+    """The old value if both are equal, so that a later comparison can use identity."""
+    return old if old == new else new
+
+
+def sharing(before: Snapshot, after: Snapshot) -> Snapshot:
+    """`after` with the parts, pools and nodes of `before` that are equal.
+
+    Neither snapshot may have a list that the engine changes in place.
+    """
+    parts = {name: same_or_new(getattr(before, name), getattr(after, name)) for name in PARTS}
+    if after.nodes is parts["nodes"] is not None:
+        known = before.node_by_id
+        parts["nodes"] = tuple([same_or_new(known.get(node.id, node), node) for node in after.nodes])
+    if after.pools is parts["pools"] and len(before.pools) == len(after.pools):
+        parts["pools"] = tuple(map(same_or_new, before.pools, after.pools))
+    return replace(after, **parts)
