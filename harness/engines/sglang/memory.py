@@ -41,7 +41,7 @@ def _rows(release: Release, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
     return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
-        max_context_len=config.max_context_len,
+        max_context_len=config.max_context_len + (config.draft_len or 0),
         device=DEVICE,
         enable_memory_saver=False,
         **(spare if config.role == DECODE else {}),
@@ -70,7 +70,9 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "sampling_backend": "pytorch",
         "disable_cuda_graph": True,
         "disable_overlap_schedule": not config.overlap,
-        "speculative_algorithm": None,
+        "speculative_algorithm": None if config.draft_len is None else "NGRAM",
+        "speculative_num_draft_tokens": None if config.draft_len is None else config.draft_len + 1,
+        "speculative_eagle_topk": None if config.draft_len is None else 1,  # drafts are a chain
         "disaggregation_mode": config.role,
         "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
         "disaggregation_bootstrap_port": 1,

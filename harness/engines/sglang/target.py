@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
-from harness.core.ops import SESSION_OPS, Abort, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.released import ReleasedTarget
 from harness.core.system import System
@@ -22,7 +22,7 @@ from harness.engines.sglang.releases import SGLANG
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
-OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
 class SglangTarget(ReleasedTarget):
@@ -49,6 +49,7 @@ class SglangTarget(ReleasedTarget):
             host_ratios=release.host_ratios,
             has_sessions=release.has("streaming_sessions"),
             has_states=release.has("state_pool"),
+            has_drafts=release.has("drafts"),
         )
 
     def encode(self, config: Any) -> dict[str, Any]:
@@ -107,6 +108,8 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(
                 f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
             )
+        if config.draft_len is not None and not release.has("drafts"):
+            raise InvalidConfig(f"draft_len is {config.draft_len}, want null for sglang {release.text}: not supported")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
