@@ -161,6 +161,8 @@ class SglangEngine(EnginePort):
         result = self._forward.launch(batch, self.built.memory)
         if self._enabled.host is not None:
             self._enabled.host.launched(batch)
+        if self._enabled.drafts is not None:
+            self._enabled.drafts.prefilled(batch, result)
         return result
 
     def _complete(self, result: Any) -> None:

@@ -117,8 +117,8 @@ FEATURES: Mapping[str, Feature] = {
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
         lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
     ),
-    "drafts": Feature(
-        "NgramVerifyInput verifies and frees within the launch; from 0.5.17 on its worker over-allocates instead",
+    "drafts_verified_in_launch": Feature(
+        "NgramVerifyInput takes and frees the slots of drafts in the launch; since 0.5.14 a decode takes those of two",
         lambda release: hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
     ),
     "batch_plan": Feature(

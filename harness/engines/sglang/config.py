@@ -118,9 +118,8 @@ def random_config(
     host_ratios: Sequence[float],
     has_sessions: bool = False,
     has_states: bool = False,
-    has_drafts: bool = False,
 ) -> SglangConfig:
-    """A scheduler with small pools; of each four one has a pool of recurrent states, and one drafts, if possible."""
+    """A scheduler with small pools; some have a pool of recurrent states, if possible, and some have drafts."""
     config = _plain(draw, host_ratios, has_sessions)
     if has_states and draw.one_of((False, False, False, True)):
         spare = draw.one_of((0, 1, 4, 16))
@@ -131,7 +130,7 @@ def random_config(
             swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
         )
-    if has_drafts and draw.one_of((False, False, False, True)):
+    if draw.one_of((False, False, False, True)):
         return msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=draw.one_of((3, 1, 7)))
     return config
 

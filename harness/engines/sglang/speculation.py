@@ -1,6 +1,6 @@
-"""Speculative decoding: the release's NgramVerifyInput takes and frees the slots of drafts; drafts and kernels are not.
+"""Speculative decoding: the release takes, keeps and frees the slots of drafts; drafts and kernels are not its own.
 
-Only releases that verify inside the launch (before 0.5.17) have it: all is settled when a turn ends.
+Before 0.5.14 its NgramVerifyInput verifies inside the launch; since then each decode takes slots for two passes.
 """
 
 import sys
@@ -28,6 +28,8 @@ class Speculation:
         self._release, self._forward, self._notice = release, forward, notice
         self._page_size, self._window = config.page_size, config.sliding_window + 1
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
+        self._kind = release.part("NgramVerifyInput")
+        self._verifies_in_launch = release.has("drafts_verified_in_launch")
         self._lengths: Sequence[int] = ()
         self._turn = 0
         _replace_kernels(release)
@@ -37,17 +39,12 @@ class Speculation:
         self._lengths, self._turn = lengths, 0
 
     def launch(self, batch: Any, memory: Memory) -> Any:
-        """Do as NGRAMWorker.forward_batch_generation: take slots, compute, verify; returns the result of the pass."""
-        torch, forward, count = self._release.torch, self._forward, self._count
-        mode, of_decode = type(batch.forward_mode), batch.forward_mode
-        kind, num_requests = self._release.part("NgramVerifyInput"), len(batch.reqs)
-        chosen = torch.zeros(num_requests * count, dtype=torch.int64)
-        index = torch.arange(num_requests * count).reshape(num_requests, count)
-        batch.forward_mode = mode.TARGET_VERIFY
-        batch.spec_info = kind(chosen, torch.zeros(0, dtype=torch.bool), chosen, index, index, index, count)
-        batch.spec_info.prepare_for_verify(batch, self._page_size)
-        forward.last_launch += 1
-        launch = forward.last_launch
+        """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
+        of_decode = batch.forward_mode
+        if self._verifies_in_launch:
+            self._take_slots(batch)
+        self._forward.last_launch += 1
+        launch, count = self._forward.last_launch, self._count
         entries = [
             Entry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
             for req, start, row in zip(
@@ -56,18 +53,46 @@ class Speculation:
         ]
         self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
         one = Pass(launch, entries, [])
-        sampled = [self._compute(one, entry, chosen[row * count :][:count]) for row, entry in enumerate(entries)]
+        computed = [self._compute(one, entry) for entry in entries]
         for read in one.reads:
             self._notice(read)
         self._notice(seen.Completed(launch))
-        logits = torch.nn.functional.one_hot(torch.tensor(sampled).flatten(), VOCABULARY).float()
+        drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
+        result = (
+            self._verified(batch, drafts, samples)
+            if self._verifies_in_launch
+            else self._accepted(batch, drafts, samples)
+        )
+        for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True):
+            self._notice(seen.Verified(launch, entry.request.id, accepted, tuple(sampled)))
+        batch.forward_mode = of_decode
+        return result
+
+    def prefilled(self, batch: Any, result: Any) -> None:
+        """State the tokens with which the drafts of the next decode begin; releases that over-allocate want it."""
+        if not self._verifies_in_launch:
+            torch, number = self._release.torch, len(batch.reqs)
+            tokens = torch.zeros(number, self._count, dtype=torch.int64)
+            tokens[:, 0] = result.next_token_ids
+            batch.spec_info = self._next(batch.seq_lens.clone(), tokens, torch.ones(number, dtype=torch.int32))
+
+    def _take_slots(self, batch: Any) -> None:
+        torch, number = self._release.torch, len(batch.reqs)
+        tokens = torch.zeros(number * self._count, dtype=torch.int64)
+        index = torch.arange(number * self._count).reshape(number, self._count)
+        batch.forward_mode = type(batch.forward_mode).TARGET_VERIFY
+        batch.spec_info = self._kind(tokens, torch.zeros(0, dtype=torch.bool), tokens, index, index, index, self._count)
+        batch.spec_info.prepare_for_verify(batch, self._page_size)
+
+    def _verified(self, batch: Any, drafts: Any, samples: Any) -> Any:
+        """The release compares drafts and samples, and frees the slots of the rejected ones."""
+        batch.spec_info.draft_token.copy_(drafts.flatten())
+        logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
         verify = batch.spec_info
         batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())  # from 0.5.13 on ForwardBatch sets it
         _, tokens, total = verify.verify(batch, Missing(next_token_logits=logits), self._page_size)[:3]
         accepted = _first_of(verify, ("accept_length", "num_accepted_drafts", "num_correct_drafts")).tolist()
-        for entry, number, samples in zip(entries, accepted, sampled, strict=True):
-            self._notice(seen.Verified(launch, entry.request.id, number, tuple(samples)))
-        batch.forward_mode, batch.output_ids = of_decode, tokens
+        batch.output_ids = tokens
         by_request = dict.fromkeys(
             ("accept_length_per_req_cpu", "num_accepted_drafts_per_req_cpu", "num_correct_drafts_per_req_cpu"), accepted
         )
@@ -78,11 +103,40 @@ class Speculation:
             num_accepted_drafts=total,
             num_correct_drafts=total,
             logits_output=Missing(),
+            swarden_accepted=accepted,
             **by_request,
         )
 
-    def _compute(self, one: Pass, entry: Entry, chosen: Any) -> list[int]:
-        """Write and read the last token and its drafts, which go to `chosen`; returns the token sampled after each."""
+    def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
+        """The slots of two passes were taken before; the release commits the accepted ones when it has the result."""
+        torch = self._release.torch
+        right = drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
+        lens = (right + 1).to(torch.int32)
+        batch.seq_lens = batch.seq_lens + lens
+        batch.seq_lens_cpu = batch.seq_lens.clone()
+        batch.seq_lens_sum = int(batch.seq_lens.sum())
+        batch.spec_info = self._next(batch.seq_lens.clone(), samples, lens)
+        return Missing(
+            next_token_ids=samples.flatten(),
+            accept_lens=lens,
+            new_seq_lens=batch.seq_lens,
+            next_draft_input=batch.spec_info,
+            speculative_num_draft_tokens=self._count,
+            num_non_draft_tokens_per_req=1,
+            can_run_cuda_graph=False,
+            logits_output=Missing(),
+            get_num_generated_tokens=lambda count: count,
+            swarden_accepted=right.tolist(),
+        )
+
+    def _next(self, lens: Any, tokens: Any, accept_lens: Any) -> Any:
+        """What the next decode begins with; `tokens` are (requests, count)."""
+        return self._kind(
+            draft_token_num=self._count, new_seq_lens=lens, accept_tokens=tokens.flatten(), accept_lens=accept_lens
+        )
+
+    def _compute(self, one: Pass, entry: Entry) -> tuple[list[int], list[int]]:
+        """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
         full, swa = self._forward.tags
         request, start, _, (places, windowed), _ = entry
         right = self._lengths[self._turn % len(self._lengths)] if self._lengths else 0
@@ -100,7 +154,6 @@ class Speculation:
             )
             samples.append(sampled_token(sums, VOCABULARY))
             tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
-        chosen.copy_(self._release.torch.tensor(tokens[: self._count]))
         self._notice(seen.Proposed(one.launch, request.id, tuple(tokens[1 : self._count])))
         first = max(0, start + 1 - self._window)
         for component, (pool, slots, tags, begin) in enumerate(
@@ -110,7 +163,7 @@ class Speculation:
             self._notice(seen.Written(one.launch, request.id, pool, start, start + self._count, pages, component))
             read = array("q", [tags[place] for place in slots[begin:]])
             one.reads.append(seen.Read(one.launch, request.id, pool, begin, read, (FULL, SWA)[component]))
-        return samples
+        return list(tokens[: self._count]), samples
 
 
 def _first_of(value: Any, names: tuple[str, ...]) -> Any:
@@ -120,12 +173,14 @@ def _first_of(value: Any, names: tuple[str, ...]) -> Any:
 
 def _replace_kernels(release: Release) -> None:
     """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
-    module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
-    if "swarden" in module:
+    if not release.has("drafts_verified_in_launch"):
+        for module in [one for name, one in sys.modules.items() if name.startswith("sglang.srt")]:
+            if "assign_req_to_token_pool_func" in vars(module):
+                vars(module)["assign_req_to_token_pool_func"] = _assign
         return
+    module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
     aligned = module["get_src_tgt_cache_loc"]
     module.update(
-        swarden=True,
         assign_req_to_token_pool=Kernel(_assign),
         get_target_cache_loc=Kernel(_split),
         verify_tree_greedy=_verify_chain,

@@ -49,7 +49,6 @@ class SglangTarget(ReleasedTarget):
             host_ratios=release.host_ratios,
             has_sessions=release.has("streaming_sessions"),
             has_states=release.has("state_pool"),
-            has_drafts=release.has("drafts"),
         )
 
     def encode(self, config: Any) -> dict[str, Any]:
@@ -108,8 +107,6 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(
                 f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
             )
-        if config.draft_len is not None and not release.has("drafts"):
-            raise InvalidConfig(f"draft_len is {config.draft_len}, want null for sglang {release.text}: not supported")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:
