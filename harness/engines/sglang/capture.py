@@ -62,8 +62,7 @@ class SglangCapture:
         self._release, self._config, self._built = release, config, built
         self._unreported = unreported
         self._host, self._sessions, _ = enabled
-        lookahead = 0 if release.has("drafts_verified_in_launch") else 2 * (config.draft_len or 0) + 1
-        self._limits = limits_of(config, max_request_len(release, config), lookahead if config.draft_len else 0)
+        self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._queues = TransferQueues(built.scheduler)
@@ -286,7 +285,7 @@ class Holder(NamedTuple):
     locker: Any
 
 
-def limits_of(config: SglangConfig, max_request_len: int, lookahead_len: int) -> Limits:
+def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window) + config.window_eviction_interval
     return Limits(
@@ -299,7 +298,6 @@ def limits_of(config: SglangConfig, max_request_len: int, lookahead_len: int) ->
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
         draft_len=config.draft_len or 0,
-        lookahead_len=lookahead_len,
     )
 
 

@@ -15,6 +15,7 @@ from harness.engines.sglang.states import STATE_POOL, rows_with_states
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+SPARE_OF_DRAFTS = 4  # extra_max_context_len of the releases, beside the tokens of a decode
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
@@ -41,7 +42,8 @@ def _rows(release: Release, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
     return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
-        max_context_len=config.max_context_len + (config.draft_len or 0),
+        max_context_len=config.max_context_len
+        + (0 if config.draft_len is None else SPARE_OF_DRAFTS + config.draft_len + 1),
         device=DEVICE,
         enable_memory_saver=False,
         **(spare if config.role == DECODE else {}),

@@ -174,9 +174,10 @@ def _first_of(value: Any, names: tuple[str, ...]) -> Any:
 def _replace_kernels(release: Release) -> None:
     """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
     if not release.has("drafts_verified_in_launch"):
-        for module in [one for name, one in sys.modules.items() if name.startswith("sglang.srt")]:
-            if "assign_req_to_token_pool_func" in vars(module):
-                vars(module)["assign_req_to_token_pool_func"] = _assign
+        loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
+        for names in loaded:
+            if "assign_req_to_token_pool_func" in names:
+                names["assign_req_to_token_pool_func"] = _assign
         return
     module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
     aligned = module["get_src_tgt_cache_loc"]
