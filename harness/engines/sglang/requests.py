@@ -61,6 +61,7 @@ class Requests:
 
     def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
         self._release, self._config, self._notice = release, config, notice
+        release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
         self._live: dict[int, Request] = {}
         self._rejected: list[Streamed] = []
         self._aborted: set[int] = set()
