@@ -7,6 +7,7 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
+from harness.engines.sglang.memory import row_len
 from harness.engines.sglang.moves import free_units
 from harness.engines.sglang.nodes import SwaNodes, TreeWalk, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
@@ -298,6 +299,7 @@ def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
         draft_len=config.draft_len or 0,
+        draft_row_len=0 if config.draft_len is None else row_len(config) - max_request_len,
     )
 
 
