@@ -120,7 +120,7 @@ def random_config(
     has_states: bool = False,
 ) -> SglangConfig:
     """A scheduler with small pools; some have a pool of recurrent states, if possible, and some have drafts."""
-    config = _plain(draw, host_ratios, has_sessions)
+    config = plain_config(draw, host_ratios=host_ratios, has_sessions=has_sessions)
     if has_states and draw.one_of((False, False, False, True)):
         spare = draw.one_of((0, 1, 4, 16))
         return msgspec.structs.replace(
@@ -135,8 +135,8 @@ def random_config(
     return config
 
 
-def _plain(draw: Draw, host_ratios: Sequence[float], has_sessions: bool) -> SglangConfig:
-    """A scheduler with small pools.
+def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions: bool = False) -> SglangConfig:
+    """A scheduler with small pools, without recurrent states and drafts.
 
     Half of them have a hierarchical cache, if there is any ratio for it, and a third has sessions, if there are any.
     """
