@@ -13,11 +13,12 @@ MIN_TEMPERATURE = 1e-4  # below it scaled logits exceed the precision of a float
 class SamplingParams:
     """The parameters of a request beside its prompt.
 
-    The output ends with the first of the `stop_token_ids`.  With `temperature` 0 the likeliest token is taken.
-    Otherwise a token is sampled from the `top_k` likeliest (None: all), cut off where their probabilities add up to
-    `top_p`.  The random number depends on `seed` (None: the transfer id, or the request id) and the position only, so
-    it is the same in another batch and after a restart.  With `return_logits` the outputs have the logits of every
-    computed position.  Raises ConfigError for an invalid field; the engine rejects a negative `max_new_tokens`.
+    The output ends with the first token that is one of the `stop_token_ids`.  With `temperature` 0 the likeliest token
+    is taken.  Otherwise a token is sampled from the `top_k` likeliest (None: all), cut off where their probabilities
+    add up to `top_p`.  The random number depends on `seed` (None: the transfer id, or the request id) and the position
+    only, so it is the same in another batch and when a retracted request is computed again.  With `return_logits` the
+    outputs have the logits of every computed position.  Raises ConfigError for an invalid field; the engine rejects a
+    negative `max_new_tokens`.
     """
 
     max_new_tokens: int = 16

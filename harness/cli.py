@@ -103,7 +103,9 @@ def run(command: Callable[[], int | None]) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         code = _misuse(f"{place}{error.strerror or error}")
-    except AccountingError as error:  # raised by the strict check; the text is the story
+    except (
+        AccountingError
+    ) as error:  # of the strict check, with its story as the text, or of the engine's own accounting
         ERR.print(str(error), markup=False)
         code = ExitCode.VIOLATED
     except (typer.Abort, KeyboardInterrupt):

@@ -223,7 +223,10 @@ class Finished(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """One forward pass: per entry the request and the positions [start, end) that it computes."""
+    """One forward pass: per entry the request and the positions [start, end) that it computes, without draft tokens.
+
+    Draft tokens follow in Proposed.
+    """
 
     launch: int
     entries: tuple[tuple[int, int, int], ...]

@@ -150,7 +150,7 @@ class SwardenEngine(EnginePort):
         return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
 
     def _proposer(self, config: EngineConfig) -> ScriptedProposer:
-        """A proposer whose accepted draft tokens follow the op-log, so that any overshoot can be drawn."""
+        """A proposer whose number of right drafts is set by the op-log, also beyond the client's limit."""
         oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
         proposer = ScriptedProposer(oracle, oracle.forget)
         self.drafts = proposer

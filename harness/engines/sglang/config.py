@@ -28,8 +28,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
     ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
     release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
-    the size of each host pool in units of its device pool.  `load_back_threshold` is the smallest number of tokens that
-    a load of full attention from the host has.  `role` is the disaggregation mode: a prefill side, a decode side, which
+    the size of each host pool in units of its device pool.  A load from the host with fewer than `load_back_threshold`
+    tokens of full attention is not started.  `role` is the disaggregation mode: a prefill side, a decode side, which
     has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
@@ -105,9 +105,9 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
-    """The smallest SWA pool with which every request can run.
+    """The pages of the smallest SWA pool with which every request can run.
 
-    `PrefillAdder.add_one_req` wants more free tokens than max(chunk, window) + page beside a locked window.
+    A request has a chunk and a window, and `PrefillAdder.add_one_req` wants more than max(chunk, window) + page free.
     """
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 

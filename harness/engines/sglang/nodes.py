@@ -1,4 +1,7 @@
-"""What a release keeps in the nodes of its prefix tree, and in the locks on them."""
+"""What a release keeps in the nodes of its prefix tree, and in the locks on them.
+
+A windowed lock covers the nodes from its own up to the one with its mark, a uuid (`swa_uuid_for_lock`).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -106,7 +109,7 @@ class SwaNodes:
 
 
 class UnifiedNodes:
-    """The nodes and locks of UnifiedRadixCache; in newer releases a node is an id, and a lock has a receipt."""
+    """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
 
     def __init__(self, release: Release) -> None:
         components = release.part("ComponentType")
@@ -143,9 +146,9 @@ class UnifiedNodes:
         return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
-        """Does the release of a lock pass over a node, in each pool?
+        """Does the unlock of a lock pass over a node, in each pool?
 
-        To 0.5.17 a lock skips nodes without pages, and its release skips these nodes and all other tombstones.
+        Up to SGLang 0.5.17 a lock skips nodes without pages, and its unlock skips these nodes and all other tombstones.
         """
         skipped = getattr(lock, "skip_lock_node_ids", None)
         if skipped is None:

@@ -88,7 +88,9 @@ SENTENCES: Mapping[Code, str] = {
     ChunkBudgetCode.EMPTY: "computes nothing",
     ChunkBudgetCode.PREFILLS_TOO_MUCH: "prefills {count} tokens, at most {most} are allowed",
     ChunkBudgetCode.COMPUTES_TOO_MUCH: "computes {count} tokens, decodes included, at most {most} are allowed",
-    DraftingCode.NOT_BEHIND_ONE_TOKEN: "{count} drafts in launch {launch}, which computes [{start}, {end})",
+    DraftingCode.NOT_BEHIND_ONE_TOKEN: (
+        "{count} drafts in launch {launch}, behind its range [{start}, {end}) of the request; want one of one token"
+    ),
     DraftingCode.RIGHT_DRAFT_REJECTED: "{accepted} of the drafts {drafts} are accepted, the model samples {sampled}",
     DraftingCode.VERDICT_NOT_AWAITED: (
         "launch {launch} computes [{start}, {end}), but the drafts of launch {drafted_in} are not verified"
