@@ -40,6 +40,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),
+    "assign_rows": (
+        "mem_cache.allocation:assign_req_to_token_pool_func",
+        "speculative.triton_ops.cache_locs:assign_req_to_token_pool_func",
+    ),
     "envs": ("environ:envs",),
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),

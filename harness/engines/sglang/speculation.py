@@ -176,7 +176,7 @@ def _replace_kernels(release: Release) -> None:
     if not release.has("drafts_verified_in_launch"):
         loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
         for names in loaded:
-            if "assign_req_to_token_pool_func" in names:
+            if "assign_req_to_token_pool_func" in names:  # of release.part("assign_rows"), and where it is imported
                 names["assign_req_to_token_pool_func"] = _assign
         return
     module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
