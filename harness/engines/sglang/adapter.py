@@ -7,7 +7,7 @@ import invariants.events as seen
 from harness.core.event_log import EventLog
 from harness.core.faults import CLIENT_FAULTS, FaultPlan
 from harness.core.origins import EngineCode
-from harness.core.port import EnginePort, Streamed, Submission
+from harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import Enabled, SglangCapture
@@ -19,6 +19,7 @@ from harness.engines.sglang.moves import with_owners
 from harness.engines.sglang.requests import SPARE_TOKENS, Requests, rid_of
 from harness.engines.sglang.scheduler import Passes, build, turn
 from harness.engines.sglang.sessions import Sessions
+from harness.engines.sglang.speculation import Speculation
 from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
 from invariants.reuse import sharing
@@ -38,6 +39,7 @@ REPORTED = frozenset(
         seen.Launched,
         seen.Lent,
         seen.Paused,
+        seen.Proposed,
         seen.Read,
         seen.Rejected,
         seen.Resumed,
@@ -45,6 +47,7 @@ REPORTED = frozenset(
         seen.Taken,
         seen.TakenOver,
         seen.TurnRefused,
+        seen.Verified,
         seen.Written,
     )
 )
@@ -58,7 +61,6 @@ class SglangEngine(EnginePort):
     def __init__(self, release: Release, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self._release = release
         self._requests = Requests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
@@ -74,7 +76,9 @@ class SglangEngine(EnginePort):
         self._enabled = Enabled(
             HostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
             Sessions(release, config, self.built, self._requests, self._notice) if config.streaming_sessions else None,
+            Speculation(release, config, self._forward, self._notice) if config.draft_len is not None else None,
         )
+        self.drafts: DraftPort | None = self._enabled.drafts
         self.sessions = self._enabled.sessions
         self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._enabled)
         self._steps = 0
@@ -110,7 +114,7 @@ class SglangEngine(EnginePort):
 
     def flush(self) -> bool:
         """Evict all cached pages that are not locked. The release's own flush resets the pools, which hides leaks."""
-        everything = self._release.part("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
+        everything = self._forward.release.part("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
         self.built.memory.tree.evict(everything)
         return True
 
@@ -148,6 +152,8 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
+        if self._enabled.drafts is not None and batch.forward_mode.is_decode():
+            return self._enabled.drafts.launch(batch, self.built.memory)
         if self._enabled.host is not None:
             self._enabled.host.wait_for_loads(batch)
         if self._enabled.sessions is not None and batch.forward_mode.is_extend():
@@ -155,9 +161,13 @@ class SglangEngine(EnginePort):
         result = self._forward.launch(batch, self.built.memory)
         if self._enabled.host is not None:
             self._enabled.host.launched(batch)
+        if self._enabled.drafts is not None:
+            self._enabled.drafts.prefilled(batch, result)
         return result
 
     def _complete(self, result: Any) -> None:
+        if result.swarden_pass is None:  # it has been verified in its launch
+            return
         self._requests.report_changes()
         self._forward.complete(result, self._requests.unfinished)
 

@@ -74,7 +74,7 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
         "enable_overlap": config.overlap,
         "enable_hierarchical_cache": config.host_ratio is not None,
         "is_mixed_chunk": config.mixed_batches,
-        "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
+        "spec_algorithm": _algorithm(algorithm, config),
         "disaggregation_mode": release.part("DisaggregationMode")(config.role),
         "new_token_ratio": ratio,
         "init_new_token_ratio": ratio,
@@ -94,6 +94,12 @@ def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
         "polling_count": 0,  # of the decode side's transfers
         "polling_interval": 1,
     }
+
+
+def _algorithm(kind: Any, config: SglangConfig) -> Any:
+    if config.draft_len is not None:
+        return kind.NGRAM
+    return kind.from_string(None) if hasattr(kind, "from_string") else kind.NONE
 
 
 def _initial_state(release: Release) -> dict[str, Any]:

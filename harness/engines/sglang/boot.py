@@ -39,6 +39,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
+    "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),
+    "assign_rows": (
+        "mem_cache.allocation:assign_req_to_token_pool_func",
+        "speculative.triton_ops.cache_locs:assign_req_to_token_pool_func",
+    ),
     "envs": ("environ:envs",),
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
@@ -72,7 +77,12 @@ STREAM_MODULES = (
     "mem_cache.memory_pool_host",
     "mem_cache.pool_host.base",
 )
-NEEDS_NO_GPU = {"HF_HUB_OFFLINE": "1", "SGLANG_IS_IN_CI": "0", "TRANSFORMERS_VERBOSITY": "error"}
+NEEDS_NO_GPU = {
+    "HF_HUB_OFFLINE": "1",
+    "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
+    "SGLANG_IS_IN_CI": "0",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 
 class Feature(NamedTuple):
@@ -110,6 +120,10 @@ FEATURES: Mapping[str, Feature] = {
     "state_pool": Feature(
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
         lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
+    ),
+    "drafts_verified_in_launch": Feature(
+        "NgramVerifyInput takes and frees the slots of drafts in the launch; since 0.5.14 a decode takes those of two",
+        lambda release: hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",

@@ -7,11 +7,13 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
+from harness.engines.sglang.memory import row_len
 from harness.engines.sglang.moves import free_units
 from harness.engines.sglang.nodes import SwaNodes, TreeWalk, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.sessions import Sessions
+from harness.engines.sglang.speculation import Speculation
 from harness.engines.sglang.states import states_of
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
@@ -42,8 +44,9 @@ SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
 class Enabled(NamedTuple):
     """The parts of an engine that its configuration may disable."""
 
-    host: HostTier | None
-    sessions: Sessions | None
+    host: HostTier | None = None
+    sessions: Sessions | None = None
+    drafts: Speculation | None = None
 
 
 class SglangCapture:
@@ -59,7 +62,7 @@ class SglangCapture:
     ) -> None:
         self._release, self._config, self._built = release, config, built
         self._unreported = unreported
-        self._host, self._sessions = enabled
+        self._host, self._sessions, _ = enabled
         self._limits = limits_of(config, max_request_len(release, config))
         self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
@@ -295,6 +298,8 @@ def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
         most_launches=2 if config.overlap else 1,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
+        draft_len=config.draft_len or 0,
+        draft_row_len=0 if config.draft_len is None else row_len(config) - max_request_len,
     )
 
 

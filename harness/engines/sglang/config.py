@@ -1,7 +1,7 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,11 @@ DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
+ALONE = {"overlap": False, "role": BOTH, "host_ratio": None, "streaming_sessions": False}
+NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
+    "state_slots": {**ALONE, "page_size": 1},  # in the strategy no_buffer
+    "draft_len": {**ALONE, "mixed_batches": False, "state_slots": None},
+}
 
 
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +33,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
+    `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -57,6 +63,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streaming_sessions: bool = False
     session_timeout_s: Annotated[float, Meta(gt=0)] | None = None
     state_slots: Annotated[int, Meta(ge=3, le=MAX_PAGES)] | None = None
+    draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -70,6 +77,10 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("host_ratio", "streaming_sessions"):
             if getattr(self, name) and self.role != BOTH:
                 raise InvalidConfig(f"{name} is set with role {self.role!r}, want {BOTH!r}")
+        for setting, needed in NEEDED_BY.items():
+            for name, value in needed.items() if getattr(self, setting) is not None else ():
+                if (found := getattr(self, name)) != value:
+                    raise InvalidConfig(f"{name} is {found!r} with {setting}, want {value!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if self.chunk_len % self.page_size:
@@ -81,11 +92,6 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self._check_states(self.state_slots)
 
     def _check_states(self, slots: int) -> None:
-        """Recurrent states are driven with pages of one token and without other parts; requests size their pool."""
-        wanted = {"page_size": 1, "overlap": False, "role": BOTH, "host_ratio": None, "streaming_sessions": False}
-        for name, value in wanted.items():
-            if (found := getattr(self, name)) != value:
-                raise InvalidConfig(f"{name} is {found!r} with state_slots, want {value!r}")
         if self.tree == SWA_TREE:
             raise InvalidConfig(f"state_slots is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if slots < (least := STATES_PER_RUNNING * self.max_running_requests):
@@ -107,27 +113,30 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
 
 
 def random_config(
-    draw: Draw, *, host_ratios: Sequence[float], has_sessions: bool = False, has_states: bool = False
+    draw: Draw,
+    *,
+    host_ratios: Sequence[float],
+    has_sessions: bool = False,
+    has_states: bool = False,
 ) -> SglangConfig:
-    """A scheduler with small pools; a quarter of them has a pool of recurrent states, if the release has any."""
-    config = _without_states(draw, host_ratios, has_sessions)
-    if not has_states or not draw.one_of((False, False, False, True)):
-        return config
-    spare = draw.one_of((0, 1, 4, 16))
-    return msgspec.structs.replace(
-        config,
-        page_size=1,
-        full_pages=max(40, config.full_pages),
-        swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
-        overlap=False,
-        host_ratio=None,
-        streaming_sessions=False,
-        state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
-    )
+    """A scheduler with small pools; some have a pool of recurrent states, if possible, and some have drafts."""
+    config = plain_config(draw, host_ratios=host_ratios, has_sessions=has_sessions)
+    if has_states and draw.one_of((False, False, False, True)):
+        spare = draw.one_of((0, 1, 4, 16))
+        return msgspec.structs.replace(
+            config,
+            **NEEDED_BY["state_slots"],
+            full_pages=max(40, config.full_pages),
+            swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
+            state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
+        )
+    if draw.one_of((False, False, False, True)):
+        return msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=draw.one_of((3, 1, 7)))
+    return config
 
 
-def _without_states(draw: Draw, host_ratios: Sequence[float], has_sessions: bool) -> SglangConfig:
-    """A scheduler with small pools.
+def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions: bool = False) -> SglangConfig:
+    """A scheduler with small pools, without recurrent states and drafts.
 
     Half of them have a hierarchical cache, if there is any ratio for it, and a third has sessions, if there are any.
     """

@@ -50,7 +50,7 @@ class TagForward:
 
     def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
         page = config.page_size
-        self._release, self._notice = release, notice
+        self.release, self._notice = release, notice
         self._page_size, self._window = page, config.sliding_window + 1
         self.tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
         self.last_launch = 0
@@ -68,7 +68,7 @@ class TagForward:
             states.prepare(batch)
         for entry in entries:
             self._write(launched.launch, entry, states)
-        torch = self._release.torch
+        torch = self.release.torch
         tokens = torch.tensor([self._read(launched, entry) for entry in entries], dtype=torch.int64)
         batch.output_ids = tokens
         return Missing(
@@ -131,7 +131,7 @@ class _Event:
 def entries_of(batch: Any, memory: Memory) -> list[Entry]:
     """The requests of a batch that is about to be launched, with the slots that they read and write."""
     return [
-        Entry(req.swarden, start, end, _slots(memory, row, end), row)
+        Entry(req.swarden, start, end, slots_of(memory, row, end), row)
         for req, (start, end), row in zip(batch.reqs, _ranges(batch), batch.req_pool_indices.tolist(), strict=True)
     ]
 
@@ -143,7 +143,7 @@ def _ranges(batch: Any) -> list[tuple[int, int]]:
     return [(end - 1, end) for end in batch.seq_lens.tolist()]
 
 
-def _slots(memory: Memory, row: int, end: int) -> tuple[list[int], list[int]]:
+def slots_of(memory: Memory, row: int, end: int) -> tuple[list[int], list[int]]:
     """The slots of positions [0, end) of a row, in both pools."""
     slots = memory.rows.req_to_token[row, :end]
     return slots.tolist(), memory.allocator.full_to_swa_index_mapping[slots.long()].tolist()

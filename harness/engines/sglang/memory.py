@@ -15,6 +15,7 @@ from harness.engines.sglang.states import STATE_POOL, rows_with_states
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+SPARE_OF_DRAFTS = 4  # entries of a row beside those for the tokens of a pass
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
@@ -37,11 +38,20 @@ def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: 
     return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
 
 
+def row_len(config: SglangConfig) -> int:
+    """The length of a row of the request table, with entries for drafts: get_req_to_token_extra_context_len."""
+    if config.draft_len is None:
+        return config.max_context_len
+    count = config.draft_len + 1
+    of_two_passes = 2 * count + config.page_size - 1 if config.page_size > 1 else 0
+    return config.max_context_len + max(SPARE_OF_DRAFTS + count, of_two_passes)
+
+
 def _rows(release: Release, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
     return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
-        max_context_len=config.max_context_len,
+        max_context_len=row_len(config),
         device=DEVICE,
         enable_memory_saver=False,
         **(spare if config.role == DECODE else {}),
@@ -70,7 +80,9 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
         "sampling_backend": "pytorch",
         "disable_cuda_graph": True,
         "disable_overlap_schedule": not config.overlap,
-        "speculative_algorithm": None,
+        "speculative_algorithm": None if config.draft_len is None else "NGRAM",
+        "speculative_num_draft_tokens": None if config.draft_len is None else config.draft_len + 1,
+        "speculative_eagle_topk": None if config.draft_len is None else 1,  # drafts are a chain
         "disaggregation_mode": config.role,
         "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
         "disaggregation_bootstrap_port": 1,

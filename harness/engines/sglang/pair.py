@@ -65,7 +65,7 @@ class LinkedEngine(SglangEngine):
 
     def _make_current(self) -> None:
         set_environment(self._config)
-        self._release.part("publish_server_args")(self.built.scheduler.server_args)
+        self._forward.release.part("publish_server_args")(self.built.scheduler.server_args)
 
 
 class Side(LinkedSystem):

@@ -6,7 +6,7 @@ from hypothesis.stateful import initialize, rule
 
 from harness.core.faults import CLIENT_FAULTS
 from harness.core.ops import Abort, Drain, Flush, Inject, Op, Recipe, Step, Submit
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, least_swa_pages, random_config
+from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, least_swa_pages, plain_config
 from harness.engines.sglang.link import FAULTS as LINK_FAULTS
 from harness.search.draws import fault_sets, ordinals, step_counts, troubles
 from harness.search.machine import Machine
@@ -36,7 +36,7 @@ def sides(draw: HypothesisDraw) -> tuple[SglangConfig, SglangConfig]:
     The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
     also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
     """
-    prefill = msgspec.structs.replace(random_config(draw, host_ratios=()), role=PREFILL, preemption_threshold=None)
+    prefill = msgspec.structs.replace(plain_config(draw), role=PREFILL, preemption_threshold=None)
     page = prefill.page_size
     beside = -(-max(OUTPUT_LENS[-1]) // page) + MOST_RESERVED_PAGES + 1
     least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + beside

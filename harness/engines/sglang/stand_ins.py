@@ -157,7 +157,7 @@ class _Constant:
         self.value = value
 
 
-class _Kernel:
+class Kernel:
     """A kernel that is launched with `kernel[grid](…)`."""
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -191,4 +191,4 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
     for module in modules:
         for name, function in (("alloc_extend_kernel", extend), ("alloc_decode_kernel", decode)):
             if hasattr(module, name):
-                setattr(module, name, _Kernel(function))
+                setattr(module, name, Kernel(function))

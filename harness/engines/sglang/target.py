@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
-from harness.core.ops import SESSION_OPS, Abort, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.released import ReleasedTarget
 from harness.core.system import System
@@ -22,7 +22,7 @@ from harness.engines.sglang.releases import SGLANG
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
-OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
 class SglangTarget(ReleasedTarget):

@@ -17,15 +17,18 @@ class DraftCode(Code):
 def drafts_fit_their_allocation(change: Transition) -> Evidence:
     """A pass computes at most draft_len drafts for a request, all on allocated pages.
 
-    The pages are not checked if the request released its record in the same step.
+    The pages are not checked if the request released its record in the same step.  An engine without a lookahead may
+    free those of rejected drafts when it has verified them.
     """
     most = change.after.limits.draft_len
     ends = {(event.launch, entry[0]): entry[2] for event in change.events_of(Launched) for entry in event.entries}
+    accepted = {(event.launch, event.request_id): event.num_accepted for event in change.events_of(Verified)}
     for event in change.events_of(Proposed):
         subject, count = request_ref(event.request_id), len(event.drafts)
         if count > most:
             yield found(subject, DraftCode.TOO_MANY, count=count, most=most)
-        end = ends.get((event.launch, event.request_id), 0) + count
+        kept = count if change.after.limits.lookahead_len else accepted.get((event.launch, event.request_id), count)
+        end = ends.get((event.launch, event.request_id), 0) + kept
         record = change.after.record_by_request.get(event.request_id)
         if record is not None and event.request_id not in change.released and end > record.allocated_len:
             yield found(subject, DraftCode.BEYOND_ALLOCATION, end=end, allocated_len=record.allocated_len)

@@ -32,12 +32,13 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 def outputs_end_as_asked(change: Transition) -> Evidence:
     """An output ends at its first stop token or at max_new_tokens, and the finish reason says which.
 
-    A request that ends for another reason (an abort, a timeout, an error) may have fewer tokens.
+    A request that ends for another reason (a timeout, an error) may have fewer tokens, and one that the client has
+    aborted may have more, which `aborted_requests_stop_decoding` limits.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
     for request in change.before.requests or ():
         expected = change.reference.expectations.get(request.id)
-        if expected is None:
+        if expected is None or expected.len_at_abort is not None:
             continue
         first = expected.prompt_len + request.num_outputs
         new, reason = expected.tokens[first:], reasons.get(request.id)

@@ -38,9 +38,10 @@ class Column(NamedTuple):
 def rows_match_their_records(change: Transition) -> Evidence:
     """A record has an entry per page in each component, and its row lists those of the first one, in order.
 
-    allocated_len is at most max_context_len, rounded up to whole pages.
+    allocated_len is at most max_context_len, with the entries of a row for drafts, rounded up to whole pages.
     """
-    after, longest = change.after, change.after.limits.max_context_len
+    after = change.after
+    longest = after.limits.max_context_len + after.limits.draft_row_len
     for record in change.changes.records:
         subject, allocated_len = owner_ref(record.owner), record.allocated_len
         if after.page_sizes and allocated_len > -(-longest // after.page_sizes[0]) * after.page_sizes[0]:

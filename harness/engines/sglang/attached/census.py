@@ -37,7 +37,7 @@ class Census(Check):
         self._in_flight: list[Pass] = []
         self._num_turns = self._num_launches = 0
         self._idle_turns = IdleSteps()
-        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(None, None))
+        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled())
         try:
             self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
         except NotImplementedError as error:

@@ -1,0 +1,223 @@
+"""Speculative decoding: the release takes, keeps and frees the slots of drafts; drafts and kernels are not its own.
+
+Before 0.5.14 its NgramVerifyInput verifies inside the launch; since then each decode takes slots for two passes.
+"""
+
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.engines.sglang.attributes import VOCABULARY
+from harness.engines.sglang.boot import Release
+from harness.engines.sglang.config import SglangConfig
+from harness.engines.sglang.forward import FULL, SWA, Entry, Pass, TagForward, slots_of
+from harness.engines.sglang.memory import Memory
+from harness.engines.sglang.stand_ins import Kernel, Missing
+from invariants.reference import namespace_tag, next_tag, sampled_token
+
+
+class Speculation:
+    """Decodes with a chain of `draft_len` drafts, of which the op-log says how many are right."""
+
+    def __init__(
+        self, release: Release, config: SglangConfig, forward: TagForward, notice: Callable[[NamedTuple], None]
+    ) -> None:
+        assert config.draft_len is not None
+        self._release, self._forward, self._notice = release, forward, notice
+        self._page_size, self._window = config.page_size, config.sliding_window + 1
+        self._count = config.draft_len + 1  # tokens that a request computes in a pass
+        self._kind = release.part("NgramVerifyInput")
+        self._verifies_in_launch = release.has("drafts_verified_in_launch")
+        self._lengths: Sequence[int] = ()
+        self._turn = 0
+        _replace_kernels(release)
+
+    def accept(self, lengths: Sequence[int]) -> None:
+        """As DraftPort; () lets none be right, because the release verifies as many drafts in each decode."""
+        self._lengths, self._turn = lengths, 0
+
+    def launch(self, batch: Any, memory: Memory) -> Any:
+        """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
+        of_decode = batch.forward_mode
+        if self._verifies_in_launch:
+            self._take_slots(batch)
+        self._forward.last_launch += 1
+        launch, count = self._forward.last_launch, self._count
+        entries = [
+            Entry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
+            for req, start, row in zip(
+                batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
+            )
+        ]
+        self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
+        one = Pass(launch, entries, [])
+        computed = [self._compute(one, entry) for entry in entries]
+        for read in one.reads:
+            self._notice(read)
+        self._notice(seen.Completed(launch))
+        drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
+        result = (
+            self._verified(batch, drafts, samples)
+            if self._verifies_in_launch
+            else self._accepted(batch, drafts, samples)
+        )
+        for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True):
+            self._notice(seen.Verified(launch, entry.request.id, accepted, tuple(sampled)))
+        batch.forward_mode = of_decode
+        return result
+
+    def prefilled(self, batch: Any, result: Any) -> None:
+        """State the tokens with which the drafts of the next decode begin; releases that over-allocate want it."""
+        if not self._verifies_in_launch:
+            torch, number = self._release.torch, len(batch.reqs)
+            tokens = torch.zeros(number, self._count, dtype=torch.int64)
+            tokens[:, 0] = result.next_token_ids
+            batch.spec_info = self._next(batch.seq_lens.clone(), tokens, torch.ones(number, dtype=torch.int32))
+
+    def _take_slots(self, batch: Any) -> None:
+        torch, number = self._release.torch, len(batch.reqs)
+        tokens = torch.zeros(number * self._count, dtype=torch.int64)
+        index = torch.arange(number * self._count).reshape(number, self._count)
+        batch.forward_mode = type(batch.forward_mode).TARGET_VERIFY
+        batch.spec_info = self._kind(tokens, torch.zeros(0, dtype=torch.bool), tokens, index, index, index, self._count)
+        batch.spec_info.prepare_for_verify(batch, self._page_size)
+
+    def _verified(self, batch: Any, drafts: Any, samples: Any) -> Any:
+        """The release compares drafts and samples, and frees the slots of the rejected ones."""
+        batch.spec_info.draft_token.copy_(drafts.flatten())
+        logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
+        verify = batch.spec_info
+        batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())  # from 0.5.13 on ForwardBatch sets it
+        _, tokens, total = verify.verify(batch, Missing(next_token_logits=logits), self._page_size)[:3]
+        accepted = _first_of(verify, ("accept_length", "num_accepted_drafts", "num_correct_drafts")).tolist()
+        batch.output_ids = tokens
+        by_request = dict.fromkeys(
+            ("accept_length_per_req_cpu", "num_accepted_drafts_per_req_cpu", "num_correct_drafts_per_req_cpu"), accepted
+        )
+        return Missing(
+            next_token_ids=tokens,
+            can_run_cuda_graph=False,
+            num_accepted_tokens=total,
+            num_accepted_drafts=total,
+            num_correct_drafts=total,
+            logits_output=Missing(),
+            swarden_accepted=accepted,
+            **by_request,
+        )
+
+    def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
+        """The slots of two passes were taken before; the release commits the accepted ones when it has the result."""
+        torch = self._release.torch
+        right = drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
+        lens = (right + 1).to(torch.int32)
+        batch.seq_lens = batch.seq_lens + lens
+        batch.seq_lens_cpu = batch.seq_lens.clone()
+        batch.seq_lens_sum = int(batch.seq_lens.sum())
+        batch.spec_info = self._next(batch.seq_lens.clone(), samples, lens)
+        return Missing(
+            next_token_ids=samples.flatten(),
+            accept_lens=lens,
+            new_seq_lens=batch.seq_lens,
+            next_draft_input=batch.spec_info,
+            speculative_num_draft_tokens=self._count,
+            num_non_draft_tokens_per_req=1,
+            can_run_cuda_graph=False,
+            logits_output=Missing(),
+            get_num_generated_tokens=lambda count: count,
+            swarden_accepted=right.tolist(),
+        )
+
+    def _next(self, lens: Any, tokens: Any, accept_lens: Any) -> Any:
+        """What the next decode begins with; `tokens` are (requests, count)."""
+        return self._kind(
+            draft_token_num=self._count, new_seq_lens=lens, accept_tokens=tokens.flatten(), accept_lens=accept_lens
+        )
+
+    def _compute(self, one: Pass, entry: Entry) -> tuple[list[int], list[int]]:
+        """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
+        full, swa = self._forward.tags
+        request, start, _, (places, windowed), _ = entry
+        right = self._lengths[self._turn % len(self._lengths)] if self._lengths else 0
+        self._turn += 1
+        tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
+        tokens, samples = request.tokens(start, start + 1), list[int]()
+        for number in range(self._count):
+            end = start + number + 1
+            tag = full[places[end - 1]] = next_tag(tag, tokens[number])
+            if windowed[end - 1]:
+                swa[windowed[end - 1]] = tag
+            sums = (
+                sum([full[place] for place in places[:end]]),
+                sum([swa[place] for place in windowed[max(0, end - self._window) : end]]),
+            )
+            samples.append(sampled_token(sums, VOCABULARY))
+            tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
+        self._notice(seen.Proposed(one.launch, request.id, tuple(tokens[1 : self._count])))
+        first = max(0, start + 1 - self._window)
+        for component, (pool, slots, tags, begin) in enumerate(
+            (("full", places, full, 0), ("swa", windowed, swa, first))
+        ):
+            pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
+            self._notice(seen.Written(one.launch, request.id, pool, start, start + self._count, pages, component))
+            read = array("q", [tags[place] for place in slots[begin:]])
+            one.reads.append(seen.Read(one.launch, request.id, pool, begin, read, (FULL, SWA)[component]))
+        return list(tokens[: self._count]), samples
+
+
+def _first_of(value: Any, names: tuple[str, ...]) -> Any:
+    """The attribute that the release has; the number of accepted drafts was renamed twice."""
+    return next(getattr(value, name) for name in names if hasattr(value, name))
+
+
+def _replace_kernels(release: Release) -> None:
+    """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
+    if not release.has("drafts_verified_in_launch"):
+        loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
+        for names in loaded:
+            if "assign_req_to_token_pool_func" in names:  # of release.part("assign_rows"), and where it is imported
+                names["assign_req_to_token_pool_func"] = _assign
+        return
+    module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
+    aligned = module["get_src_tgt_cache_loc"]
+    module.update(
+        assign_req_to_token_pool=Kernel(_assign),
+        get_target_cache_loc=Kernel(_split),
+        verify_tree_greedy=_verify_chain,
+        get_src_tgt_cache_loc=getattr(aligned, "_torchdynamo_orig_callable", aligned),  # the same without a compiler
+    )
+
+
+def _assign(*arguments: Any) -> None:
+    """Write slots to [start, end) of each row."""
+    rows, table, starts, ends, slots = arguments[:5]
+    done = 0
+    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        table[row, start:end] = slots[done : done + end - start]
+        done += end - start
+
+
+def _split(*arguments: Any) -> None:
+    """Copy the first accepted + 1 slots of each request to `kept`, and its last `num_freed` to `freed`."""
+    kept, freed, accepted, num_freed, slots, count = arguments[:6]
+    at_kept = at_freed = 0
+    for row, (more, last) in enumerate(zip(accepted.tolist(), num_freed.tolist(), strict=True)):
+        own = slots[row * count : (row + 1) * count]
+        kept[at_kept : at_kept + more + 1] = own[: more + 1]
+        freed[at_freed : at_freed + last] = own[count - last :]
+        at_kept, at_freed = at_kept + more + 1, at_freed + last
+
+
+def _verify_chain(*, predicts: Any, accept_index: Any, candidates: Any, target_predict: Any, **more: Any) -> None:
+    """Accept the drafts up to the first that differs from the sampled token."""
+    counts = more[next(name for name in more if name.startswith(("accept", "num_")))]
+    count = candidates.shape[1]
+    for row, (drafts, sampled) in enumerate(zip(candidates.tolist(), target_predict.tolist(), strict=True)):
+        right = [draft == token for draft, token in zip(drafts[1:], sampled[:-1], strict=True)]
+        number = right.index(False) if False in right else count - 1
+        first = row * count
+        for index in range(number + 1):
+            accept_index[row, index] = first + index
+            predicts[first + index] = sampled[index]
+        counts[row] = number

@@ -1,0 +1,49 @@
+"""A release decodes with drafts: it keeps the slots of those that were right, and the others leave nothing behind."""
+
+import pytest
+
+from harness.core.driver import Checking, Driver
+from harness.core.ops import Accept, Drain, Op, Step, Submit
+from harness.core.registry import target_of
+from harness.core.target import ENGINE
+from harness.engines.sglang import speculation
+from harness.engines.sglang.config import SglangConfig
+from invariants.catalog import catalog_of
+from invariants.events import Verified
+
+OPS: tuple[Op, ...] = (
+    Accept(lengths=(2, 0, 3)),
+    Submit(tokens=tuple(range(1, 20)), max_new_tokens=9),
+    Submit(tokens=tuple(range(1, 21)), max_new_tokens=14),
+    Step(16),
+    Drain(),
+)
+
+
+def accepted_and_failed(version: str, writes_drafts: bool) -> tuple[set[int], set[str]]:
+    """The numbers of drafts that were accepted, and the laws that fail, where the model writes drafts or does not."""
+    target, accepted = target_of(f"sglang=={version}"), set[int]()
+    systems = target.systems(ENGINE, [SglangConfig(draft_len=3)], "")
+    checking = Checking(catalog_of(target.contracts), code=target.code)
+    driver = Driver(
+        systems,
+        checking=checking,
+        observe=lambda change: accepted.update(event.num_accepted for event in change.events_of(Verified)),
+    )
+    with pytest.MonkeyPatch.context() as changed:
+        if not writes_drafts:
+            changed.setattr(speculation, "next_tag", lambda tag, _token: tag)
+        for op in OPS:
+            if driver.failure is None:
+                driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return accepted, {fingerprint.split("/")[0] for fingerprint in failed}
+
+
+def test_any_number_of_drafts_is_accepted(on_release, release):
+    """None, some or all, as the op says; every law holds."""
+    assert on_release(release, accepted_and_failed, release, True) == ({0, 2, 3}, set())
+
+
+def test_draft_that_was_not_written_is_told(on_release, release):
+    assert "slots_hold_their_prefix" in on_release(release, accepted_and_failed, release, False)[1]
