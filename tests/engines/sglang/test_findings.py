@@ -33,6 +33,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "prompt-never-preallocated": ("0.5.10.post1", None),
     "page-freed-while-sent": ("0.5.21", None),
     "running-turn-freed": ("0.5.22", None),
+    "pause-ignored-by-a-pair": ("0.5.10.post1", "0.5.11"),
     "verify-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "paged-free-keeps-mapping": ("0.5.10.post1", "0.5.14"),
     "stop-token-among-drafts-missed": ("0.5.14", "0.5.18"),
