@@ -125,7 +125,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(family: str, **changes: Any) -> dict[str, Any]:
-    """A config.json of `family`, a key of TINY, with `changes`."""
+    """The content of a config.json of `family`, a key of TINY, with `changes`."""
     if family not in TINY:
         raise CheckpointError(f"model: {family!r} is not known; want one of {', '.join(TINY)}")
     return COMMON | TINY[family] | changes

@@ -61,7 +61,11 @@ class Ended(NamedTuple):
 
 
 class _Replaying:
-    """Replays op-logs in this process; those whose target needs a process of its own, in one more for each target."""
+    """Replays op-logs. A process can load only one of the targets with a `process` name.
+
+    The first of these is loaded in this process, and each further one in a child process. All other logs run in this
+    process, except those that expect a crash or a hang.
+    """
 
     def __init__(self, engine: str | None, runs: int, lines: EventLines, processes: ExitStack) -> None:
         self._engine, self._runs, self._lines = engine, runs, lines
@@ -84,7 +88,7 @@ class _Replaying:
         return self._pools[needed].submit(_ended, path, self._engine, self._runs, EventLines(None)).result()
 
     def _process_of(self, path: Path) -> str:
-        """The process that the target of an op-log needs; "" for an op-log that cannot be read."""
+        """The `Target.process` of an op-log; "" if it shares a process with all others, or the log cannot be read."""
         try:
             return OpLog.load(path, engine=self._engine).header.target.process
         except UsageError:

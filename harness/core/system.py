@@ -36,7 +36,7 @@ DRAIN_STEPS_PER_TOKEN = 4
 class System(Protocol):
     """One system under test: the driver applies ops to it and captures its state after each.
 
-    `steps_without_forward` counts the engine steps since the last launch in which no pass was launched or completed
+    `steps_without_forward` counts, since the last launch, the engine steps in which no pass was launched or completed
     although there were live requests, no fault fired and the engine was not paused.  Pressure restarts the count.
     """
 
@@ -58,7 +58,7 @@ class System(Protocol):
         """Disarm all faults, release all pressure and resume."""
 
     def clear(self) -> None:
-        """Drop the whole cache; there must be no live request."""
+        """Close all sessions and drop the whole cache; there must be no live request."""
 
     @property
     def drain_bound(self) -> int:

@@ -86,8 +86,9 @@ class Finding:
 class Tallies:
     """The counts over all runs of a campaign.
 
-    `rechecked` and `stuck` count runs.  `probes` counts by probe the runs that reached it; `evaluated` and
-    `not_applicable` count by invariant the transitions, `fired` counts by fault how often it fired.
+    `rechecked` counts the runs that were made a second time, to detect nondeterminism, and `stuck` those in which a
+    drain did not end in time.  `probes` counts by probe the runs that reached it; `evaluated` and `not_applicable`
+    count by invariant the transitions, `fired` counts by fault how often it fired.
     """
 
     runs: int = 0

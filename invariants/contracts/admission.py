@@ -47,7 +47,7 @@ def admission_matches_planner(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("requests", "records"), on=(Launched,))
 def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
-    """No request waits while a further request may run and the pools have the pages that all may ever need.
+    """No request waits while a further one may run and the pools have the pages of all requests at their longest.
 
     A further request may run if a row is free and fewer than max_running_requests hold KV.  Checked if each pass of the
     step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, and no request was parked,

@@ -18,7 +18,7 @@ class Impossible(StrEnum):
     """Why a request could not run on an empty engine."""
 
     EMPTY_PROMPT = "its prompt is empty"
-    CONTEXT_TOO_LONG = "it is longer than max_context_len, with the lookahead"
+    CONTEXT_TOO_LONG = "prompt, max_new_tokens and lookahead exceed max_context_len"
     POOL_TOO_SMALL = "its prompt, one token and the lookahead need more pages than a pool has"
 
 
