@@ -208,12 +208,11 @@ class SglangCapture:
     def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[list[int], list[int]]:
         """The nodes that dec_lock_ref will unlock: up to the root, and in the window up to the node with its mark.
 
-        A `lock` names nodes that its release passes over.
+        A `lock` names nodes that its release passes over.  The node with which sessions say "no lock" has no parent.
         """
-        root = self._root
         full: list[int] = []
         swa: list[int] = []
-        while node is not None and node is not root:
+        while getattr(node, "parent", None) is not None:  # the root has none
             number = getattr(node, "swarden_id", 0)
             passes_full, passes_swa = self._tree.passed_over(node, lock)
             if not passes_full:

@@ -67,8 +67,8 @@ class TreeWalk:
         units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
         namespace, owner, holdings = self._namespace_of(extra_key), Owner(TREE_KIND, number), list[Holding | None]()
         for pages, count in zip(units, locks, strict=True):
-            held = [unit for unit in pages if unit]
-            holdings.append(Holding(owner, held, cached=True, locks=count) if held else None)
+            live_units = [unit for unit in pages if unit]
+            holdings.append(Holding(owner, live_units, cached=True, locks=count) if live_units else None)
         return Known(
             facts, NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins), holdings
         )
