@@ -22,14 +22,14 @@ THOUSAND_PAGES = 1000
 class Overhead:
     """The CPU time of a level: its share of the step time, and microseconds per step.
 
-    `told_us` is the cost of emitting events, which is no cost of the check.  The figures are medians over blocks of the
-    same steps, because other load of the machine disturbs some blocks.
+    `events_us` is the cost of emitting events, which is no cost of the check.  The figures are medians over blocks of
+    the same steps, because other load of the machine disturbs some blocks.
     """
 
     level: str
     share: float
     check_us: float
-    told_us: float
+    events_us: float
     step_us: float
     steps: int
     cpu_seconds: float
@@ -73,10 +73,10 @@ def measure(
         blocks.append(Block(plain.cpu_seconds, observed.cpu_seconds, checked.cpu_seconds))
     share = median(1 - block.observed / block.checked for block in blocks)
     step_us = median(block.checked for block in blocks) / BLOCK_STEPS * 1e6
-    told_us = median(block.observed - block.plain for block in blocks) / BLOCK_STEPS * 1e6
+    events_us = median(block.observed - block.plain for block in blocks) / BLOCK_STEPS * 1e6
     pages = sum(pool.num_pages for pool in config.pools)
     seconds = sum(block.checked for block in blocks)
-    return Overhead(level, share, share * step_us, told_us, step_us, len(blocks) * BLOCK_STEPS, seconds, pages)
+    return Overhead(level, share, share * step_us, events_us, step_us, len(blocks) * BLOCK_STEPS, seconds, pages)
 
 
 def measure_all(levels: Sequence[str] = tuple(CHECKERS), *, cpu_seconds: float = CPU_SECONDS) -> list[Overhead]:

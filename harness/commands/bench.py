@@ -180,7 +180,7 @@ def strict_figures(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> 
     return {
         "strict_overhead": {one.level: round(one.share, 4) for one in overheads},
         "strict_us_per_step": {one.level: round(one.check_us, 1) for one in overheads},
-        "strict_told_us": {one.level: round(one.told_us, 1) for one in overheads},
+        "strict_events_us": {one.level: round(one.events_us, 1) for one in overheads},
         "strict_step_us": {one.level: round(one.step_us, 1) for one in overheads},
         "census_ms_per_thousand_pages": next(
             (round(one.ms_per_thousand_pages, 3) for one in overheads if one.level == "census"), None
@@ -194,7 +194,7 @@ def _strict_text(overheads: Sequence[Overhead], growths: Sequence[Growth]) -> st
     lines = [
         f"strict check, {one.level}: {one.share:.1%} of a step ({one.check_us:.0f} us of {one.step_us:.0f} us of CPU "
         f"over {one.steps} steps), {one.ms_per_thousand_pages:.3f} ms per 1,000 pages; the engine's "
-        f"events took {one.told_us:.0f} us more"
+        f"events took {one.events_us:.0f} us more"
         for one in overheads
     ]
     lines += [

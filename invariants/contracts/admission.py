@@ -17,7 +17,7 @@ class AdmissionCode(Code):
     OTHER_RESERVATION = "other_reservation"
     KEPT_WAITING = "kept_waiting"
     DOES_NOT_FIT = "does_not_fit"
-    SLOT_LEFT_EMPTY = "slot_left_empty"
+    PLACE_LEFT_EMPTY = "place_left_empty"
 
 
 def demand_is_known(change: Transition) -> bool:
@@ -46,7 +46,7 @@ def admission_matches_planner(change: Transition) -> Evidence:
 
 
 @invariant(When.OP, needs=("requests", "records"), on=(Launched,))
-def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
+def waiting_requests_take_free_places(change: Transition) -> Evidence:
     """No request waits while a further one may run and the pools have the pages of all requests at their longest.
 
     A further request may run if a row is free and fewer than max_running_requests hold KV.  Checked if each pass of the
@@ -55,10 +55,10 @@ def waiting_requests_fill_free_slots(change: Transition) -> Evidence:
     """
     waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
     still = [request for request in waiting if _waits_still(change, request)] if waiting else []
-    if still and _has_tokens_to_spare(change) and _has_a_free_slot(change) and has_pages_for_all(change.before):
+    if still and _has_tokens_to_spare(change) and _has_a_free_place(change) and has_pages_for_all(change.before):
         running = [request for request in change.before.requests or () if request.place != Place.WAITING]
-        taken, slots = len(running) + len(waiting) - len(still), change.after.limits.max_running_requests
-        yield found(request_ref(still[0].id), AdmissionCode.SLOT_LEFT_EMPTY, taken=taken, slots=slots)
+        taken, places = len(running) + len(waiting) - len(still), change.after.limits.max_running_requests
+        yield found(request_ref(still[0].id), AdmissionCode.PLACE_LEFT_EMPTY, taken=taken, places=places)
 
 
 def has_pages_for_all(before: Snapshot) -> bool:
@@ -99,7 +99,7 @@ def _has_chunk(snapshot: Snapshot) -> bool:
     return any(request.place == Place.CHUNKED for request in snapshot.requests or ())
 
 
-def _has_a_free_slot(change: Transition) -> bool:
+def _has_a_free_place(change: Transition) -> bool:
     """Do the requests that started in the step leave a row, and a place among max_running_requests, free?"""
     before = change.before
     held = before.record_by_request

@@ -135,7 +135,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
         pytest.param(progress.PAUSED, "work_makes_progress", id="pause"),
         pytest.param(progress.LOADING, "work_makes_progress", id="load"),
         pytest.param(progress.LAUNCHES_ARE_UNREPORTED, "work_makes_progress", id="launches-are-not-reported"),
-        pytest.param(HEALTHY, "pauses_are_told", id="no-pause"),
+        pytest.param(HEALTHY, "pauses_are_reported", id="no-pause"),
         pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),
         pytest.param(HEALTHY, "fenced_units_wait_for_their_launch", id="fences"),
         pytest.param(HEALTHY, "slot_peers_keep_their_offset", id="slots"),

@@ -84,7 +84,7 @@ SENTENCES: Mapping[Code, str] = {
     AdmissionCode.DOES_NOT_FIT: (
         "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit"
     ),
-    AdmissionCode.SLOT_LEFT_EMPTY: "waits, but it fits, and only {taken} of at most {slots} requests are admitted",
+    AdmissionCode.PLACE_LEFT_EMPTY: "waits, but it fits, and only {taken} of at most {places} requests are admitted",
     ChunkBudgetCode.EMPTY: "computes nothing",
     ChunkBudgetCode.PREFILLS_TOO_MUCH: "prefills {count} tokens, at most {most} are allowed",
     ChunkBudgetCode.COMPUTES_TOO_MUCH: "computes {count} tokens, decodes included, at most {most} are allowed",

@@ -9,8 +9,8 @@ from invariants.violation import Code, Evidence, Ref, found
 
 class PauseCode(Code):
     LAUNCHED = "launched"
-    BEGAN_UNREPORTED = "began_untold"
-    ENDED_UNREPORTED = "ended_untold"
+    BEGAN_UNREPORTED = "began_unreported"
+    ENDED_UNREPORTED = "ended_unreported"
 
 
 def has_pause(change: Transition) -> bool:
@@ -28,7 +28,7 @@ def paused_engine_launches_nothing(change: Transition) -> Evidence:
 
 
 @invariant(When.OP, needs=("Paused", "Resumed"), given=has_pause)
-def pauses_are_told(change: Transition) -> Evidence:
+def pauses_are_reported(change: Transition) -> Evidence:
     """Events report the start and the end of a pause."""
     is_paused = change.before.is_paused
     for event in change.pass_events:

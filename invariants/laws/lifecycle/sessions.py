@@ -22,7 +22,7 @@ class SessionCode(Code):
     KEPT_TOO_MUCH = "kept_too_much"
     CLOSED_DURING_TURN = "closed_during_turn"
     REFUSED_WHILE_IDLE = "refused_while_idle"
-    CHANGED_UNREPORTED = "changed_untold"
+    CHANGED_UNREPORTED = "changed_unreported"
 
 
 def session_ref(session_id: int) -> Ref:

@@ -6,7 +6,7 @@ from invariants.contracts.admission import (
     AdmissionCode,
     admission_matches_planner,
     reservations_match_planner,
-    waiting_requests_fill_free_slots,
+    waiting_requests_take_free_places,
 )
 from invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Parked, Taken
 from invariants.limits import ARRIVAL, PRIORITY, Estimates
@@ -65,27 +65,27 @@ def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) ->
 
 
 CASES = [
-    healthy(waiting_requests_fill_free_slots, ample(Admitted(2, 0, 5, (), ()), DECODED)),
-    healthy(waiting_requests_fill_free_slots, ample(Launched(7, ((1, 20, 21), (3, 0, 7)))), "chunk-budget-used-up"),
-    healthy(waiting_requests_fill_free_slots, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
-    healthy(waiting_requests_fill_free_slots, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
-    healthy(waiting_requests_fill_free_slots, ample(DECODED, rows=[]), "no-free-slot"),
+    healthy(waiting_requests_take_free_places, ample(Admitted(2, 0, 5, (), ()), DECODED)),
+    healthy(waiting_requests_take_free_places, ample(Launched(7, ((1, 20, 21), (3, 0, 7)))), "chunk-budget-used-up"),
+    healthy(waiting_requests_take_free_places, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
+    healthy(waiting_requests_take_free_places, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
+    healthy(waiting_requests_take_free_places, ample(DECODED, rows=[]), "no-free-slot"),
     healthy(
-        waiting_requests_fill_free_slots,
+        waiting_requests_take_free_places,
         one_free_slot(LoadPlanned(2, 8, 2, (), ())),
         "loading-request-takes-the-slot",
     ),
     broken(
-        waiting_requests_fill_free_slots,
+        waiting_requests_take_free_places,
         "one-of-two-free-slots-not-used",
         one_free_slot(),
-        found(REQUEST, AdmissionCode.SLOT_LEFT_EMPTY, taken=1, slots=2),
+        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
     ),
     broken(
-        waiting_requests_fill_free_slots,
+        waiting_requests_take_free_places,
         "free-slot-not-used",
         ample(DECODED),
-        found(REQUEST, AdmissionCode.SLOT_LEFT_EMPTY, taken=1, slots=2),
+        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
     ),
     healthy(reservations_match_planner, planned(EXPECTED_ADMISSION)),
     broken(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from invariants.events import Launched, Paused, Resumed
-from invariants.laws.lifecycle.pauses import PauseCode, paused_engine_launches_nothing, pauses_are_told
+from invariants.laws.lifecycle.pauses import PauseCode, paused_engine_launches_nothing, pauses_are_reported
 from invariants.violation import Ref, found
 from tests.invariants.builders import AFTER, broken, healthy, idle
 
@@ -21,16 +21,16 @@ CASES = [
         idle(Paused(), LAUNCHED, after=PAUSED),
         found(Ref("launch", 8), PauseCode.LAUNCHED),
     ),
-    healthy(pauses_are_told, PAUSE_BEGINS),
-    healthy(pauses_are_told, RESUMED, "pause-ended"),
+    healthy(pauses_are_reported, PAUSE_BEGINS),
+    healthy(pauses_are_reported, RESUMED, "pause-ended"),
     broken(
-        pauses_are_told,
+        pauses_are_reported,
         "began-without-an-event",
         idle(after=PAUSED),
         found(Ref("engine"), PauseCode.BEGAN_UNREPORTED),
     ),
     broken(
-        pauses_are_told,
+        pauses_are_reported,
         "ended-without-an-event",
         idle(before=PAUSED, after=AFTER),
         found(Ref("engine"), PauseCode.ENDED_UNREPORTED),

@@ -45,7 +45,7 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
     ),
     caught_by=(
         "work_makes_progress",
-        "waiting_requests_fill_free_slots",
+        "waiting_requests_take_free_places",
         "admission_matches_planner",
         "reservations_match_planner",
     ),

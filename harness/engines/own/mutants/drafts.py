@@ -93,5 +93,5 @@ WHO_WAITS_FOR_A_VERDICT_TAKES_A_TOKEN = Mutant(
     source="found here by random traffic: in a mixed batch a request that is not decoded, because its drafts are not "
     "verified yet, still took a token from the chunk",
     hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="len(self.decodable(running))", broken="len(running)"),),
-    caught_by=("waiting_requests_fill_free_slots", "reservations_match_planner", "admission_matches_planner"),
+    caught_by=("waiting_requests_take_free_places", "reservations_match_planner", "admission_matches_planner"),
 )

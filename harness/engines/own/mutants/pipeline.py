@@ -120,7 +120,7 @@ PAUSE_GOES_ON_LAUNCHING = Mutant(
     id="S78",
     source="a pause retracts all requests, and the next step admits them again",
     hunks=(Hunk(f"{SCHEDULER}.step", healthy="and not self.is_paused else []", broken="else []"),),
-    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
 
 RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(

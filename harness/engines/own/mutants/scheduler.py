@@ -133,7 +133,7 @@ PAUSE_FORGETS_THE_CHUNK = Mutant(
     ),
     caught_by=(
         "paused_engine_launches_nothing",
-        "pauses_are_told",
+        "pauses_are_reported",
         "paused_engine_holds_nothing",
         "requests_are_in_one_queue",
         "records_match_request_places",
@@ -155,7 +155,7 @@ CHUNK_TAKES_TWO_PLACES = Mutant(
             ),
         ),
     ),
-    caught_by=("waiting_requests_fill_free_slots", "admission_matches_planner"),
+    caught_by=("waiting_requests_take_free_places", "admission_matches_planner"),
 )
 
 SHORTAGE_IS_RAISED = Mutant(

@@ -133,14 +133,14 @@ PAUSE_WITHOUT_A_WORD = Mutant(
     id="S123",
     source="a pause emits no event",
     hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(Paused())", broken="pass"),),
-    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
 
 RESUMED_WITHOUT_A_WORD = Mutant(
     id="S124",
     source="the end of a pause emits no event",
     hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(Resumed())", broken="pass"),),
-    caught_by=("paused_engine_launches_nothing", "pauses_are_told", "paused_engine_holds_nothing"),
+    caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
 
 ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
