@@ -12,15 +12,19 @@ import logging
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.engines.sglang.boot import Release, boot
+from harness.engines.sglang.boot import Release, boot, known
+from harness.engines.sglang.requests import held
+from harness.engines.sglang.stand_ins import Silent
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4
@@ -35,6 +39,10 @@ MODEL = {
     "intermediate_size": 8,
     "max_position_embeddings": CONTEXT_LEN,
 }
+ALONE = SimpleNamespace(world_size=1, rank_in_group=0, is_first_rank=True, is_last_rank=True, cpu_group=None)
+GROUPS = ("tp_group", "pp_group", "attn_tp_group", "attn_cp_group", "world_group")
+RANKS = ("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank")
+OTHER_RANKS = ("attn_tp_rank", "attn_dp_rank")
 DEFAULTS = {
     "page-size": 4,
     "slots": 256,
@@ -53,6 +61,7 @@ class EndOfScript(BaseException):
 def options_of(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bug", action="store_true", help="plant a use after free")
+    parser.add_argument("--overlap", action="store_true", help="run event_loop_overlap")
     parser.add_argument("--times", action="store_true", help="print the CPU seconds at the start of each turn, as JSON")
     for name, default in DEFAULTS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -73,42 +82,40 @@ def server_args_of(release: Release, options: argparse.Namespace) -> Any:
         chunked_prefill_size=options.chunk,
         max_running_requests=options.running,
         pp_max_micro_batch_size=options.running,
-        disable_overlap_schedule=True,
+        disable_overlap_schedule=not options.overlap,
         disable_cuda_graph=True,
     )
     release.part("publish_server_args")(args)
     return args
 
 
-class Worker:
+class Parts(SimpleNamespace):
+    """An object whose other attributes are None: parts of a model runner that it has not."""
+
+    def __getattr__(self, _name: str) -> None:
+        return None
+
+
+class Worker(Parts):
     """The model worker: the release's pools, and a formula as the model."""
 
     is_hybrid_swa = True
     sliding_window_size = WINDOW
     model_config = SimpleNamespace(use_ngram_embedding=False)
-    model_runner = SimpleNamespace(
-        linear_attn_model_spec=None,
-        hybrid_gdn_config=None,
-        mamba2_config=None,
-        prefill_aware_swa=False,
-        attn_backend=SimpleNamespace(),
-    )
 
     def __init__(self, release: Release, options: argparse.Namespace) -> None:
-        self._release, self._slots = release, options.slots
+        super().__init__(_release=release, _slots=options.slots)
         sizes = {"size": options.slots, "size_swa": options.slots // 2, "page_size": options.page_size}
         common = {"dtype": release.torch.float32, "device": "cpu"}
-        kv = release.part("SWAKVPool")(
-            **sizes,
-            **common,
-            head_num=1,
-            head_dim=2,
-            swa_attention_layer_ids=[0],
-            full_attention_layer_ids=[1],
-            enable_kvcache_transpose=False,
-        )
+        layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1], "enable_kvcache_transpose": False}
+        kind = release.part("SWAKVPool")
+        kv = kind(**sizes, **common, head_num=1, head_dim=2, **known(layers, kind))
         rows = release.part("ReqToTokenPool")(options.running, CONTEXT_LEN, "cpu", False)
         self._memory = rows, release.part("Allocator")(**sizes, **common, kvcache=kv, need_sort=False)
+        embedding = SimpleNamespace(prepare_for_forward=lambda batch, **_: batch)
+        self.model_runner = Parts(
+            attn_backend=SimpleNamespace(), token_to_kv_pool=kv, ngram_embedding_manager=embedding
+        )
 
     def get_tokens_per_layer_info(self) -> tuple[int, int]:
         return self._slots, self._slots // 2
@@ -128,23 +135,28 @@ class Worker:
 
 def scheduler_of(release: Release, options: argparse.Namespace, turns: list[float]) -> Any:
     """The release's scheduler, without sockets, groups of ranks and watchdogs."""
-    script = traffic(options)
+    script = traffic(release, options)
 
     class ScriptedScheduler(release.part("Scheduler")):  # type: ignore[misc]  # the release has no types here
         def init_model_worker(self) -> None:
             worker = Worker(release, options)
+            worker.model_runner.model_config = self.model_config
             self.__dict__.update(attributes(options), model_worker=worker, tp_worker=worker)
 
         def init_ipc_channels(self, _ports: Any) -> None:
             silent = SimpleNamespace(send_output=lambda *_: None)
-            self.__dict__.update(recv_from_rpc=None, idle_sleeper=None, send_to_tokenizer=silent)
-            self.__dict__.update(send_to_detokenizer=silent)
+            senders = {"send_to_tokenizer": silent, "send_to_detokenizer": silent}
+            self.__dict__.update(senders, ipc_channels=Parts(**senders), recv_from_rpc=None, idle_sleeper=None)
+            self.__dict__.update(load_snapshot_writer=None)
 
         def init_watch_dog_memory_saver_input_blocker(self) -> None:
-            self.__dict__.update(recv_skipper=None, input_blocker=None)
+            self.__dict__.update(recv_skipper=None, input_blocker=None, memory_saver_adapter=None)
 
-        def init_overlap(self) -> None:
-            self.__dict__.update(future_map=None)
+        def init_startup_timing_summary(self) -> None:
+            """Nothing was loaded."""
+
+        def init_request_receiver(self) -> None:
+            self.__dict__.update(request_receiver=SimpleNamespace(recv_requests=lambda **_: self.recv_requests()))
 
         def recv_requests(self) -> list[Any]:
             turns.append(time.process_time())
@@ -153,18 +165,31 @@ def scheduler_of(release: Release, options: argparse.Namespace, turns: list[floa
                 raise EndOfScript
             return received or []
 
-    ranks = dict.fromkeys(("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank"), 0)
+    ranks: dict[str, Any] = dict.fromkeys(RANKS, 0) | {"dp_rank": None}
+    bootstrap = vars(sys.modules[release.part("Scheduler").__module__]).get("bootstrap")
+    if bootstrap is not None:
+        bootstrap.init_parallel_runtime = bootstrap.init_layer_runtime = lambda **_: None
+        places = ranks | dict.fromkeys(OTHER_RANKS, 0) | dict.fromkeys(GROUPS, ALONE)
+        release.part("get_parallel")()._overrides.update(places)
     server_args = server_args_of(release, options)
-    return ScriptedScheduler(server_args, SimpleNamespace(nccl_port=0), **ranks, dp_rank=None)
+    return ScriptedScheduler(server_args, SimpleNamespace(nccl_port=0), **known(ranks, ScriptedScheduler))
 
 
 def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
     """The attributes that `Scheduler.init_model_worker` sets."""
     groups = ("tp_cpu_group", "attn_tp_cpu_group", "attn_cp_cpu_group", "dp_tp_cpu_group")
-    absent = ("draft_worker", "external_corpus_manager", "max_queued_requests", "pad_input_ids_func")
+    absent = (
+        "draft_worker",
+        "min_free_slots_delayer",
+        "external_corpus_manager",
+        "max_queued_requests",
+        "pad_input_ids_func",
+    )
     max_req_len = min(CONTEXT_LEN, options.slots) - 1
     return {
-        **dict.fromkeys((*groups, *absent, "forward_stream", "schedule_stream")),
+        **dict.fromkeys((*groups, *absent)),
+        **dict.fromkeys(("forward_stream", "schedule_stream"), Silent()),
+        **dict.fromkeys(GROUPS, ALONE),
         "dp_tp_group": SimpleNamespace(world_size=1, first_rank=0, is_first_rank=True),
         "max_total_num_tokens": options.slots,
         "max_prefill_tokens": 16384,
@@ -172,10 +197,11 @@ def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
         "max_req_len": max_req_len,
         "max_req_input_len": max_req_len - 5,
         "device": "cpu",
+        "_war_barrier_enabled": False,
     }
 
 
-def traffic(options: argparse.Namespace) -> Iterator[list[Any]]:
+def traffic(release: Release, options: argparse.Namespace) -> Iterator[list[Any]]:
     """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted."""
     messages: Any = import_module("sglang.srt.managers.io_struct")
     params: Any = import_module("sglang.srt.sampling.sampling_params").SamplingParams
@@ -184,20 +210,19 @@ def traffic(options: argparse.Namespace) -> Iterator[list[Any]]:
         own = [(number * 13 + token) % 60 for token in range(options.scale * (5 + number % 11))]
         sampling = params(max_new_tokens=options.new_tokens, temperature=0.0, ignore_eos=number % 3 != 0)
         sampling.normalize(None)
-        absent = dict.fromkeys(("mm_inputs", "token_ids_logprob"))
-        yield [
-            messages.TokenizedGenerateReqInput(
-                rid=f"{number:08d}",
-                input_text="",
-                input_ids=shared + own,
-                sampling_params=sampling,
-                return_logprob=False,
-                logprob_start_len=-1,
-                top_logprobs_num=0,
-                stream=False,
-                **absent,
-            )
-        ]
+        of_request = {
+            "rid": f"{number:08d}",
+            "input_text": "",
+            "input_ids": array("q", shared + own) if release.has("token_arrays") else shared + own,
+            "sampling_params": sampling,
+            "return_logprob": False,
+            "logprob_start_len": -1,
+            "top_logprobs_num": 0,
+            "stream": False,
+        }
+        wanted = signature(messages.TokenizedGenerateReqInput).parameters.values()
+        absent = dict.fromkeys([one.name for one in wanted if one.default is one.empty])
+        yield [messages.TokenizedGenerateReqInput(**(absent | of_request))]
         yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 else []
 
 
@@ -211,8 +236,8 @@ def use_after_free(release: Release) -> Iterator[None]:
         prepare(self)
         for req in self.reqs:
             if len(req.output_ids) == NUM_OUTPUTS_AT_BUG:
-                begin = req.cache_protected_len
-                slots = self.req_to_token_pool.req_to_token[req.req_pool_idx, begin : begin + 1]
+                begin = held(req, "cache_protected_len")
+                slots = self.req_to_token_pool.req_to_token[held(req, "req_pool_idx"), begin : begin + 1]
                 self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())
 
     batch_class.prepare_for_decode = broken
@@ -232,7 +257,7 @@ def main() -> None:
     scheduler = scheduler_of(release, options, turns)
     try:
         with use_after_free(release) if options.bug else nullcontext():
-            scheduler.event_loop_normal()
+            (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()
     except EndOfScript:
         sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
 
