@@ -120,10 +120,10 @@ def session_outlives_its_turn(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("sessions",), on=(TurnRefused,))
 def turns_are_refused_only_by_closed_or_busy_sessions(change: Transition) -> Evidence:
-    """A turn is refused only if its session is closed or has a turn."""
+    """A turn is refused only if its session is closed, closes after its turn, or has a turn."""
     for event in change.events_of(TurnRefused):
         seen = [snapshot.session_by_id.get(event.session) for snapshot in (change.before, change.after)]
-        if all(session is not None and not session.turn for session in seen):
+        if all(session is not None and not session.turn and not session.is_closing for session in seen):
             yield found(
                 request_ref(event.request_id), SessionCode.REFUSED_WHILE_IDLE, session=session_ref(event.session)
             )

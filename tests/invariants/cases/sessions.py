@@ -124,6 +124,11 @@ CASES = [
     ),
     healthy(turns_are_refused_only_by_closed_or_busy_sessions, with_sessions(TurnRefused(3, 7))),
     healthy(turns_are_refused_only_by_closed_or_busy_sessions, with_sessions(TurnRefused(9, 7)), "session-is-closed"),
+    healthy(
+        turns_are_refused_only_by_closed_or_busy_sessions,
+        with_sessions(TurnRefused(4, 7), sessions=(RUNS, IDLE._replace(is_closing=True))),
+        "session-is-to-be-closed",
+    ),
     broken(
         turns_are_refused_only_by_closed_or_busy_sessions,
         "idle-session",
