@@ -2,9 +2,10 @@
 
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
 from invariants.invariant import invariant
+from invariants.kinds import Place
 from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
-from invariants.view import SESSION_KIND, Owner
+from invariants.view import SESSION_KIND, Owner, SessionView
 from invariants.violation import Code, Evidence, Ref, found, request_ref
 
 
@@ -133,14 +134,25 @@ def turns_are_refused_only_by_closed_or_busy_sessions(change: Transition) -> Evi
 def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
     """The KV that a session keeps changes only if a turn continues on it or ends, or the session releases it.
 
-    A turn that is rejected, or ends while it waits, does not change its session.  Only the length is compared.
+    A waiting turn may cut it, by what lies beyond its last token, and to a page boundary; one that was rejected, or
+    ended while it waited, leaves it as it was.  Only the length is compared.
     """
     reported = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
     for session in change.before.sessions or ():
         now = change.after.session_by_id.get(session.id)
-        if now is not None and now.kept_len != session.kept_len and session.id not in reported:
+        if now is None or now.kept_len == session.kept_len or session.id in reported:
+            continue
+        if not _is_cut_by_its_turn(change, session, now):
             lengths = {"was_len": session.kept_len, "kept_len": now.kept_len}
             yield found(session_ref(session.id), SessionCode.CHANGED_UNREPORTED, **lengths)
+
+
+def _is_cut_by_its_turn(change: Transition, before: SessionView, after: SessionView) -> bool:
+    turn = change.after.request_by_id.get(after.turn)
+    if turn is None or turn.place != Place.WAITING:
+        return False
+    known_len = turn.prompt_len + turn.num_outputs
+    return known_len - change.after.limits.page_size <= after.kept_len < before.kept_len
 
 
 def _has_just_ended(change: Transition, request: int) -> bool:

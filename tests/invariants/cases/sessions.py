@@ -143,6 +143,11 @@ CASES = [
         found(S4_REF, SessionCode.KEPT_TOO_MUCH, kept_len=23, delivered=22),
     ),
     healthy(idle_sessions_keep_their_kv, with_sessions(GivenUp(4, "closed"), **NOW_LENT)),
+    healthy(
+        idle_sessions_keep_their_kv,
+        with_sessions(sessions=(RUNS, IDLE._replace(turn=2, kept_len=7))),
+        "cut-to-its-waiting-turn",
+    ),
     broken(
         idle_sessions_keep_their_kv,
         "changed-without-an-event",
