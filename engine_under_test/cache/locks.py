@@ -37,7 +37,7 @@ class LockReceipt:
             yield node
             reached = node.start
         if reached > top:
-            raise AccountingError(f"receipt {self.id}: nodes that it covers below {reached} left the tree while locked")
+            raise AccountingError(f"receipt {self.id}: nodes that it covers up to {reached} left the tree while locked")
 
 
 class LockDesk:
@@ -79,7 +79,7 @@ class LockDesk:
     def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
         """Release the windowed part below `frontier`, which no later token reads.
 
-        Returns a receipt with the same id, which replaces the old one.
+        Returns a receipt with the same id, which replaces the old one; the same receipt if there is nothing to release.
         """
         self._check_out(receipt)
         component = self._tree.windowed

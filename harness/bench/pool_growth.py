@@ -17,7 +17,10 @@ CHECKERS: Mapping[str, Callable[..., StrictChecker] | None] = {"off": None, "aud
 
 @dataclass(frozen=True)
 class Growth:
-    """Microseconds of CPU per step by pages, and the ratio of large to small: the median over alternating pairs."""
+    """Microseconds of CPU per step in small and large pools, and their ratio: medians over alternating pairs.
+
+    `level` is that of the strict check, or "off".
+    """
 
     level: str
     ratio: float

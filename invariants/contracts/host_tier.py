@@ -64,7 +64,7 @@ def host_is_idle_and_healthy(change: Transition) -> bool:
 def dropped_copies_are_replaced(change: Transition) -> Evidence:
     """A host copy is dropped only for a backup that needs its units.
 
-    Of the copies dropped for one backup, only the last is judged.
+    A backup must follow in the same step.  Whether it needed the units is judged for the last drop before it only.
     """
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
     gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # units freed: by the next drop, by the last

@@ -122,9 +122,9 @@ def least_load_is_known(change: Transition) -> bool:
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
     """If copies on the host extend the cached prefix of a request, it is admitted only after they were loaded.
 
-    A load that restores only windowed pages is always made, any other only if it saves least_load_len tokens.  A
-    request that is alone may start without the load if its pages do not all fit.  Compared with the tree before the
-    step, so only up to the first event that changes the tree's content.  Source: sglang pull 27391.
+    A load that restores only windowed pages is always made, any other if it saves at least least_load_len tokens.  The
+    check of a step ends at the first event that changes the tree's content.  It also ends when a request may be alone
+    while the pages of all requests do not fit, because that one may start without the load.  Source: sglang pull 27391.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}

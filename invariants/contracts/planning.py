@@ -1,7 +1,8 @@
 """The admissions of a step by a naive planner, from the facts before the step.
 
 A step is predicted only if nothing but windows moved in it before the engine planned its batch, and if no copy from or
-to the host, no session's KV and no message of another engine can change the plan.
+to the host, no session's KV and no message of another engine can change the plan.  With more than MOST_WAITING
+waiting requests, no step is predicted.
 """
 
 from collections import Counter
@@ -44,7 +45,7 @@ from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND, RequestView, Snapshot
 from invariants.windows import tail_len
 
-MOST_WAITING = 32  # requests that are planned for in a step
+MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long
 RESERVE_PAGES = 1  # left free in a windowed pool by the next chunk, unless its request is alone (sglang pull 23174)
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
 BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
@@ -69,7 +70,7 @@ class Stretch(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The stretch of the next request that was admitted, and the one that the planner admits; None: it waits."""
+    """For one request, the stretch that the engine admitted and the one that the planner admits; None: it waits."""
 
     request_id: int
     found: Stretch | None
@@ -138,7 +139,7 @@ class Planner:
         self.evictable = dict(before.counters.evictable)
         self.reserved = Counter[str]()
         self.estimated = Counter[str]()
-        self.locks = Counter[tuple[int, int]]()  # added since the step began, by (component, unit)
+        self.locks = Counter[tuple[int, int]]()  # what the step added, by (component, unit); less than 0: removed
         self.slid = {event.request_id: event.frontier for event in moved if isinstance(event, Slid)}
         self.num_rows = sum(len(pool.free) for pool in before.pools if pool.unit == "row")
         self.budget = NO_LIMIT if limits.chunk_len is None else limits.chunk_len
@@ -159,6 +160,7 @@ class Planner:
         )
 
     def available(self, pool: str) -> int:
+        """The free and evictable pages that are not reserved."""
         return self.free[pool] + self.evictable[pool] - self.reserved[pool]
 
     def plan_chunk(self, request: RequestView) -> Stretch | None:
@@ -181,7 +183,7 @@ class Planner:
     def plan_new(self, request: RequestView, tokens: Sequence[int], *, first: bool) -> Stretch | None:
         """The first stretch of a waiting request, if the pools have the pages of its demand and those that it locks.
 
-        A request that is alone is computed as far as the pages suffice.
+        A request that is alone, and the `first` of the plan, is computed as far as the pages suffice.
         """
         if not self.num_rows or self.budget <= 0:
             return None
@@ -207,9 +209,10 @@ class Planner:
         return self._take(Stretch(prefill.start, end, need))
 
     def preemptible(self, first: RequestView, tokens: Sequence[int]) -> list[int]:
-        """The running requests of which one must be preempted for the first waiting one, by priority.
+        """The running requests of so low a priority that one of them must be preempted for the first waiting one.
 
-        [] if the first waiting request has a row, or lacks more than a row.
+        They are in no order; [] if the first waiting request has a row, or lacks more than a row.  Plans for that
+        request: the planner cannot be used afterwards.
         """
         threshold = self.before.limits.preemption_threshold
         running = [one for one in self.before.requests or () if one.place == Place.RUNNING and self._continues(one)]
@@ -371,7 +374,8 @@ def _keeps_session_kv(snapshot: Snapshot) -> bool:
 def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> bool:
     """Do these events begin with the planning of a batch, faults ignored?
 
-    If requests may be preempted, the engine may have waited for results before it planned.
+    A plan that admits nothing has no events, so those of results may come first.  If requests may be preempted, they
+    prove nothing, because the engine may have waited for results before it planned.
     """
     if before.is_paused or len(before.launches or ()) >= before.limits.most_launches:
         return False

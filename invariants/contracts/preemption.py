@@ -1,4 +1,4 @@
-"""Preemption: only to free a row, of the request of lowest priority, and with the preemptor admitted at once."""
+"""Preemption: if only a row is missing; of the request of lowest priority; and the preemptor is admitted at once."""
 
 from invariants.contracts.admission import PLANNED_BY, demand_is_known
 from invariants.contracts.planning import rivalry

@@ -54,7 +54,7 @@ SENTENCES: Mapping[Code, str] = {
     PauseCode.LAUNCHED: "launched in a pause",
     PauseCode.BEGAN_UNREPORTED: "a pause began, but no event reports it",
     PauseCode.ENDED_UNREPORTED: "a pause ended, but no event reports it",
-    PlaceCode.IN_TWO_QUEUES: "{first} and {second}",
+    PlaceCode.IN_TWO_QUEUES: "in two queues: {first} and {second}",
     PlaceCode.LOST: "unfinished, in no queue",
     PlaceCode.UNKNOWN_PLACE: "unfinished, at the unknown place '{place}'",
     PlaceCode.WITHOUT_RECORD: "{place}, but has no record",

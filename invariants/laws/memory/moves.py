@@ -89,7 +89,7 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
 def eviction_spares_locked_nodes(change: Transition) -> Evidence:
     """No node loses its pages while a receipt covers it.
 
-    A receipt counts until it is returned, and in a windowed component until its holder's window slides.
+    A receipt of the state before counts until it is returned, in a windowed component until its holder's window slides.
     """
     returned: set[int] = set()
     slid: set[int] = set()

@@ -152,7 +152,7 @@ def test_receipt_of_a_removed_node_raises():
     with pytest.raises(AccountingError) as caught:
         list(receipt.segment(0))
 
-    message = f"receipt {receipt.id}: nodes that it covers below {leaf.end} left the tree while locked"
+    message = f"receipt {receipt.id}: nodes that it covers up to {leaf.end} left the tree while locked"
     assert str(caught.value) == message
 
 
