@@ -9,10 +9,11 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Op, Step, Submit, name_of
 from harness.core.registry import target_of
 from harness.core.replay import failure_like
-from harness.search.shrink import Budget, DoesNotFail, shrink
+from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
+SHRINK_STEPS = 1500  # of the engine, in all executions: a log that fails because nothing happens has long ones
 UNSTEERED_EVERY = 4  # one run of so many is not steered: another bug may follow the known one
 MIN_PRECISION = 0.5  # below it a trail rarely ends in its failure, and no op is skipped for it
 UNAVOIDABLE = (Submit, Step, Drain)  # a run needs these ops, so the run is cut instead
@@ -149,9 +150,20 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
 
 
 def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLog:
-    """The log, shrunk within a few executions; unchanged if it does not fail again."""
+    """The log, shrunk within a few executions and steps; unchanged if it does not fail again."""
+    num_steps = 0
+
+    def count_step() -> None:
+        nonlocal num_steps
+        num_steps += 1
+        heartbeat()
+
+    def still_fails(candidate: OpLog) -> Failure | None:
+        if num_steps >= SHRINK_STEPS:
+            raise BudgetSpent
+        return failure_like(candidate, fingerprint, count_step)
+
     try:
-        budget = Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))
-        return shrink(log, lambda candidate: failure_like(candidate, fingerprint, heartbeat), budget).log
+        return shrink(log, still_fails, Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
     except DoesNotFail:
         return log
