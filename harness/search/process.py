@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 YOUNG_OBJECTS = 50_000  # between two collections: a run keeps its history, and little of it is garbage
 OLDER_EVERY = 2  # collections of a generation between two of the next older one
@@ -16,8 +18,12 @@ def prepare_process() -> None:
     Older generations are collected soon, because the engines of finished runs are garbage in cycles.
     Hypothesis writes caches to its home directory even without a database, and works without them.  Its home is set to
     a path that cannot exist, so no file is written and no link of another user is followed.
+
+    Hypothesis also draws numbers that it finds in the source of the imported modules.  It is given none: runs would
+    depend on what a process has imported, and reading the source of a serving engine takes 5 to 7 s.
     """
     set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
+    providers._get_local_constants = Constants
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, OLDER_EVERY, OLDER_EVERY)

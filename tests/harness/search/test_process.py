@@ -1,4 +1,8 @@
-"""The temporary directory is shared by all users: no link in it is followed, and no file is left there."""
+"""A process that drives engines follows no link in the temporary directory, and draws nothing from imported modules."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.harness.commands.test_commands import swarden
 
@@ -16,3 +20,32 @@ def test_link_in_the_temporary_directory_is_not_followed(tmp_path):
     assert run.returncode == 0, run.stderr
     assert list(victim.iterdir()) == []
     assert [path.name for path in temporary.iterdir()] == ["swarden-hypothesis"]
+
+
+DRAWS = """
+import sys
+from hypothesis import given, seed, settings, strategies
+from harness.search.process import prepare_process
+sys.path.append(sys.argv[1])
+import numbers_of_an_engine
+drawn = set()
+@seed(1)
+@settings(max_examples=1000, database=None)
+@given(strategies.lists(strategies.integers(0, 10**12), min_size=10))
+def draw(numbers):
+    drawn.update(numbers)
+prepare_process()
+draw()
+print(len(drawn) > 1000, 987654321 in drawn)
+"""
+
+
+def test_numbers_in_the_source_of_imported_modules_are_not_drawn(tmp_path):
+    (tmp_path / "numbers_of_an_engine.py").write_text("NUMBER = 987654321\n")
+
+    root = Path(__file__).parents[3]
+    drawn = subprocess.run(
+        [sys.executable, "-c", DRAWS, tmp_path], cwd=root, capture_output=True, text=True, check=True
+    )
+
+    assert drawn.stdout == "True False\n"
