@@ -35,18 +35,17 @@ class StandardOutput(io.TextIOBase):
         return sys.stdout.fileno()
 
     def write(self, text: str) -> int:
-        with _named():
+        with _as_standard_output_error():
             return sys.stdout.write(text) if sys.stdout else len(text)
 
     def flush(self) -> None:
-        with _named():
+        with _as_standard_output_error():
             if sys.stdout:
                 sys.stdout.flush()
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """Convert an OSError of the body to a StandardOutputError."""
+def _as_standard_output_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:

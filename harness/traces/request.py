@@ -10,7 +10,7 @@ TOKEN_BITS = 60  # enough that two blocks never share a token, and so never a pa
 
 
 class TraceError(UsageError):
-    """A trace that cannot be served; names the file and the line."""
+    """A trace that cannot be served; names the file, and the line if one is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

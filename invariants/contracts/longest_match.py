@@ -13,9 +13,12 @@ class LongestMatchCode(Code):
     WHOLE_KEY = "whole_key"
 
 
-@invariant(When.OP, needs=("nodes",), on=(Matched,))
+@invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))
 def matches_are_longest(change: Transition) -> Evidence:
-    """A match is the longest usable cached prefix that leaves at least one token of the key to compute."""
+    """A match is the longest usable cached prefix that leaves at least one token of the key to compute.
+
+    Host copies do not count.  Matches after the first change of the tree in a step are not checked.
+    """
     page_size = change.after.limits.page_size
     for event, columns in change.once(lookups_in):
         subject, most = request_ref(event.request_id), max(0, len(event.key) - 1) // page_size

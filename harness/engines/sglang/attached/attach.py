@@ -1,4 +1,7 @@
-"""Attaches the check to the scheduler class of the installed release, at run time."""
+"""Attaches the strict memory check to the scheduler class of the installed release, at run time.
+
+A turn here is one iteration of the event loop.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +21,7 @@ ATTRIBUTE = "swarden_attachment"  # of a scheduler; None if it is not checked
 
 
 class Follow(NamedTuple):
-    """What an attachment does before a call, with its arguments, and after it, with its result."""
+    """What an attachment does before a call, with its arguments, and after it, with its result if there is one."""
 
     before: Callable[[Attachment, Sequence[Any]], None] | None = None
     after: Callable[[Attachment, Any], None] | None = None
@@ -37,7 +40,7 @@ CALLS: Mapping[str, Follow] = {
 
 
 def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
-    """Wrap the event loops of the scheduler, and the calls that an attachment follows."""
+    """Wrap the event loops of the scheduler and the calls that an attachment follows, or none if one is missing."""
     kind = module.Scheduler
     if missing := [name for name in (*CALLS, *KNOWN_LOOPS) if not hasattr(kind, name)]:
         LOGGER.warning("not attached: the scheduler has no %s", ", ".join(missing))
