@@ -126,8 +126,9 @@ def _be_the_only_rank(release: Release) -> None:
     parallel = release.part("get_parallel")
     if parallel is not None:
         parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
-    else:
-        vars(sys.modules[release.part("ScheduleBatch").__module__])["get_tensor_model_parallel_rank"] = lambda: 0
+    batches = vars(sys.modules[release.part("ScheduleBatch").__module__])
+    if (name := "get_tensor_model_parallel_rank") in batches:
+        batches[name] = lambda: 0
 
 
 def _allocator(release: Release, config: SglangConfig) -> Any:

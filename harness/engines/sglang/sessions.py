@@ -118,7 +118,7 @@ class Sessions(SessionPort):
         """Report the turns that begin in this batch on KV that their sessions kept."""
         for req in batch.reqs:
             session = req.swarden.session
-            if session in self._lendable:
+            if session in self._lendable and not req.swarden.is_refused:
                 self._lendable.remove(session)
                 length = batch.prefix_lens[batch.reqs.index(req)]
                 page = self._scheduler.page_size
