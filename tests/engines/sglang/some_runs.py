@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from harness.core.driver import Driver
@@ -15,21 +16,22 @@ from harness.search.shrink import Budget, shrink
 from harness.search.traffic import EngineTraffic
 
 RUNS_PER_SEARCH = 100
+FOUND = 3  # failures of one law: one of them may be hard to shrink
 
 
 @dataclass
 class Recorder(Listener):
-    """Keeps the log of each run; the first failure of `sought` ends the search."""
+    """Keeps the log of each run; some failures of `sought` end the search."""
 
     target: Target
     sought: str | None = None
     logs: list[OpLog] = field(default_factory=list)
     evaluated: Counter[str] = field(default_factory=Counter)
-    found: tuple[str, OpLog] | None = None
+    found: list[tuple[str, OpLog]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
-        return self.found is not None
+        return len(self.found) >= FOUND
 
     def on_op(self, driver: Driver) -> None:
         """Continue the run."""
@@ -40,7 +42,7 @@ class Recorder(Listener):
         self.evaluated.update({name: judged.evaluated for name, judged in driver.counts.tally.items()})
         for fingerprint in driver.failure.fingerprints if driver.failure is not None else ():
             if fingerprint.split("/")[0] == self.sought:
-                self.found = fingerprint, log
+                self.found.append((fingerprint, log))
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,16 @@ def random_runs(version: str, runs: int) -> RandomRuns:
 
 
 def shrunk_failure(version: str, law: str, searches: int, path: Path) -> bool:
-    """Search until this law fails, shrink the run and save its log with digests; false if it does not fail."""
+    """Search for failures of this law, shrink them and save the shortest log, with digests; false if there is none."""
     recorder = Recorder(target_of(f"sglang=={version}"), law)
     for seed in range(searches):
         if not recorder.is_over:
             search(EngineTraffic, recorder, from_seed=seed, max_runs=RUNS_PER_SEARCH)
-    if recorder.found is None:
+    if not recorder.found:
         return False
-    fingerprint, log = recorder.found
-    small = shrink(log, lambda candidate: failure_like(candidate, fingerprint), Budget(cpu_seconds=60)).log
-    replay(small).again.save(path)
+    small = [
+        shrink(log, partial(failure_like, fingerprint=fingerprint), Budget(cpu_seconds=20)).log
+        for fingerprint, log in recorder.found
+    ]
+    replay(min(small, key=lambda log: len(log.ops))).again.save(path)
     return True
