@@ -64,6 +64,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache_components:ComponentType",
     ),
     "PoolName": ("mem_cache.hicache_storage:PoolName",),
+    "TreeCores": ("mem_cache.unified_cache:tree_core_registry",),
+    "UnifiedTreeNode": ("mem_cache.unified_cache.unified_tree_core:UnifiedTreeNode",),
+    "UnifiedTreeCore": ("mem_cache.unified_cache.unified_tree_core:UnifiedTreeCore",),
+    "RustUnifiedTreeCore": ("mem_cache.rust_tree_core.adapter:RustUnifiedTreeCore",),
     "SessionController": ("session.session_controller:SessionController",),
     "StreamingSession": ("session.streaming_session:StreamingSession",),
     "NewTokenRatioTracker": ("managers.scheduler_components.new_token_ratio_tracker:NewTokenRatioTracker",),
@@ -120,6 +124,10 @@ FEATURES: Mapping[str, Feature] = {
     "state_pool": Feature(
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
         lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
+    ),
+    "rust_core": Feature(
+        "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",
+        lambda release: release.version >= (0, 5, 22) and release.part("RustUnifiedTreeCore") is not None,
     ),
     "drafts_verified_in_launch": Feature(
         "NgramVerifyInput takes and frees the slots of drafts in the launch; since 0.5.14 a decode takes those of two",

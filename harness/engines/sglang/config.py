@@ -34,6 +34,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
     `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
+    `rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
     """
 
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
@@ -64,6 +65,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_timeout_s: Annotated[float, Meta(gt=0)] | None = None
     state_slots: Annotated[int, Meta(ge=3, le=MAX_PAGES)] | None = None
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
+    rust_core: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in {

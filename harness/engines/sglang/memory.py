@@ -11,6 +11,7 @@ import msgspec
 from harness.engines.sglang.boot import Release, known, parameters
 from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
 from harness.engines.sglang.moves import watch
+from harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from harness.engines.sglang.states import STATE_POOL, rows_with_states
 
 DEVICE = "cpu"
@@ -165,7 +166,7 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
         "page_size": config.page_size,
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
-        "tree_core_backend": "python",  # the Rust core shows no nodes
+        "tree_core_backend": PAIR_OF_CORES if config.rust_core else "python",  # the Rust core alone shows no nodes
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
@@ -173,6 +174,8 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
         of_states = (components.MAMBA,) if has_states else ()
         both = {"tree_components": (components.FULL, components.SWA, *of_states)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
+    if config.rust_core:
+        register(release)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
     if has_host_tier:

@@ -44,12 +44,14 @@ class SglangTarget(ReleasedTarget):
 
     def config(self, draw: Draw) -> SglangConfig:
         release = self._booted()
-        return random_config(
+        config = random_config(
             draw,
             host_ratios=release.host_ratios,
             has_sessions=release.has("streaming_sessions"),
             has_states=release.has("state_pool"),
         )
+        has_core = release.has("rust_core") and draw.one_of((False, False, True))
+        return msgspec.structs.replace(config, rust_core=True) if has_core else config
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)
@@ -107,6 +109,8 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(
                 f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
             )
+        if config.rust_core and not release.has("rust_core"):
+            raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
 
     def prepare_process(self) -> None:

@@ -1,0 +1,124 @@
+"""The Rust tree core of a release, beside its Python core: both must answer alike.
+
+The Rust core shows no nodes, so the Python core serves the engine and is captured.  The Rust core gets the same calls.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from harness.engines.sglang.boot import Release
+
+PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
+FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
+UNDRAINED = ("device_frees", "host_frees", "cache_actions")  # a result must not be dropped with these
+
+
+class CoresDifferError(Exception):
+    """The two tree cores of a release gave different answers to one call."""
+
+
+def register(release: Release) -> None:
+    """Make the pair of cores known to the release, under `PAIR_OF_CORES`."""
+    registry = release.part("TreeCores")
+    if registry.get_tree_core_factory(PAIR_OF_CORES) is None:
+        release.part("UnifiedTreeNode").counter = FIRST_ID
+        python, rust = release.part("UnifiedTreeCore"), release.part("RustUnifiedTreeCore")
+        registry.register_tree_core_backend(
+            PAIR_OF_CORES, lambda params, components: Cores(release, python(params, components), rust(params))
+        )
+
+
+class Cores:
+    """A Python core whose calls are made to a Rust core, too.
+
+    Ids of nodes and of locks differ between the cores; each pair that was answered for the same thing stays one.
+    """
+
+    def __init__(self, release: Release, python: Any, rust: Any) -> None:
+        vars(self).update(_release=release, _python=python, _rust=rust, _rust_id={}, _is_called=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._python, name, value)
+        setattr(self._rust, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._python, name)
+        if not callable(found) or name.startswith("_") or name == "node_by_id":  # the Rust core shows no nodes
+            return found
+        other = getattr(self._rust, name, None)
+        return found if other is None else self._both(name, found, other)
+
+    def _both(self, name: str, python: Callable[..., Any], rust: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._is_called:  # by a part of the Python core; the Rust core calls its own
+                return python(*args, **kwargs)
+            rust_args, rust_kwargs = self._translated(args), self._translated(kwargs)
+            vars(self)["_is_called"] = True
+            try:
+                result = python(*args, **kwargs)
+            finally:
+                vars(self)["_is_called"] = False
+            answer = rust(*rust_args, **rust_kwargs)
+            mine, its = self._comparable(result), self._comparable(answer)
+            for field in UNDRAINED:
+                if hasattr(answer, field):
+                    getattr(answer, field).clear()
+            if self._paired(mine, its) != its:
+                raise CoresDifferError(f"{name}: the Python core answers {mine}, the Rust core {its}")
+            return result
+
+        return call
+
+    def _translated(self, value: Any) -> Any:
+        """A copy with the ids of the Rust core; tensors are copied, because both cores keep what they get."""
+        if _is_id(value):
+            return self._rust_id[value]
+        if type(value) in (list, tuple):
+            return type(value)(map(self._translated, value))
+        if isinstance(value, Mapping):
+            return {key: self._translated(item) for key, item in value.items()}
+        if isinstance(value, self._release.torch.Tensor):
+            return value.clone()
+        changed = {}
+        for name in _fields(value):
+            if (item := self._translated(getattr(value, name))) is not getattr(value, name):
+                changed[name] = item
+        if not changed:
+            return value
+        other = copy(value)
+        for name, item in changed.items():
+            object.__setattr__(other, name, item)
+        return other
+
+    def _comparable(self, value: Any) -> Any:
+        if isinstance(value, self._release.torch.Tensor):
+            return tuple(value.tolist())
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._comparable, value))
+        if isinstance(value, Mapping):
+            return tuple((str(key), self._comparable(value[key])) for key in sorted(value, key=str))
+        if names := tuple(_fields(value)):
+            return type(value).__name__, tuple((name, self._comparable(getattr(value, name))) for name in names)
+        return value if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
+
+    def _paired(self, mine: Any, its: Any) -> Any:
+        """What the Python core answered, with the ids of the Rust core."""
+        if _is_id(mine) and isinstance(its, int):
+            return self._rust_id.setdefault(mine, its)
+        if isinstance(mine, tuple) and isinstance(its, tuple) and len(mine) == len(its):
+            return tuple(map(self._paired, mine, its))
+        return mine
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and value >= FIRST_ID
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """The names of the fields of a dataclass or a msgspec struct; none of anything else."""
+    if is_dataclass(value) and not isinstance(value, type):
+        yield from (field.name for field in fields(value))
+    else:
+        yield from getattr(type(value), "__struct_fields__", ())

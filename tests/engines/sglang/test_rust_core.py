@@ -1,0 +1,46 @@
+"""The tree core in Rust answers beside the one in Python, and a different answer is a failure."""
+
+from importlib import import_module
+
+import pytest
+
+from harness.core.driver import Checking, Driver
+from harness.core.ops import Drain, Op, Step, Submit
+from harness.core.registry import target_of
+from harness.core.target import ENGINE
+from harness.engines.sglang.config import SglangConfig
+from invariants.catalog import catalog_of
+
+RELEASE = "0.5.23"
+PREFIX = tuple(range(1, 20))
+LONG = tuple(range(100, 130))
+REUSE: tuple[Op, ...] = (
+    Submit(tokens=PREFIX, max_new_tokens=2),
+    Step(8),
+    Submit(tokens=(*PREFIX, 30), max_new_tokens=2),
+    Submit(tokens=LONG, max_new_tokens=2),
+    Step(8),
+    Drain(),
+)
+
+
+def failures(version: str, spoiled: str | None) -> tuple[str, ...]:
+    """The failures of a run with both cores; a size that is `spoiled` is one less in the Rust core."""
+    target = target_of(f"sglang=={version}")
+    systems = target.systems(ENGINE, [SglangConfig(full_pages=40, host_ratio=1.0, rust_core=True)], "")
+    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
+    with pytest.MonkeyPatch.context() as changed:
+        if spoiled is not None:
+            kind = import_module("sglang.srt.mem_cache.rust_tree_core.adapter").RustUnifiedTreeCore
+            size = getattr(kind, spoiled)
+            changed.setattr(kind, spoiled, lambda core: max(0, size(core) - 1))
+        for op in REUSE:
+            if driver.failure is None:
+                driver.apply(op)
+    return driver.failure.fingerprints if driver.failure is not None else ()
+
+
+def test_different_answer_of_the_rust_core_is_a_failure(on_release):
+    assert on_release(RELEASE, failures, RELEASE, None) == ()
+    [fingerprint] = on_release(RELEASE, failures, RELEASE, "full_evictable_size")
+    assert fingerprint.startswith("CoresDifferError/")
