@@ -1,6 +1,6 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -114,16 +114,15 @@ def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(
-    draw: Draw,
-    *,
-    host_ratios: Sequence[float],
-    has_sessions: bool = False,
-    has_states: bool = False,
-) -> SglangConfig:
-    """A scheduler with small pools; some have a pool of recurrent states, if possible, and some have drafts."""
-    config = plain_config(draw, host_ratios=host_ratios, has_sessions=has_sessions)
-    if has_states and draw.one_of((False, False, False, True)):
+def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[str], bool]) -> SglangConfig:
+    """A scheduler with small pools, for a release that `has` these features.
+
+    Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
+    """
+    config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
+    if has("rust_core") and draw.one_of((False, False, True)):
+        config = msgspec.structs.replace(config, rust_core=True)
+    if has("state_pool") and draw.one_of((False, False, False, True)):
         spare = draw.one_of((0, 1, 4, 16))
         return msgspec.structs.replace(
             config,

@@ -44,14 +44,7 @@ class SglangTarget(ReleasedTarget):
 
     def config(self, draw: Draw) -> SglangConfig:
         release = self._booted()
-        config = random_config(
-            draw,
-            host_ratios=release.host_ratios,
-            has_sessions=release.has("streaming_sessions"),
-            has_states=release.has("state_pool"),
-        )
-        has_core = release.has("rust_core") and draw.one_of((False, False, True))
-        return msgspec.structs.replace(config, rust_core=True) if has_core else config
+        return random_config(draw, host_ratios=release.host_ratios, has=release.has)
 
     def encode(self, config: Any) -> dict[str, Any]:
         encoded: dict[str, Any] = msgspec.to_builtins(config)

@@ -22,7 +22,8 @@ class RandomDraw:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_configuration_survives_an_op_log(seed):
-    target, config = SglangTarget(), random_config(RandomDraw(seed), host_ratios=(0.5, 1.0))
+    target = SglangTarget()
+    config = random_config(RandomDraw(seed), host_ratios=(0.5, 1.0), has=lambda _: seed % 2 == 0)
 
     assert target.decode(target.encode(config)) == config
 
