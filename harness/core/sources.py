@@ -1,20 +1,21 @@
-"""The hash of a build: all sources that can change a run."""
+"""The hash of a build: all sources that can change a run; and the version of an installed package."""
 
 import hashlib
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
 HASH_LEN = 16  # hex digits
 
 
-def hash_of(places: Iterable[Path], version: str = "") -> str:
+def hash_of(places: Iterable[Path], release: str = "") -> str:
     """The hash of the names and contents of these files, and of all Python files in these folders.
 
-    `version` stands for sources that are not among them.
+    `release` stands for sources that are not among them.
     """
-    found = hashlib.sha256(version.encode())
+    found = hashlib.sha256(release.encode())
     paths = [
         (path.relative_to(place.parent).as_posix(), path)
         for place in places
@@ -31,6 +32,13 @@ def hash_of(places: Iterable[Path], version: str = "") -> str:
 def hash_of_packages(packages: tuple[str, ...]) -> str:
     """The hash of the sources of these packages and modules; computed once per process."""
     return hash_of(place for package in dict.fromkeys(packages) for place in _places_of(package))
+
+
+@cache
+def version_of_package(package: str) -> str:
+    """The version of the distribution that contains a package, or ""; computed once per process, because it is slow."""
+    distributions = packages_distributions().get(package, ())
+    return version(distributions[0]) if distributions else ""
 
 
 def _places_of(package: str) -> list[Path]:

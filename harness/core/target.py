@@ -6,8 +6,6 @@ Configurations are opaque: outside of the target they are JSON objects.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import packages_distributions
-from importlib.metadata import version as version_of
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness.core.errors import UsageError
@@ -16,7 +14,7 @@ from harness.core.ops import ENGINE_OPS, Op
 from harness.core.origins import EngineCode
 from harness.core.port import EnginePort
 from harness.core.releases import Releases
-from harness.core.sources import hash_of_packages
+from harness.core.sources import hash_of_packages, version_of_package
 from harness.core.system import EngineSystem, System
 from invariants.events import Fired
 from invariants.transition import Transition
@@ -114,8 +112,7 @@ class Target(Protocol):
 
     def version(self) -> str:
         """The version of the distribution that contains the engine's package."""
-        distributions = packages_distributions().get(self.code.package, ())
-        return version_of(distributions[0]) if distributions else ""
+        return version_of_package(self.code.package)
 
     def install_command(self, version: str) -> str:
         """The command that installs this version of the engine; "" if swarden cannot install it."""
