@@ -11,6 +11,7 @@ from harness.core.fingerprint import slug
 from harness.core.mutant_file import mutant_of
 from harness.core.registry import target_of
 from harness.search.campaign import Plan
+from harness.search.corpus import rarest_first, write
 from harness.search.findings import FindingReport
 from harness.search.outcome import Outcome
 from harness.search.process import prepare_process
@@ -37,6 +38,9 @@ class Campaign:
         """Make all runs, then shrink and report every finding with the same workers."""
         assert self.plan.out is not None, "a campaign has a folder for its findings"
         yield from self.group.running(self.plan)
+        if self.plan.keeps_runs and self.plan.corpus is not None:
+            result = self.group.result
+            write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
         for report in self.group.report_findings(self.plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
             if isinstance(report, FindingReport):
                 self.findings.append(report)
@@ -54,7 +58,7 @@ class Campaign:
 
 
 def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
-    """A plan for each engine. The workers are divided, at least one each; the findings of each have their folder."""
+    """A plan for each engine. The workers are divided, at least one each; each engine has folders of its own."""
     assert shared.out is not None, "a campaign has a folder for its findings"
     each, more = divmod(shared.workers, len(engines))
     return [
@@ -64,6 +68,7 @@ def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
             model=shared.model or model_of_mutant(engine, shared.mutant),
             workers=max(1, each + (index < more)),
             out=shared.out / slug(engine) if len(engines) > 1 else shared.out,
+            corpus=shared.corpus / slug(engine) if shared.corpus and len(engines) > 1 else shared.corpus,
         )
         for index, engine in enumerate(engines)
     ]

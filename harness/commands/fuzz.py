@@ -21,12 +21,15 @@ from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.core.target import Target
 from harness.search.campaign import Plan
+from harness.search.corpus import digest_of, files_of
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
 from harness.search.profiles import PROFILES
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
+STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
+CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
 def fuzz(
@@ -41,10 +44,9 @@ def fuzz(
     model: Annotated[str | None, typer.Option(help="model to run, such as tiny-gemma3; a stand-in by default")] = None,
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at an engine's first finding")] = False,
-    step_timeout: Annotated[
-        float, typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
-    ] = STEP_TIMEOUT_S,
+    step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
     out: Annotated[Path, typer.Option(help="folder for the findings")] = FINDINGS,
+    corpus: Annotated[Path | None, CORPUS] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -65,12 +67,13 @@ def fuzz(
         out,
         model or "",
         workers or os.cpu_count() or 1,
+        corpus=corpus,
     )
     plans = plans_for(engines, shared)
     _check_folders(plans)
     command = _command(shared, engines, minutes, step_timeout)
-    ERR.print(_opening(shared, plans), markup=False)
-    ERR.print(f"to run it again: {command}", markup=False)
+    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
+        ERR.print(line, markup=False)
     with event_lines(events) as lines:
         campaigns = run_campaigns(plans, step_timeout, lines)
     outcomes = [one.outcome(_command(one.plan, [one.plan.engine], minutes, step_timeout)) for one in campaigns]
@@ -114,15 +117,20 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
 
 
 def _check_folders(plans: Sequence[Plan]) -> None:
-    """Raise UsageError unless a file can be written to the folders of the findings."""
-    for out in (plan.out for plan in plans if plan.out is not None):
-        trial = out / f".trial-{os.getpid()}"
+    """Raise UsageError unless a file can be written to the folders of the findings and of the corpus."""
+    folders = [
+        (option, folder) for plan in plans for option, folder in (("--out", plan.out), ("--corpus", plan.corpus))
+    ]
+    for option, folder in folders:
+        if folder is None:
+            continue
+        trial = folder / f".trial-{os.getpid()}"
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            trial.write_bytes(b"findings go here\n")
+            folder.mkdir(parents=True, exist_ok=True)
+            trial.write_bytes(b"swarden writes here\n")
             trial.unlink()
         except OSError as error:
-            raise UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder") from error
+            raise UsageError(f"{option}: {folder} cannot be written: {error.strerror}; name another folder") from error
 
 
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
@@ -137,6 +145,12 @@ def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
         if (workers := sum(plan.workers for plan in plans)) > cores:
             where += f" ({workers} workers share {_count(cores, 'core')})"
     return f"{length} of random traffic for {subject}, {where}; Ctrl-C ends it early and keeps findings"
+
+
+def _corpora(plans: Sequence[Plan]) -> list[str]:
+    """A line for each corpus, with its hash: a campaign is run again only with the same corpus."""
+    folders = [plan.corpus for plan in plans if plan.corpus is not None]
+    return [f"corpus {one}: {_count(len(files_of(one)), 'log')}, {digest_of(one)}" for one in folders]
 
 
 def _subject(plan: Plan) -> str:
@@ -164,6 +178,7 @@ def _command(plan: Plan, engines: Sequence[str], minutes: float | None, step_tim
         "--seed": plan.seed,
         "--step-timeout": step_timeout if step_timeout != STEP_TIMEOUT_S else None,
         "--out": plan.out if plan.out != FINDINGS else None,
+        "--corpus": plan.corpus,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []

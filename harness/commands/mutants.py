@@ -29,6 +29,7 @@ from harness.search.jobs import STOPPING
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
 SEEDS_FILE = "seeds.jsonl"
+CORPUS = typer.Option(exists=True, file_okay=False, help="folder of a healthy build's op-logs to run first")
 
 mutants = typer.Typer(
     add_completion=False,
@@ -66,16 +67,19 @@ def run(
     seconds: Annotated[float, typer.Option(min=1, help="CPU seconds of a search, and again of a shrink")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
     out: Annotated[Path, typer.Option(help=f"folder for op-logs and {SEEDS_FILE}, a line per hunt")] = FINDINGS,
+    corpus: Annotated[Path | None, CORPUS] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Plant each bug and hunt it from a cold start: found, found by another law or missed, and at what cost.
+    """Plant each bug and hunt it: found, found by another law or missed, and at what cost.
+
+    A hunt starts cold, unless there is a corpus of earlier runs.
 
     The time of imports is not counted. A mutant is found if nine of ten seeds find it by a law of its caught_by.
     """
     if own is not None:
         os.environ[VARIABLE] = str(own)
     chosen = _chosen(target_of(engine), ids)
-    scope = Scope(engine, seeds, seconds, out)
+    scope = Scope(engine, seeds, seconds, out, corpus=corpus)
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
         signal.signal(number, signal.default_int_handler)
     hunted: list[HuntResult] = []

@@ -7,7 +7,8 @@ from rich.progress import Progress
 from harness.commands.events import EventLines
 from harness.core.registry import target_of
 from harness.core.target import Target
-from harness.search.campaign import Plan, Tallies
+from harness.search.campaign import Plan
+from harness.search.result import Tallies
 from harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent

@@ -22,11 +22,12 @@ from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import ENGINE
 from harness.mutants.verdict import detecting_laws
-from harness.search.campaign import Finding, Plan, Result, Worker
+from harness.search.campaign import Plan, Worker
 from harness.search.findings import report_finding, write
 from harness.search.jobs import JobDeath, run_jobs
 from harness.search.process import prepare_process
 from harness.search.profiles import PROFILES
+from harness.search.result import Finding, Result
 from harness.search.shrink import Budget, DoesNotFail
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
@@ -42,7 +43,7 @@ class Outcome(StrEnum):
 
 
 class Scope(NamedTuple):
-    """The engine, the number of seeds for each mutant, and the folder of the op-logs.
+    """The engine, the number of seeds for each mutant, the folder of the op-logs, and a corpus to run first.
 
     `seconds` is the CPU time of a search, and again of a shrink.  A run that takes `hang_seconds` of CPU has hung, and
     so has a shrink that exceeds its budget by that time.
@@ -53,6 +54,7 @@ class Scope(NamedTuple):
     seconds: float
     out: Path
     hang_seconds: float = HANG_CPU_SECONDS
+    corpus: Path | None = None
 
 
 class Job(NamedTuple):
@@ -205,6 +207,7 @@ def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimi
         machine=mutant.machine,
         mutant=hunted.id,
         model=mutant.model,
+        corpus=scope.corpus,
     )
     runs, finding = _search(hunted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
     spent = round(process_time() - start, 3)

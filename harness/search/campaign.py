@@ -2,9 +2,8 @@
 
 import hashlib
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import STUCK, Driver, Failure, Kept
+from harness.core.errors import InvalidConfig
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Op
@@ -22,9 +22,12 @@ from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
 from harness.core.target import ENGINE, Target, Watch
+from harness.search.corpus import CorpusLog, RareRun, Share, logs_of
+from harness.search.features import Features
 from harness.search.known import CONFIRMATIONS, KnownFailures
-from harness.search.machine import Listener, Machine
+from harness.search.machine import Listener, Machine, Player
 from harness.search.profiles import Profile
+from harness.search.result import Finding, Result, Tallies
 from invariants.transition import Transition
 
 
@@ -45,7 +48,7 @@ class Plan:
 
     `engine` is "NAME" or "NAME==VERSION".  With `machine` None all machines run.  A machine that cannot run `model`
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
-    saved in `out` as soon as they are found.
+    saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first; see corpus.py.
     """
 
     engine: str
@@ -60,79 +63,12 @@ class Plan:
     model: str = ""
     workers: int = 1
     first_run: RunIndex = FIRST_RUN
-
-
-@dataclass
-class Finding:
-    """The first failure with its fingerprint, unshrunk; `path` is the file with its unshrunk log.
-
-    `died` describes the death of the worker process in the run; empty for all other findings.  `found_cpu_seconds` is
-    the CPU time of the worker until then; for a death, the wall-clock time since the start of the campaign.
-    """
-
-    fingerprint: str
-    log: OpLog
-    found_cpu_seconds: float
-    path: Path | None = None
-    died: str = ""
+    corpus: Path | None = None
 
     @property
-    def invariant(self) -> str:
-        """The invariant or error that the fingerprint names first."""
-        return self.fingerprint.split("/")[0]
-
-
-@dataclass
-class Tallies:
-    """The counts over all runs of a campaign.
-
-    `rechecked` counts the runs that were made a second time, to detect nondeterminism, and `stuck` those in which a
-    drain did not end in time.  `probes` counts by probe the runs that reached it; `evaluated` and `not_applicable`
-    count by invariant the transitions, `fired` counts by fault how often it fired.
-    """
-
-    runs: int = 0
-    steps: int = 0
-    failed_runs: int = 0
-    rechecked: int = 0
-    stuck: int = 0
-    ops: Counter[str] = field(default_factory=Counter)
-    noops: Counter[str] = field(default_factory=Counter)
-    evaluated: Counter[str] = field(default_factory=Counter)
-    not_applicable: Counter[str] = field(default_factory=Counter)
-    probes: Counter[str] = field(default_factory=Counter)
-    fired: Counter[str] = field(default_factory=Counter)
-    machine_runs: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "Tallies") -> None:
-        for name in ("runs", "steps", "failed_runs", "rechecked", "stuck"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
-            getattr(self, name).update(getattr(other, name))
-
-
-@dataclass
-class Result:
-    """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs."""
-
-    tallies: Tallies = field(default_factory=Tallies)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    diverged: list[str] = field(default_factory=list)
-    unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
-    boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
-    seconds: float = 0.0
-    run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
-
-    def add(self, other: "Result") -> None:
-        """Add up the counts; of two findings with one fingerprint the one that was found sooner is kept."""
-        self.tallies.add(other.tallies)
-        self.boots += other.boots
-        self.diverged += other.diverged
-        self.unexplained_deaths += other.unexplained_deaths
-        for finding in other.findings.values():
-            known = self.findings.setdefault(finding.fingerprint, finding)
-            if finding.found_cpu_seconds < known.found_cpu_seconds:
-                self.findings[finding.fingerprint] = finding
+    def keeps_runs(self) -> bool:
+        """Whether runs with new features are added to the corpus; they must be healthy."""
+        return self.corpus is not None and self.mutant is None
 
 
 class StartTime(NamedTuple):
@@ -144,10 +80,15 @@ class StartTime(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The current run: its header, and the probes that the run has reached."""
+    """The current run: its header, the probes that it has reached, and its features.
+
+    `replays` names the log of the corpus that is run; "" for a random run.
+    """
 
     header: Header
     watch: Watch
+    features: Features
+    replays: str = ""
 
 
 class Worker(Listener):
@@ -177,9 +118,9 @@ class Worker(Listener):
         self._running = running
         self._known = KnownFailures()
         boot_s = _seconds_of(self.target.prepare_process)
-        self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch())
+        self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
+        self._corpus = _share_of(plan)
         self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
-        self._is_finished = False
 
     @property
     def boot_seconds(self) -> float:
@@ -189,7 +130,8 @@ class Worker(Listener):
     @property
     def is_over(self) -> bool:
         """Whether the time is used up, the first finding has ended the work, or the work was stopped."""
-        return self._is_finished or self._is_stopped()
+        is_found = self.plan.stop_on_first and bool(self.result.findings)
+        return is_found or self._is_stopped() or time.monotonic() - self._started.wall_s > self.plan.seconds
 
     def work(self) -> Result:
         """Make batches until the time or the runs are used up, or the first finding ends the work."""
@@ -204,7 +146,7 @@ class Worker(Listener):
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch."""
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
-        if current < self.plan.first_run or current.run >= self._quota:
+        if current < self.plan.first_run or current.run >= len(self._logs) + self._quota:
             return None
         header = msgspec.structs.replace(
             header,
@@ -213,7 +155,7 @@ class Worker(Listener):
             mutant=self.plan.mutant,
             model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
         )
-        self._run = Run(header, self.target.watch())
+        self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._known.begin_run(header)
         self._beat(self.next_run)
         if self._running is not None:
@@ -223,18 +165,19 @@ class Worker(Listener):
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)
         self._run.watch.look(change)
+        if self.plan.keeps_runs:
+            self._run.features.look(change)
 
     def before_op(self, op: Op) -> bool:
         if self._is_stopped() or self._known.steer(op):
             return False
         if self._running is not None:
             self._running.note(op)
+        self._run.features.begin(op)
         return True
 
     def on_op(self, driver: Driver) -> None:
         self._beat(self.next_run)
-        found = driver.failure is not None and self.plan.stop_on_first
-        self._is_finished |= found or time.monotonic() - self._started.wall_s > self.plan.seconds
 
     def on_end(self, header: Header, driver: Driver) -> None:
         """Count and report the run. An interrupted run that has not failed is discarded."""
@@ -250,8 +193,9 @@ class Worker(Listener):
             self._add_finding(result, driver.failure, log)
             is_rechecked = self._known.times[driver.failure.fingerprint] <= CONFIRMATIONS
         else:
+            self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-        if is_rechecked:
+        if is_rechecked and not self._run.replays:
             self._recheck(result, log)
         self.result.add(result)
         self._report(result)
@@ -264,7 +208,35 @@ class Worker(Listener):
         whole, most = self.plan.profile.runs_per_batch, self.plan.max_runs
         return whole if most is None else max(0, min(whole, most - self.next_run.batch * whole))
 
+    @property
+    def _logs(self) -> Sequence[CorpusLog]:
+        """The logs of the corpus that are run before the random runs of this batch."""
+        return self._corpus.of_batch(self.next_run.batch // self.plan.workers)
+
+    def _run_logs(self) -> None:
+        for name, log in self._logs:
+            self._corpus.running = name
+            player = Player(self)
+            player.machine = log.header.machine
+            try:
+                player.begin([self.target.decode(config) for config in log.header.configs])
+            except InvalidConfig:  # of another release of the engine
+                continue
+            player.apply_all(log.ops)
+            player.end()
+        self._corpus.running = ""
+
+    def _keep(self, result: Result, log: OpLog) -> None:
+        """Keep a healthy run for the corpus if it has new features."""
+        if self._run.replays:
+            result.replayed.add(self._run.replays)
+        if self.plan.keeps_runs:
+            features = self._run.features.hashes()
+            if self._corpus.has_new(features):
+                result.rare.append(RareRun(log, features, result.tallies.steps))
+
     def _run_batch(self) -> None:
+        self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         batch_settings = settings(
             max_examples=self._quota,
@@ -281,20 +253,22 @@ class Worker(Listener):
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:
         counts, machine = driver.counts, self._run.header.machine
-        tallies.runs = 1
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
         tallies.stuck = int(driver.failure is not None and driver.failure.fingerprint == STUCK)
-        tallies.ops.update(counts.ops)
-        tallies.noops.update(counts.noops)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
             if machine in (ENGINE, self.plan.machine):  # fewer invariants apply to a part of an engine
                 tallies.not_applicable[name] += judged.not_applicable
+        tallies.fired.update(self._run.watch.fired)
+        if self._run.replays:
+            return
+        tallies.runs = 1
+        tallies.ops.update(counts.ops)
+        tallies.noops.update(counts.noops)
         probes_of = {name: spec.probes for name, spec in self.target.machines.items()}
         of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
         tallies.probes.update(self._run.watch.seen - of_other_machines)
-        tallies.fired.update(self._run.watch.fired)
         tallies.machine_runs[machine] = 1
 
     def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
@@ -318,6 +292,12 @@ class Worker(Listener):
             ]
             kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
             result.diverged.append(f"{name}: {again.diverged}{kept}")
+
+
+def _share_of(plan: Plan) -> Share:
+    """The part of the corpus for the worker of this plan: every `workers`-th log."""
+    logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
+    return Share(logs[plan.first_run.batch % plan.workers :: plan.workers])
 
 
 def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:

@@ -16,7 +16,7 @@ from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog, OpLogError
 from harness.core.replay import failure_like, log_of, run_log
 from harness.report.story import Line, Part, replay_line, story_lines
-from harness.search.campaign import Finding
+from harness.search.result import Finding
 from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""

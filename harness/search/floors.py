@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from harness.core.target import Target
-from harness.search.campaign import Tallies
 from harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
+from harness.search.result import Tallies
 from invariants.catalog import catalog_of
 
 

@@ -1,4 +1,4 @@
-"""The base of all machines: a driver for the run, and a listener that is notified of its ops and its end."""
+"""The base of all machines: a player that applies ops, and a listener that is notified of the ops and the end."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -37,11 +37,10 @@ class Listener(Protocol):
     def on_end(self, header: Header, driver: Driver) -> None: ...
 
 
-class Machine(RuleBasedStateMachine):
-    """Draws ops and applies them with the driver; `machine` is its name in the target.
+class Player:
+    """Applies ops with the driver of a run; `machine` is the name of a machine of the target.
 
-    After a failure, or when the listener ends the search, ops are drawn but not applied.  For Hypothesis every run
-    passes: the campaign saves, shrinks and reports the findings.
+    After a failure, or when the listener ends the search, ops are not applied.
     """
 
     machine = ""
@@ -76,11 +75,21 @@ class Machine(RuleBasedStateMachine):
         for op in ops:
             self.apply(op)
 
-    def teardown(self) -> None:
-        """Every run ends with a drain, unless the run has failed or the listener skips the drain."""
+    def end(self) -> None:
+        """End the run with a drain, unless it has failed or the listener skips the drain."""
         if self.driver is None:
             return
         if self.driver.failure is None and self.listener.before_op(Drain()):
             self.driver.apply(Drain())
         assert self.header is not None, "a run that has a driver has a header"
         self.listener.on_end(self.header, self.driver)
+
+
+class Machine(Player, RuleBasedStateMachine):
+    """Draws ops and applies them.
+
+    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
+    """
+
+    def teardown(self) -> None:
+        self.end()

@@ -11,10 +11,11 @@ from harness.core.exit_codes import ExitCode, worst
 from harness.core.mutant import Mutant
 from harness.core.registry import target_of
 from harness.core.target import Target
-from harness.search.campaign import Plan, Result
+from harness.search.campaign import Plan
 from harness.search.deaths import FAULT
 from harness.search.findings import FindingReport
 from harness.search.floors import why_not_green
+from harness.search.result import Result
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
@@ -114,6 +115,7 @@ class Outcome:
             "why_not_judged": self.why_not_judged,
             "interrupted": self.is_interrupted,
             "runs": tallies.runs,
+            "replayed": len(self.result.replayed),
             "steps": tallies.steps,
             "seconds": round(seconds, 3),
             "boot_seconds": [round(one, 3) for one in self.result.boots],
@@ -141,9 +143,10 @@ class Outcome:
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0
+        replayed = f" and {len(self.result.replayed)} of the corpus" if self.result.replayed else ""
         return [
             *lines,
-            f"{verdict}: {tallies.runs} runs, {tallies.steps} engine steps in {seconds:.0f} s "
+            f"{verdict}: {tallies.runs} runs{replayed}, {tallies.steps} engine steps in {seconds:.0f} s "
             f"({rate:.0f} a second), {sum(tallies.evaluated.values())} checks, {tallies.rechecked} runs run twice, "
             f"{tallies.failed_runs} failed with {len(self.findings)} findings",
         ]

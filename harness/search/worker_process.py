@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error
 from harness.core.running_log import RunningLog
-from harness.search.campaign import Finding, Plan, Result, RunIndex, Worker
+from harness.search.campaign import Plan, RunIndex, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import FindingReport, report_finding
 from harness.search.parent import end_with_parent
 from harness.search.process import prepare_process
+from harness.search.result import Finding, Result
 from harness.search.shrink import Budget, DoesNotFail
 
 BOOT_S = 600.0  # the time limit of the first heartbeat is at least this, because a new process boots its engine first

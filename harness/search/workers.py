@@ -14,8 +14,9 @@ from queue import Empty, SimpleQueue
 from harness.core.errors import UsageError
 from harness.core.ops import name_of
 from harness.core.running_log import last_run
-from harness.search.campaign import Finding, Plan, Result, RunIndex, Tallies, save_unshrunk
+from harness.search.campaign import Plan, RunIndex, save_unshrunk
 from harness.search.findings import FindingReport, write_unshrunk
+from harness.search.result import Finding, Result, Tallies
 from harness.search.shrink import Budget
 from harness.search.worker_process import (
     HANDLED,

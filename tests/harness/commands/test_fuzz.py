@@ -23,6 +23,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "why_not_judged",
         "interrupted",
         "runs",
+        "replayed",
         "steps",
         "seconds",
         "boot_seconds",

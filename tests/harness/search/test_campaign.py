@@ -13,8 +13,9 @@ from harness.core.replay import run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
-from harness.search.campaign import Plan, Result, RunIndex, Worker, batch_seed, turns_of
+from harness.search.campaign import Plan, RunIndex, Worker, batch_seed, turns_of
 from harness.search.profiles import Profile
+from harness.search.result import Result
 
 TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3

@@ -10,9 +10,10 @@ import pytest
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN, UnknownEngine
 from harness.report.story import Part
-from harness.search.campaign import Finding, Plan, Worker
+from harness.search.campaign import Plan, Worker
 from harness.search.findings import report_finding, write
 from harness.search.profiles import Profile
+from harness.search.result import Finding
 from harness.search.shrink import Budget, DoesNotFail
 
 TINY = Profile(

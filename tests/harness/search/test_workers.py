@@ -12,9 +12,10 @@ import pytest
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Step, Submit
 from harness.core.registry import OWN
-from harness.search.campaign import Finding, Plan, Worker
+from harness.search.campaign import Plan, Worker
 from harness.search.findings import FindingReport
 from harness.search.profiles import PROFILES
+from harness.search.result import Finding
 from harness.search.shrink import Budget
 from harness.search.worker_process import BOOT_S, NotReproduced
 from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible

@@ -1,0 +1,134 @@
+"""A corpus: a folder of op-logs of healthy runs that reach rare states, which a later campaign runs first.
+
+The name of a file is its rank, the rarest first, and the hash of its content: 0007-3f2a90c1b2d4.oplog.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.errors import UsageError
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain
+
+MOST = 2_048  # logs in a folder; the last ones are dropped
+PER_BATCH = 32  # logs that a worker runs before each batch of random runs
+SHORT = 8  # steps; a shorter log ranks as if it had so many
+HASH_LEN = 12  # hex digits
+
+
+class RareRun(NamedTuple):
+    """A healthy run that reached something new: its log, its features, and the number of its engine steps."""
+
+    log: OpLog
+    features: frozenset[int]
+    steps: int
+
+
+class CorpusLog(NamedTuple):
+    """A log of a corpus, and the name of its file."""
+
+    name: str
+    log: OpLog
+
+
+class Share:
+    """The part of a corpus that a worker runs, and the features that its runs have had.
+
+    `running` is the name of the log that is run now; "" in a random run.
+    """
+
+    def __init__(self, logs: Sequence[CorpusLog]) -> None:
+        self.running = ""
+        self._logs = logs
+        self._features: set[int] = set()
+
+    def of_batch(self, ordinal: int) -> Sequence[CorpusLog]:
+        """The logs that are run before the random runs of the worker's batch with this ordinal."""
+        return self._logs[ordinal * PER_BATCH : (ordinal + 1) * PER_BATCH]
+
+    def has_new(self, features: frozenset[int]) -> bool:
+        """Whether no run before had one of these features."""
+        is_new = not features <= self._features
+        self._features |= features
+        return is_new
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of a corpus in their order; [] if the folder does not exist."""
+    return sorted(folder.glob("*.oplog"))
+
+
+def digest_of(folder: Path) -> str:
+    """The hash of the content of a corpus."""
+    found = hashlib.sha256()
+    for path in files_of(folder):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:HASH_LEN]
+
+
+def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
+    """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
+    logs = [CorpusLog(path.name, OpLog.load(path, engine=engine)) for path in files_of(folder)]
+    return [one for one in logs if machine in (None, one.log.header.machine)]
+
+
+def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
+    """As few logs as have all features of these runs; those with many rare features in few steps come first."""
+    runs = sorted(found, key=lambda one: (one.steps, len(one.log.ops)))
+    counts = Counter(feature for one in runs for feature in one.features)
+    chosen: dict[int, RareRun] = {}
+    covered: set[int] = set()
+    shortest: dict[int, int] = {}
+    for index, one in enumerate(runs):
+        for feature in one.features:
+            shortest.setdefault(feature, index)
+    for feature in sorted(shortest, key=lambda feature: (counts[feature], feature)):
+        if feature not in covered:
+            index = shortest[feature]
+            chosen[index] = runs[index]
+            covered |= runs[index].features
+
+    def rarity(one: RareRun) -> float:
+        return sum(1 / counts[feature] for feature in sorted(one.features)) / max(SHORT, one.steps)
+
+    return [one.log for one in sorted(chosen.values(), key=rarity, reverse=True)]
+
+
+def write(folder: Path, logs: Sequence[OpLog], *, replaced: Collection[str]) -> None:
+    """Write these logs, in this order, in front of those that the corpus has; files named in `replaced` are removed.
+
+    The folder keeps the first MOST logs.
+    Raises UsageError if the folder cannot be written.
+    """
+    rest = [path for path in files_of(folder) if path.name not in replaced]
+    contents = [_bare(log).to_bytes() for log in logs] + [path.read_bytes() for path in rest]
+    names = {
+        f"{rank:04d}-{hashlib.sha256(content).hexdigest()[:HASH_LEN]}.oplog": content
+        for rank, content in enumerate(list(dict.fromkeys(contents))[:MOST])
+    }
+    old = files_of(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in names.items():
+            (folder / name).write_bytes(content)
+        for path in old:
+            if path.name not in names:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+    except OSError as error:
+        raise UsageError(f"--corpus: {folder} cannot be written: {error.strerror}; name another folder") from error
+
+
+def _bare(log: OpLog) -> OpLog:
+    """The log without what is of one run or one build, so that equal runs have equal files; the drain is implied."""
+    header, ops = log.header, log.ops
+    while ops and isinstance(ops[-1], Drain):
+        ops = ops[:-1]
+    bare = Header(
+        engine=header.engine, machine=header.machine, configs=header.configs, model=header.model, faults=header.faults
+    )
+    return OpLog(bare, ops)

@@ -1,0 +1,89 @@
+"""The result of a campaign: its counts, its findings, and the runs that it keeps."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.core.oplog import OpLog
+from harness.search.corpus import RareRun
+
+
+@dataclass
+class Finding:
+    """The first failure with its fingerprint, unshrunk; `path` is the file with its unshrunk log.
+
+    `died` describes the death of the worker process in the run; empty for all other findings.  `found_cpu_seconds` is
+    the CPU time of the worker until then; for a death, the wall-clock time since the start of the campaign.
+    """
+
+    fingerprint: str
+    log: OpLog
+    found_cpu_seconds: float
+    path: Path | None = None
+    died: str = ""
+
+    @property
+    def invariant(self) -> str:
+        """The invariant or error that the fingerprint names first."""
+        return self.fingerprint.split("/")[0]
+
+
+@dataclass
+class Tallies:
+    """The counts over all runs of a campaign.
+
+    Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic.
+    `rechecked` counts the runs that were made a second time, to detect nondeterminism, and `stuck` those in which a
+    drain did not end in time.  `probes` counts by probe the runs that reached it; `evaluated` and `not_applicable`
+    count by invariant the transitions, `fired` counts by fault how often it fired.
+    """
+
+    runs: int = 0
+    steps: int = 0
+    failed_runs: int = 0
+    rechecked: int = 0
+    stuck: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    noops: Counter[str] = field(default_factory=Counter)
+    evaluated: Counter[str] = field(default_factory=Counter)
+    not_applicable: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)
+    machine_runs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tallies") -> None:
+        for name in ("runs", "steps", "failed_runs", "rechecked", "stuck"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
+            getattr(self, name).update(getattr(other, name))
+
+
+@dataclass
+class Result:
+    """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
+
+    `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.
+    """
+
+    tallies: Tallies = field(default_factory=Tallies)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    diverged: list[str] = field(default_factory=list)
+    unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
+    boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
+    seconds: float = 0.0
+    rare: list[RareRun] = field(default_factory=list)
+    replayed: set[str] = field(default_factory=set)
+    run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
+
+    def add(self, other: "Result") -> None:
+        """Add up the counts; of two findings with one fingerprint the one that was found sooner is kept."""
+        self.tallies.add(other.tallies)
+        self.boots += other.boots
+        self.diverged += other.diverged
+        self.unexplained_deaths += other.unexplained_deaths
+        self.rare += other.rare
+        self.replayed |= other.replayed
+        for finding in other.findings.values():
+            known = self.findings.setdefault(finding.fingerprint, finding)
+            if finding.found_cpu_seconds < known.found_cpu_seconds:
+                self.findings[finding.fingerprint] = finding

@@ -1,0 +1,99 @@
+"""A corpus: rare runs are kept, run first in a later campaign, and judge no random traffic."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.core.oplog import Header, OpLog, OpLogError
+from harness.core.ops import Drain, Flush, Op, Step, Submit
+from harness.search.campaign import Plan, Worker
+from harness.search.corpus import RareRun, files_of, logs_of, rarest_first, write
+from harness.search.profiles import PROFILES
+
+OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
+HEADER = Header(engine="swarden", configs=[{}])
+
+
+def log_of(*ops: Op) -> OpLog:
+    return OpLog(HEADER, list(ops))
+
+
+def rare(ops, features, steps):
+    return RareRun(log_of(*ops), frozenset(features), steps)
+
+
+def worked(corpus, *, mutant=None, max_runs=1, seed=1):
+    plan = Plan(
+        "swarden", PROFILES["smoke"], seed, 1e9, max_runs=max_runs, machine="engine", mutant=mutant, corpus=corpus
+    )
+    return Worker(plan, lambda _: None).work()
+
+
+def healthy_log(mutant):
+    """The log that shows a mutant, without the mutant."""
+    log = OpLog.load(OPLOGS / f"{mutant}.oplog")
+    return OpLog(msgspec.structs.replace(log.header, mutant=None, expected=None), log.ops)
+
+
+def test_log_of_a_corpus_finds_a_bug_that_random_runs_miss(tmp_path):
+    write(tmp_path, [healthy_log("S142")], replaced=())
+
+    assert worked(None, mutant="S142").findings == {}
+    [finding] = worked(tmp_path, mutant="S142").findings.values()
+    assert finding.invariant == "evicted_nodes_are_written_back"
+
+
+def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path):
+    write(tmp_path, [healthy_log("S142")], replaced=())
+    alone, both = worked(None), worked(tmp_path)
+
+    assert both.replayed == {path.name for path in files_of(tmp_path)}
+    assert both.tallies.steps > alone.tallies.steps
+    for name in ("runs", "ops", "noops", "probes", "machine_runs"):
+        assert getattr(both.tallies, name) == getattr(alone.tallies, name)
+
+
+def test_healthy_runs_are_kept_once(tmp_path):
+    first = worked(tmp_path, max_runs=4)
+    write(tmp_path, rarest_first(first.rare), replaced=first.replayed)
+    again = worked(tmp_path, max_runs=4)
+
+    assert first.rare
+    assert len(again.rare) == len(files_of(tmp_path)), "the same random runs have no new features"
+
+
+def test_run_with_a_planted_bug_is_not_kept(tmp_path):
+    assert worked(tmp_path, mutant="S142", max_runs=4).rare == []
+
+
+def test_fewest_short_logs_with_all_features_the_rarest_first():
+    common = rare([Step()], {1, 2}, steps=10)
+    both = rare([Step(), Flush()], {1, 2, 3, 4}, steps=10)
+    lengthy = rare([Step(), Flush(), Submit()], {1, 2, 3, 4}, steps=99)
+    rarest = rare([Submit()], {1, 5, 6, 7}, steps=10)
+
+    assert rarest_first([common, lengthy, both, rarest]) == [rarest.log, both.log]
+
+
+def test_written_logs_come_first_and_replace_those_that_were_run(tmp_path):
+    write(tmp_path, [log_of(Step(count=1)), log_of(Step(count=2))], replaced=())
+    first, second = [path.name for path in files_of(tmp_path)]
+    write(tmp_path, [log_of(Step(count=3)), log_of(Step(count=3), Drain())], replaced=[first])
+
+    assert [one.log.ops for one in logs_of(tmp_path, "swarden")] == [[Step(count=3)], [Step(count=2)]]
+    assert second.partition("-")[2] in {path.name.partition("-")[2] for path in files_of(tmp_path)}
+
+
+def test_only_logs_of_the_machine_are_run(tmp_path):
+    of_tree = OpLog(msgspec.structs.replace(HEADER, machine="tree"), [])
+    write(tmp_path, [of_tree, log_of(Step())], replaced=())
+
+    assert [one.log.header.machine for one in logs_of(tmp_path, "swarden", "tree")] == ["tree"]
+
+
+def test_unreadable_log_is_named(tmp_path):
+    (tmp_path / "0000-torn.oplog").write_text('{"format":2,"engine":"swarden","configs":[{"page_size":"x"}]}\n')
+
+    with pytest.raises(OpLogError, match=r"0000-torn\.oplog:1: .*page_size"):
+        worked(tmp_path)

@@ -1,0 +1,34 @@
+"""Features of a run: equal for equal runs, new where something new happened."""
+
+import msgspec
+
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Abort, Drain, Step, Submit
+from harness.core.replay import run_log
+from harness.search.features import Features
+
+SERVED = (Submit(max_new_tokens=3), Step(count=4), Drain())
+
+
+def features_of(*ops):
+    features = Features()
+    log = OpLog(Header(engine="swarden", configs=[{}]), list(ops))
+    run_log(log, observe=lambda _, change: features.look(change))
+    return features.hashes()
+
+
+def test_equal_runs_have_equal_features():
+    assert features_of(*SERVED) == features_of(*SERVED)
+
+
+def test_other_end_of_a_request_is_a_new_feature():
+    aborted = (SERVED[0], Step(), Abort(), Drain())
+
+    assert features_of(*aborted) - features_of(*SERVED)
+
+
+def test_many_times_more_of_the_same_is_a_new_feature():
+    def requests(count):
+        return features_of(*[msgspec.structs.replace(SERVED[0], namespace=one) for one in range(count)], Drain())
+
+    assert requests(9) - requests(2)
