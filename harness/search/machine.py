@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from harness.core.driver import Driver
 from harness.core.oplog import Header
-from harness.core.ops import Drain, Op
+from harness.core.ops import Abort, Drain, Op
 from harness.core.replay import driver_of
 from harness.core.target import Target
 
@@ -20,6 +20,11 @@ class Listener(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether no further op is applied, in this run or a later one."""
+
+    @property
+    def aborts_at_end(self) -> bool:
+        """Whether the current run ends with aborts, not with the steps that finish its requests."""
+        return False
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a new run; the header has the engine, the machine and the configurations.
@@ -92,4 +97,15 @@ class Machine(Player, RuleBasedStateMachine):
     """
 
     def teardown(self) -> None:
+        if self.driver is not None and self.listener.aborts_at_end:
+            self.apply_all(_aborts(self.driver))
         self.end()
+
+
+def _aborts(driver: Driver) -> list[Op]:
+    """The ops that abort every request, the last one first."""
+    return [
+        Abort(request=request, engine=engine)
+        for engine in range(len(driver.systems))
+        for request in reversed(range(len(driver.snapshot(engine).requests or ())))
+    ]

@@ -40,12 +40,17 @@ def test_campaigns_with_equal_seeds_make_equal_runs():
 
 @pytest.mark.parametrize("model", ["tiny-gemma3", "tiny-gpt-oss"])
 def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
-    """The ops are those of the stand-in with the same seed; other laws check them; a recheck gives the same run."""
+    """The drawn ops are those of the stand-in with the same seed; other laws check them; a recheck gives the same run.
+
+    The aborts at the end of a run are not drawn: they abort what is left, which depends on the model's tokens.
+    """
     plan = {"max_runs": 3}
     result, with_the_stand_in = work(model=model, **plan), work(**plan)
 
     assert (result.findings, result.diverged) == ({}, [])
     assert result.tallies.rechecked == 1
+    for one in (result, with_the_stand_in):
+        del one.tallies.ops["abort"]
     assert result.tallies.ops == with_the_stand_in.tallies.ops
     assert result.tallies.evaluated["logits_match_uncached_model"] > 50
     assert result.tallies.evaluated["slots_hold_their_prefix"] == 0
