@@ -102,6 +102,10 @@ class PoolView:
         return sum([len(fence.units) for fence in self.fenced]) if self.fenced else 0
 
     @Derived
+    def num_cached(self) -> int:
+        return sum([len(holding.units) for holding in self.holdings if holding.cached])
+
+    @Derived
     def held(self) -> list[int]:
         """The units of all holdings."""
         return list(chain.from_iterable(map(_units_of_holding, self.holdings)))

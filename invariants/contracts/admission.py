@@ -53,6 +53,8 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, and no request was parked,
     retracted, preempted or out of pages.
     """
+    if not all(pool.free for pool in change.before.pools if pool.unit == "row"):
+        return
     waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
     still = [request for request in waiting if _waits_still(change, request)] if waiting else []
     if still and _has_tokens_to_spare(change) and _has_a_free_place(change) and has_pages_for_all(change.before):

@@ -8,7 +8,7 @@ from invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, R
 from invariants.invariant import invariant
 from invariants.prefixes import reachable_len
 from invariants.transition import Transition, When
-from invariants.view import NodeView, Snapshot
+from invariants.view import NodeView
 from invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
@@ -70,7 +70,7 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
     last eviction.
     """
     for index, component in enumerate(change.after.components):
-        victims = _victims(change, component.pool) if component.window is not None else set()
+        victims = _victims(change, index) if component.window is not None else set()
         spared = _dead_interior(change, index) if victims else []
         num_spared = sum(len(node.key) // change.after.limits.page_size for node in spared)
         if spared and num_spared >= _least_short(change, component.pool):
@@ -79,15 +79,24 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
                 yield found(node_ref(branch.id), EvictionCode.BRANCH_LOST_ITS_WINDOW, **values)
 
 
-def _victims(change: Transition, pool: str) -> set[int]:
-    """The nodes that lost pages of one pool; none if something was inserted before the last of them."""
-    victims, none = set[int](), set[int]()
+def _victims(change: Transition, component: int) -> set[int]:
+    """The nodes that lost pages of a windowed component, except those that were in the tail of no branch.
+
+    None if something was inserted before the last of them.
+    """
+    pool, victims, none = change.after.components[component].pool, set[int](), set[int]()
     for event in reversed(change.tree_events):
         if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool:
             victims.add(event.node)
         elif isinstance(event, (Inserted, Recovered)) and victims:
             return none
-    return victims
+    known = change.before.node_by_id
+    return {one for one in victims if one not in known or change.once(tree_before).is_in_tail(known[one], component)}
+
+
+def tree_before(change: Transition) -> Shadow:
+    """The tree before the step; not to be changed."""
+    return Shadow(change.before)
 
 
 def _least_short(change: Transition, pool: str) -> int:
@@ -108,16 +117,15 @@ def _dead_interior(change: Transition, component: int) -> list[NodeView]:
     touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     touched.update(node.id for event in gone for node in change.before.path(event.node))
-    both = set.intersection(*({node.id for node in _dead(one, component)} for one in (change.before, change.after)))
+    both = set(_dead(change.once(tree_before), component)).intersection(_dead(Shadow(change.after), component))
     return [change.after.node_by_id[one] for one in sorted(both - touched)]
 
 
-def _dead(snapshot: Snapshot, component: int) -> Iterator[NodeView]:
-    """The nodes that are live, unlocked and in the tail of no branch."""
-    shadow = Shadow(snapshot)
-    for node in snapshot.nodes or ():
-        if node.live[component] and not node.locks[component] and not shadow.is_in_tail(node, component):
-            yield node
+def _dead(tree: Shadow, component: int) -> Iterator[int]:
+    """The ids of the nodes that are live, unlocked and in the tail of no branch."""
+    for node in tree.nodes.values():
+        if node.live[component] and not node.locks[component] and not tree.is_in_tail(node, component):
+            yield node.id
 
 
 def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView]:

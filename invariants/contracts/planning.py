@@ -50,15 +50,13 @@ RESERVE_PAGES = 1  # left free in a windowed pool by the next chunk, unless its 
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
 BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
 BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)
+BETWEEN_ENGINES = frozenset({Invited, LetGo})  # caused by messages of another engine, before the planning of a step
 
 Tokens = Callable[[int], Sequence[int]]
 
 
 class Unpredictable(Exception):
     """The facts do not determine the plan."""
-
-
-BETWEEN_ENGINES = frozenset({Invited, LetGo})  # caused by messages of another engine, before the planning of a step
 
 
 class Stretch(NamedTuple):
@@ -84,19 +82,18 @@ def verdicts_on(change: Transition) -> list[Verdict]:
 
 def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[Verdict]:
     """In the order of planning, up to the first difference of engine and planner; [] if the plan is unpredictable."""
-    found: list[Verdict] = []
-    if all(request.place == Place.RUNNING for request in before.requests or ()) or BETWEEN_ENGINES & {
-        *map(type, events)
-    }:
-        return found
+    if all(request.place == Place.RUNNING for request in before.requests or ()):
+        return []
     moved = _before_planning(events)
-    rest = events[len(moved) :]
-    if _begins_with_planning(before, rest):
-        try:
-            found.extend(_verdicts(Planner(before, moved), rest, tokens_of))
-        except Unpredictable:
-            return []
-    return found
+    if not _is_predictable(before, events, len(moved)):
+        return []
+    admitted = [event for event in events if isinstance(event, Admitted)]
+    if _is_full(before):
+        return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
+    try:
+        return list(_verdicts(Planner(before, moved), admitted, tokens_of))
+    except Unpredictable:
+        return []
 
 
 class Rivalry(NamedTuple):
@@ -113,7 +110,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
     if {request.place for request in before.requests or ()} != {Place.RUNNING, Place.WAITING}:
         return None  # a request between chunks continues first
     moved = _before_planning(events)
-    if BETWEEN_ENGINES & {*map(type, events)} or not _begins_with_planning(before, events[len(moved) :]):
+    if not _is_predictable(before, events, len(moved)):
         return None
     try:
         planner = Planner(before, moved)
@@ -130,8 +127,7 @@ class Planner:
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
         assert before.counters is not None, "counters are needed"
-        if before.counters.exact_ratio is None or before.copy_jobs or _is_loading(before) or _keeps_session_kv(before):
-            raise Unpredictable
+        assert before.counters.exact_ratio is not None, "the ratio is needed"
         self.before = before
         self.pager = Pager(limits.page_size, before.components)
         self.ratio = before.counters.exact_ratio
@@ -301,13 +297,24 @@ class Planner:
             self.estimated[pool] += need.demand[pool] - count
 
 
-def _is_loading(before: Snapshot) -> bool:
-    return any(request.place == Place.LOADING for request in before.requests or ())
+def _is_predictable(before: Snapshot, events: Sequence[NamedTuple], num_moved: int) -> bool:
+    """Is the ratio known, with no copy, no KV of a session and no message, and does the planning come first?"""
+    is_ratio_known = before.counters is not None and before.counters.exact_ratio is not None
+    if not is_ratio_known or before.copy_jobs or BETWEEN_ENGINES & {*map(type, events)}:
+        return False
+    is_loading = any(request.place == Place.LOADING for request in before.requests or ())
+    return not (is_loading or _keeps_session_kv(before)) and _begins_with_planning(before, events[num_moved:])
 
 
-def _verdicts(planner: Planner, events: Sequence[NamedTuple], tokens_of: Tokens) -> Iterator[Verdict]:
+def _is_full(before: Snapshot) -> bool:
+    """Is no row free, and no request between chunks?  Then nothing can be admitted."""
+    return not any(pool.free for pool in before.pools if pool.unit == "row") and all(
+        request.place != Place.CHUNKED for request in before.requests or ()
+    )
+
+
+def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[Verdict]:
     """The requests between chunks, then the waiting ones, until one does not fit or is cut."""
-    admitted = [event for event in events if isinstance(event, Admitted)]
     for request, plan in _plans(planner, tokens_of):
         found = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
         expected = plan()

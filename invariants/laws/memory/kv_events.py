@@ -5,7 +5,6 @@ from collections import Counter
 from invariants.events import Dropped, Stored
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import PoolView
 from invariants.violation import Code, Evidence, found, pool_ref
 
 
@@ -30,11 +29,7 @@ def kv_events_match_tree(change: Transition) -> Evidence:
         pool = hosts[dropped.component] if dropped.on_host else dropped.component
         reported[pool] -= dropped.length // sizes[dropped.component]
     for after in change.after.pools:
-        gained = _num_cached(after) - _num_cached(change.before.pool(after.name))
+        gained = after.num_cached - change.before.pool(after.name).num_cached
         if gained != reported[after.name]:
             code = EventCode.NOT_REPORTED if abs(gained) > abs(reported[after.name]) else EventCode.REPORTED_NOT_DONE
             yield found(pool_ref(after.name), code, gained=gained, reported=reported[after.name])
-
-
-def _num_cached(pool: PoolView) -> int:
-    return sum([len(holding.units) for holding in pool.holdings if holding.cached])
