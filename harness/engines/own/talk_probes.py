@@ -53,8 +53,9 @@ class SessionWatch:
     def _given_up(self, change: Transition, event: seen.GivenUp) -> Iterator[str]:
         kept = [one for one in change.before.records or () if one.owner == (SESSION_KIND, event.session)]
         session = change.before.session_by_id.get(event.session)
-        if session is not None and kept and event.cause == FreeCause.DIVERGED:
-            last_tokens = change.reference.tokens_of(self._last_turns.get(event.session, 0))[: kept[0].committed_len]
+        last_turn = self._last_turns.get(event.session)  # unknown if the events of its step were not checked
+        if session is not None and last_turn is not None and kept and event.cause == FreeCause.DIVERGED:
+            last_tokens = change.reference.tokens_of(last_turn)[: kept[0].committed_len]
             length = common_len(change.reference.tokens_of(session.turn)[:-1], last_tokens)
             if length < kept[0].frontier:
                 yield "rewound_below_the_frontier"

@@ -64,6 +64,7 @@ class Link:
         self.rooms: dict[int, Room] = {}
         self.prefill: End | None = None
         self.decode: End | None = None
+        self.current = ""  # the role of the side whose server arguments are the current ones
 
     def room(self, number: int) -> Room:
         return self.rooms.setdefault(number, Room())

@@ -20,11 +20,11 @@ NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "F
 
 
 class LinkedEngine(SglangEngine):
-    """One side. The server arguments of a release are global, so each call makes those of this side current."""
+    """One side. The server arguments of a release are global, so a call makes those of this side current."""
 
     def __init__(self, release: Release, config: SglangConfig, link: Link) -> None:
         super().__init__(release, config)
-        self._config = config
+        self._config, self._link = config, link
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
@@ -64,8 +64,11 @@ class LinkedEngine(SglangEngine):
         return super().pause()
 
     def _make_current(self) -> None:
-        set_environment(self._config)
-        self._forward.release.part("publish_server_args")(self.built.scheduler.server_args)
+        """To publish the arguments takes milliseconds, so a side that is current already does not do it again."""
+        if self._link.current != self._config.role:
+            set_environment(self._config)
+            self._forward.release.part("publish_server_args")(self.built.scheduler.server_args)
+            self._link.current = self._config.role
 
 
 class Side(LinkedSystem):
