@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
@@ -105,7 +106,7 @@ class FakeForward:
             slot_of(pages, span, max(entry.start - 1, 0), page_size)
             for entry, span in zip(batch.entries, pool.spans, strict=True)
         ]
-        stored = pool.kv.view(-1).index_select(0, torch.tensor(before, dtype=torch.int64)).tolist()
+        stored = pool.kv.numpy().reshape(-1)[before].tolist()
         next_tag, tags = self._model.next_tag, array("q")
         for entry, tag in zip(batch.entries, stored, strict=True):
             if not entry.start:
@@ -125,12 +126,9 @@ class FakeForward:
 
     def _read(self, batch: ForwardBatch, component: int) -> list[list[int]]:
         """The sum of the visible tags at each position that samples; one gather for all reads."""
-        pool = batch.pools[component]
-        page_size, count = batch.page_size, len(pool.pages)
-        tags, running = array("q", bytes(8 * count * page_size)), array("q", bytes(8 * (count * page_size + 1)))
-        gathered = _tensor(tags)
-        torch.index_select(pool.kv, 0, pool.pages, out=gathered.view(count, page_size))
-        torch.cumsum(gathered, 0, out=_tensor(running)[1:])
+        pool, page_size = batch.pools[component], batch.page_size
+        tags = pool.kv.numpy()[pool.pages.numpy()].reshape(-1)
+        running = [0, *tags.cumsum().tolist()]
         totals = []
         for entry, span in zip(batch.entries, pool.spans, strict=True):
             base = span.begin * page_size - span.first_position
@@ -142,7 +140,7 @@ class FakeForward:
             )
             if self._note:
                 start = 0 if pool.window is None else max(0, entry.start + 1 - pool.window)
-                read = tags[base + start : base + entry.end]
+                read = array("q", tags[base + start : base + entry.end].tobytes())
                 self._note(Read(batch.launch, entry.request_id, pool.name, start, read, component))
         return totals
 
@@ -151,9 +149,4 @@ def _write(batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[
     """Write the tags of all computed positions, entry by entry."""
     slots = written_slots(batch, pool, pages)
     if slots:
-        pool.kv.view(-1).index_copy_(0, _tensor(slots), _tensor(tags))
-
-
-def _tensor(values: "array[int]") -> torch.Tensor:
-    """A tensor over the same memory."""
-    return torch.frombuffer(values, dtype=torch.int64)
+        pool.kv.numpy().reshape(-1)[np.frombuffer(slots, dtype=np.int64)] = np.frombuffer(tags, dtype=np.int64)

@@ -1,7 +1,7 @@
 """All invariants, in the order in which violations are reported: causes before consequences."""
 
 from collections import Counter, defaultdict
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -9,9 +9,9 @@ from pkgutil import walk_packages
 from typing import NamedTuple
 
 import invariants
-from invariants.invariant import Invariant
+from invariants.invariant import Given, Invariant
 from invariants.transition import Transition, When
-from invariants.violation import Violation
+from invariants.violation import Evidence, Violation
 
 CAUSES_FIRST = (
     "moves",
@@ -97,11 +97,19 @@ class Counts:
     not_applicable: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+class Check(NamedTuple):
+    """What a check of an invariant needs of it."""
+
+    name: str
+    given: Given | None
+    find: Callable[[Transition], Evidence]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Due:
     """The invariants of a kind of transition: those to check, those that still hold, those that are not applicable."""
 
-    checked: tuple[Invariant, ...]
+    checks: tuple[Check, ...]
     unchanged: tuple[str, ...]
     not_applicable: tuple[str, ...]
 
@@ -130,7 +138,7 @@ class Tally(Mapping[str, Counts]):
     def _counts(self) -> dict[str, Counts]:
         counts: defaultdict[str, Counts] = defaultdict(Counts)
         for due, times in self.transitions.items():
-            for name in (*due.unchanged, *(one.name for one in due.checked)):
+            for name in (*due.unchanged, *(one.name for one in due.checks)):
                 counts[name].evaluated += times
             for name in due.not_applicable:
                 counts[name].not_applicable += times
@@ -149,6 +157,16 @@ class Case(NamedTuple):
     unchanged: frozenset[str]
 
 
+class Candidates(NamedTuple):
+    """The invariants of a moment for an engine, and by name the events after which one that it lacks parts for is due.
+
+    Without events an invariant is due each time.
+    """
+
+    applicable: Sequence[Invariant]
+    not_applicable: Sequence[tuple[str, frozenset[type]]]
+
+
 class Catalog:
     """Invariants in the order in which their violations are reported."""
 
@@ -156,6 +174,7 @@ class Catalog:
         self.invariants = tuple(invariants)
         self._on = frozenset[type]().union(*(one.on for one in self.invariants))
         self._due: dict[Case, Due] = {}
+        self._candidates: dict[tuple[When, frozenset[str]], Candidates] = {}
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
@@ -163,12 +182,12 @@ class Catalog:
         kinds = self._on.intersection(change.by_type)
         due = self._due_in(Case(change.when, kinds, change.after.missing, change.changes.unchanged))
         tally.transitions[due] += 1
-        for one in due.checked:
-            if one.given is None or one.given(change):
-                for broken in one.find(change):
-                    found.append(Violation(one.name, *broken))
+        for name, given, find in due.checks:
+            if given is None or given(change):
+                for broken in find(change):
+                    found.append(Violation(name, *broken))
             else:
-                tally.withheld[one.name] += 1
+                tally.withheld[name] += 1
         return found
 
     def _due_in(self, case: Case) -> Due:
@@ -177,26 +196,34 @@ class Catalog:
         if due is None:
             if len(self._due) >= MOST_CASES:
                 self._due.clear()
-            due = self._due[case] = _due(case, self.invariants)
+            key = (case.moment, case.missing)
+            if key not in self._candidates:
+                self._candidates[key] = _candidates(*key, self.invariants)
+            due = self._due[case] = _due(case, self._candidates[key])
         return due
 
 
-def _due(case: Case, invariants: Iterable[Invariant]) -> Due:
+def _candidates(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Candidates:
     """An invariant of events that the engine never reports is not applicable, whatever events there are."""
     applicable: list[Invariant] = []
-    not_applicable: list[str] = []
+    not_applicable: list[tuple[str, frozenset[type]]] = []
     for one in invariants:
-        if one.when not in (When.OP, case.moment):
-            continue
-        is_unreported = bool(one.on) and case.missing.issuperset([kind.__name__ for kind in one.on])
-        if is_unreported or not (one.on and one.on.isdisjoint(case.kinds)):
-            if is_unreported or not one.needs.isdisjoint(case.missing):
-                not_applicable.append(one.name)
+        if one.when in (When.OP, moment):
+            if one.on and missing.issuperset([kind.__name__ for kind in one.on]):
+                not_applicable.append((one.name, frozenset()))
+            elif not one.needs.isdisjoint(missing):
+                not_applicable.append((one.name, one.on))
             else:
                 applicable.append(one)
-    held = [one for one in applicable if one.reads and one.reads <= case.unchanged]
-    checked = tuple(one for one in applicable if one not in held)
-    return Due(checked, tuple(one.name for one in held), tuple(not_applicable))
+    return Candidates(applicable, not_applicable)
+
+
+def _due(case: Case, candidates: Candidates) -> Due:
+    due = [one for one in candidates.applicable if not (one.on and one.on.isdisjoint(case.kinds))]
+    held = [one.name for one in due if one.reads and one.reads <= case.unchanged]
+    checks = [Check(one.name, one.given, one.find) for one in due if not (one.reads and one.reads <= case.unchanged)]
+    lacking = [name for name, on in candidates.not_applicable if not (on and on.isdisjoint(case.kinds))]
+    return Due(tuple(checks), tuple(held), tuple(lacking))
 
 
 ALL = Catalog(collected())

@@ -11,8 +11,8 @@ from invariants.changes import Changes
 from invariants.derived import Derived
 from invariants.ownership import Misplaced, misplaced_units
 from invariants.passes import PASS_EVENTS, Landing, landings
-from invariants.reference import Reference
-from invariants.view import Snapshot
+from invariants.reference import Expectation, Reference
+from invariants.view import RequestView, Snapshot
 
 NOT_OF_THE_TREE = frozenset(
     {
@@ -73,8 +73,8 @@ class Transition:
     def by_type(self) -> dict[type, list[NamedTuple]]:
         """The events by their type, in order."""
         grouped: defaultdict[type, list[NamedTuple]] = defaultdict(list)
-        for kind, event in zip(map(type, self.events), self.events, strict=True):
-            grouped[kind].append(event)
+        for event in self.events:
+            grouped[type(event)].append(event)
         return dict(grouped)
 
     @Derived
@@ -137,6 +137,21 @@ class Transition:
     def misplaced(self) -> list[Misplaced]:
         """Units that were moved or written by another than their owner at that moment."""
         return misplaced_units(self.before, self.events, self.after)
+
+    @Derived
+    def grown(self) -> list[tuple[RequestView, Expectation]]:
+        """The requests before whose clients have got tokens since, each with the client's view of it."""
+        expectations = self.reference.expectations
+        known = [(request, expectations.get(request.id)) for request in self.before.requests or ()]
+        return [
+            (request, expected)
+            for request, expected in known
+            if expected is not None and len(expected.tokens) > expected.prompt_len + request.num_outputs
+        ]
+
+    @Derived
+    def has_same_limits(self) -> bool:
+        return self.before.limits is self.after.limits or self.before.limits == self.after.limits
 
     def events_of(self, kind: type[EventT]) -> list[EventT]:
         """The events of one type, in order."""

@@ -8,7 +8,7 @@ A part that an engine cannot provide is None, and an invariant that needs it is 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -304,7 +304,23 @@ OPTIONAL_PARTS = (
     "slot_maps",
     "copy_jobs",
     "sessions",
+    "peer_maps",
 )
+
+
+@lru_cache
+def _page_sizes(components: tuple[ComponentView, ...], page_size: int) -> tuple[int, ...]:
+    return tuple([component.page_size or page_size for component in components])
+
+
+@lru_cache
+def _windowed(components: tuple[ComponentView, ...]) -> tuple[int, ...] | None:
+    return tuple([index for index, component in enumerate(components) if component.window is not None]) or None
+
+
+@lru_cache
+def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> frozenset[str]:
+    return unreported.union(compress(OPTIONAL_PARTS, are_missing))
 
 
 @dataclass(frozen=True)
@@ -344,7 +360,7 @@ class Snapshot:
     @Derived
     def page_sizes(self) -> tuple[int, ...]:
         """The page size of each component."""
-        return tuple([component.page_size or self.limits.page_size for component in self.components])
+        return _page_sizes(self.components, self.limits.page_size)
 
     @Derived
     def has_fences(self) -> bool:
@@ -353,8 +369,7 @@ class Snapshot:
     @Derived
     def windowed(self) -> tuple[int, ...] | None:
         """The indices of the components with a window; None if there is none."""
-        windows = [component.window for component in self.components]
-        return tuple([index for index, window in enumerate(windows) if window is not None]) or None
+        return _windowed(self.components)
 
     @Derived
     def slot_maps(self) -> tuple[PeerMap, ...] | None:
@@ -375,9 +390,9 @@ class Snapshot:
             self.slot_maps,
             self.copy_jobs,
             self.sessions,
+            self.peer_maps or None,
         )
-        missing = [name for name, part in zip(OPTIONAL_PARTS, parts, strict=True) if part is None]
-        return self.unreported.union(missing if self.peer_maps else [*missing, "peer_maps"])
+        return _missing(tuple([part is None for part in parts]), self.unreported)
 
     @Derived
     def node_by_id(self) -> dict[int, NodeView]:
@@ -386,6 +401,11 @@ class Snapshot:
     @Derived
     def record_by_request(self) -> dict[int, RecordView]:
         return {record.owner.id: record for record in self.records or () if record.owner.kind == "request"}
+
+    @Derived
+    def transfer_records(self) -> dict[int, RecordView]:
+        """The records of transfers between engines, by request."""
+        return {record.owner.id: record for record in self.records or () if record.owner.kind == HANDOVER_KIND}
 
     @Derived
     def request_by_id(self) -> dict[int, RequestView]:
@@ -426,12 +446,18 @@ class Snapshot:
             children.setdefault(node.parent, []).append(node)
         return children
 
-    def path(self, node_id: int) -> list[NodeView]:
+    @Derived
+    def _paths(self) -> dict[int, Sequence[NodeView]]:
+        return {}
+
+    def path(self, node_id: int) -> Sequence[NodeView]:
         """The nodes from `node_id` up to a root; ends early at an unknown parent, or in a cycle."""
-        nodes = self.node_by_id
-        path: list[NodeView] = []
-        node = nodes.get(node_id)
-        while node is not None and len(path) < len(nodes):
-            path.append(node)
-            node = nodes.get(node.parent)
+        path = self._paths.get(node_id)
+        if path is None:
+            nodes, above = self.node_by_id, list[NodeView]()
+            node = nodes.get(node_id)
+            while node is not None and len(above) < len(nodes):
+                above.append(node)
+                node = nodes.get(node.parent)
+            path = self._paths[node_id] = tuple(above)
         return path

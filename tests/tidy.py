@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "engine_under_test": ("engine_under_test", "torch"),
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
     "invariants": ("invariants",),
-    "fakes": ("fakes", "torch", "engine_under_test.ports"),
+    "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports"),
     "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
     "harness/report": ("harness.core", "harness.report", "invariants"),

@@ -118,6 +118,7 @@ class MemoryWalk:
     def _visit_nodes(self, changed_handles: set[int]) -> tuple[list[KnownNode], bool]:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
         known, found, is_same_tree = self._known_nodes, list[KnownNode](), True
+        has_host = self._memory.host is not None
         inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
         for parent, namespace, above in inner:
             for node in above.children.values():
@@ -131,11 +132,12 @@ class MemoryWalk:
                     node.live,
                     node.locks,
                     node.last_used,
-                    node.host.pages,
-                    node.host.pins,
+                    node.host.pages if has_host else None,
+                    node.host.pins if has_host else None,
                 )
                 earlier = seen = known.get(node.id)
-                if seen is None or seen.facts != facts or not changed_handles.isdisjoint(node.handles):
+                has_other_peers = changed_handles and not changed_handles.isdisjoint(node.handles)
+                if seen is None or has_other_peers or seen.facts != facts:
                     seen = self._new_node_view(node, parent, namespace)
                     is_same_tree = is_same_tree and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
                 is_same_tree = is_same_tree and node.parent is above
@@ -149,18 +151,19 @@ class MemoryWalk:
     def _new_node_view(self, node: Node, parent: int, namespace: int) -> KnownNode:
         """A new view of a node. Its pages in the follower pools are the peers of its handles."""
         units, key, live, locks = self._units(node.handles), node.key[:], node.live[:], node.locks[:]
-        copies, pins = [pages[:] for pages in node.host.pages], node.host.pins[:]
-        facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used, copies, pins)
+        copies, pins = None, None
         view = NodeView(node.id, parent, namespace, node.start, key, units, live, locks, node.last_used)
         if self._memory.host is not None:
+            copies, pins = [pages[:] for pages in node.host.pages], node.host.pins[:]
             view = view._replace(copies=tuple(copies), pins=pins)
+        facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used, copies, pins)
         owner, holdings = Owner(TREE_KIND, node.id), list[Holding | None]()
         for pages, num_locks in zip(units, locks, strict=True):
             held = [page for page in pages if page] if 0 in pages else pages
             holdings.append(Holding(owner, held, cached=True, locks=num_locks) if held else None)
         on_host = [
             Holding(owner, pages, cached=True, locks=num_pins) if pages else None
-            for pages, num_pins in zip(copies, pins, strict=True)
+            for pages, num_pins in zip(view.copies, view.pins, strict=True)
         ]
         return KnownNode(facts, view, holdings, on_host)
 

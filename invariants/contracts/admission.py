@@ -22,7 +22,7 @@ class AdmissionCode(Code):
 
 def demand_is_known(change: Transition) -> bool:
     """Can admission be predicted?"""
-    return change.after.limits.estimates is not None and change.before.limits == change.after.limits
+    return change.after.limits.estimates is not None and change.has_same_limits
 
 
 @invariant(When.STEP, needs=PLANNED_BY, given=demand_is_known)
@@ -53,11 +53,11 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, and no request was parked,
     retracted, preempted or out of pages.
     """
-    if not all(pool.free for pool in change.before.pools if pool.unit == "row"):
+    if not all(pool.free for pool in change.before.pools if pool.unit == "row") or not has_pages_for_all(change.before):
         return
     waiting = [request for request in change.before.requests or () if request.place == Place.WAITING]
-    still = [request for request in waiting if _waits_still(change, request)] if waiting else []
-    if still and _has_tokens_to_spare(change) and _has_a_free_place(change) and has_pages_for_all(change.before):
+    still = [request for request in waiting if _waits_still(change, request)]
+    if still and _has_tokens_to_spare(change) and _has_a_free_place(change):
         running = [request for request in change.before.requests or () if request.place != Place.WAITING]
         taken, places = len(running) + len(waiting) - len(still), change.after.limits.max_running_requests
         yield found(request_ref(still[0].id), AdmissionCode.PLACE_LEFT_EMPTY, taken=taken, places=places)
@@ -66,7 +66,10 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
 def has_pages_for_all(before: Snapshot) -> bool:
     """Has each pool as many free pages as all requests still need to reach their maximum length?"""
     page_size, num_pages = before.limits.page_size, 0
+    most = max([len(before.pool(component.pool).free) for component in before.components], default=0)
     for request in before.requests or ():
+        if num_pages > most:
+            return False
         longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
         record = before.record_by_request.get(request.id)
         held = record.allocated_len if record is not None else 0

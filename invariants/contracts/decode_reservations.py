@@ -3,7 +3,7 @@
 from invariants.events import Refused, Reserved
 from invariants.invariant import invariant
 from invariants.kinds import Place
-from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for, transfer_records
+from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
 from invariants.limits import DECODE
 from invariants.transition import Transition, When
 from invariants.view import OUTSIDE_KIND, Snapshot
@@ -19,10 +19,11 @@ class DecodeReservationsCode(Code):
 def is_empty_decode_engine(change: Transition) -> bool:
     """Is the change a step of an unpaused decode engine in which no pages were in use or fenced before?"""
     before = change.before
-    is_empty = not (before.records or before.launches or before.has_fences)
-    is_shared = any(holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings)
-    is_active = change.when is When.STEP and not before.is_paused
-    return change.after.limits.role == DECODE and is_active and is_empty and not is_shared
+    is_active = change.after.limits.role == DECODE and change.when is When.STEP and not before.is_paused
+    is_empty = is_active and not (before.records or before.launches or before.has_fences)
+    return is_empty and not any(
+        holding.owner.kind == OUTSIDE_KIND for pool in before.pools for holding in pool.holdings
+    )
 
 
 @invariant(When.OP, needs=("Taken",), on=(Reserved,))
@@ -54,7 +55,7 @@ def reservations_follow_arrival_order(change: Transition) -> Evidence:
     Swapped-out requests are not compared with each other.
     """
     reserved = [event.request_id for event in change.events_of(Reserved)]
-    has_pages = {*reserved, *transfer_records(change.before)}
+    has_pages = {*reserved, *change.before.transfer_records}
     for request in change.before.requests or ():
         if request.place == Place.LINKED and request.id not in has_pages and request.id in change.after.request_by_id:
             newcomers = [one for one in reserved if not _outputs(change.before, one)]

@@ -47,7 +47,7 @@ def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
         for (request, _, _), drafts in zip(view.entries, view.drafts, strict=False)
         if drafts and request not in view.given_up
     }
-    for event in change.events:
+    for event in change.events if in_flight or change.events_of(Proposed) else ():
         if isinstance(event, Launched):
             drafted = {request: launch for launch, request in in_flight}
             for request, start, end in event.entries:

@@ -82,13 +82,15 @@ def verdicts_on(change: Transition) -> list[Verdict]:
 
 def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[Verdict]:
     """In the order of planning, up to the first difference of engine and planner; [] if the plan is unpredictable."""
-    if all(request.place == Place.RUNNING for request in before.requests or ()):
+    places = {request.place for request in before.requests or ()}
+    admitted = [event for event in events if type(event) is Admitted]
+    has_no_row = Place.CHUNKED not in places and not any(pool.free for pool in before.pools if pool.unit == "row")
+    if places <= {Place.RUNNING} or (has_no_row and not admitted):
         return []
     moved = _before_planning(events)
     if not _is_predictable(before, events, len(moved)):
         return []
-    admitted = [event for event in events if isinstance(event, Admitted)]
-    if _is_full(before):
+    if has_no_row:  # then nothing can be admitted
         return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
     try:
         return list(_verdicts(Planner(before, moved), admitted, tokens_of))
@@ -300,17 +302,10 @@ class Planner:
 def _is_predictable(before: Snapshot, events: Sequence[NamedTuple], num_moved: int) -> bool:
     """Is the ratio known, with no copy, no KV of a session and no message, and does the planning come first?"""
     is_ratio_known = before.counters is not None and before.counters.exact_ratio is not None
-    if not is_ratio_known or before.copy_jobs or BETWEEN_ENGINES & {*map(type, events)}:
+    if not is_ratio_known or before.copy_jobs or not BETWEEN_ENGINES.isdisjoint(map(type, events)):
         return False
-    is_loading = any(request.place == Place.LOADING for request in before.requests or ())
+    is_loading = Place.LOADING in [request.place for request in before.requests or ()]
     return not (is_loading or _keeps_session_kv(before)) and _begins_with_planning(before, events[num_moved:])
-
-
-def _is_full(before: Snapshot) -> bool:
-    """Is no row free, and no request between chunks?  Then nothing can be admitted."""
-    return not any(pool.free for pool in before.pools if pool.unit == "row") and all(
-        request.place != Place.CHUNKED for request in before.requests or ()
-    )
 
 
 def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[Verdict]:

@@ -1,6 +1,7 @@
 """The new-token ratio rises at a retraction and falls with each decode step."""
 
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 
 from invariants.events import CopyEnded, Evicted, Finished, Launched, RanOut, Retracted
 from invariants.invariant import invariant
@@ -13,6 +14,7 @@ from invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 HEADROOM = 20  # further output tokens that each survivor of a retraction is estimated to need
+WITHOUT_KV = frozenset({Place.WAITING, Place.LINKED})
 ROUNDING = 1  # the ratio is counted in whole millionths
 
 
@@ -21,7 +23,7 @@ class RatioCode(Code):
 
 
 def ratio_is_predictable(change: Transition) -> bool:
-    return change.after.limits.estimates is not None and change.before.limits == change.after.limits
+    return change.after.limits.estimates is not None and change.has_same_limits
 
 
 @invariant(When.OP, needs=("counters", "requests", "launches"), given=ratio_is_predictable)
@@ -45,10 +47,10 @@ def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
 
 def _expected(change: Transition, estimates: Estimates, ratio: float) -> Iterator[float]:
     """The permitted ratios after the step, in millionths; a client may have aborted its request after the forward."""
-    is_idle = all(request.place in (Place.WAITING, Place.LINKED) for request in change.after.requests or ())
     if change.when is not When.STEP:
         yield ratio
         return
+    is_idle = {request.place for request in change.after.requests or ()} <= WITHOUT_KV
     if is_idle:
         yield estimates.initial_ratio
     if not is_idle or any(event.reason == FinishReason.ABORT for event in change.events_of(Finished)):
@@ -80,9 +82,10 @@ def _was_short(change: Transition) -> bool:
 
 def _waited_for_copies(change: Transition) -> bool:
     """Did a copy end after an eviction?  Then the eviction may have freed enough in the end."""
-    events = change.events
-    first = next((place for place, event in enumerate(events) if isinstance(event, Evicted)), len(events))
-    return any(isinstance(event, CopyEnded) for event in events[first:])
+    if Evicted not in change.by_type or CopyEnded not in change.by_type:
+        return False
+    later = list(dropwhile(lambda event: not isinstance(event, Evicted), change.events))
+    return any(isinstance(event, CopyEnded) for event in later)
 
 
 def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:

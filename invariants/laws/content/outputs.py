@@ -31,18 +31,14 @@ def logits_are_compared(change: Transition) -> bool:
 @invariant(When.STEP, needs=("requests",), given=outputs_are_predictable)
 def outputs_match_reference(change: Transition) -> Evidence:
     """A client gets the tokens that the reference computes from the token ids."""
-    reference, windows = change.reference, change.reference.windows
-    for request in change.before.requests or ():
-        expected = reference.expectations.get(request.id)
-        if expected is not None:
-            first = expected.prompt_len + request.num_outputs
-            for position in range(first, len(expected.tokens)):
-                want = expected.next_token(position, windows=windows, vocabulary=reference.vocabulary)
-                got = expected.tokens[position]
-                if got != want:
-                    subject = request_ref(request.id)
-                    yield found(subject, OutputCode.WRONG_TOKEN, position=position, token=got, want=want)
-                    break
+    windows, vocabulary = change.reference.windows, change.reference.vocabulary
+    for request, expected in change.grown:
+        for position in range(expected.prompt_len + request.num_outputs, len(expected.tokens)):
+            want = expected.next_token(position, windows=windows, vocabulary=vocabulary)
+            got = expected.tokens[position]
+            if got != want:
+                yield found(request_ref(request.id), OutputCode.WRONG_TOKEN, position=position, token=got, want=want)
+                break
 
 
 # A fake forward reports Read, a real model Compared.  `Read` is in `on` so that a run with a fake forward counts these
@@ -95,21 +91,18 @@ def clients_get_only_computed_tokens(change: Transition) -> Evidence:
         computed[landing.request_id] = computed.get(landing.request_id, 0) + count
     for event in change.events_of(TakenOver):
         computed[event.request_id] = computed.get(event.request_id, 0) + len(event.tokens)
-    for request in change.before.requests or ():
-        expected = change.reference.expectations.get(request.id)
-        if expected is not None:
-            num_new = len(expected.tokens) - expected.prompt_len - request.num_outputs
-            most = computed.get(request.id, 0)
-            if num_new > most:
-                yield found(request_ref(request.id), OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=most)
+    for request, expected in change.grown:
+        num_new = len(expected.tokens) - expected.prompt_len - request.num_outputs
+        most = computed.get(request.id, 0)
+        if num_new > most:
+            yield found(request_ref(request.id), OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=most)
 
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)
 def outputs_stay_within_max_new_tokens(change: Transition) -> Evidence:
     """A client gets at most max_new_tokens tokens, unless it has aborted the request."""
-    for request in change.before.requests or ():
-        expected = change.reference.expectations.get(request.id)
-        if expected is not None and expected.len_at_abort is None:
+    for request, expected in change.grown:
+        if expected.len_at_abort is None:
             count, most = len(expected.tokens) - expected.prompt_len, max(request.max_new_tokens, 0)
             if count > most:
                 yield found(request_ref(request.id), OutputCode.TOO_LONG, num_outputs=count, asked=most)

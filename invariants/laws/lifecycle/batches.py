@@ -5,7 +5,7 @@ from typing import NamedTuple
 from invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, owner_ref, request_ref
+from invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
 
 
 class BatchCode(Code):
@@ -47,9 +47,11 @@ def requests_resume_where_they_stopped(change: Transition) -> Evidence:
         if isinstance(event, Admitted):
             admitted[event.request_id] = event.start
         elif isinstance(event, Launched):
-            for request, start, end in event.entries:
-                yield from _wrong_start(event.launch, Entry(request, start, end), reached, admitted)
-                reached[request] = end
+            for entry in event.entries:
+                launched, planned = reached.get(entry[0]), admitted.pop(entry[0], None)
+                if {launched, planned} - {None} != {entry[1]}:
+                    yield _wrong_start(event.launch, Entry(*entry), launched, planned)
+                reached[entry[0]] = entry[2]
         elif isinstance(event, Completed):
             for landing in change.landings:
                 if landing.counts and landing.launch == event.launch and landing.accepted:
@@ -103,12 +105,10 @@ def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> N
         reached.clear()
 
 
-def _wrong_start(launch: int, entry: Entry, reached: dict[int, int], admitted: dict[int, int]) -> Evidence:
+def _wrong_start(launch: int, entry: Entry, launched: int | None, planned: int | None) -> Found:
     subject, values = request_ref(entry.request_id), {"launch": launch, "start": entry.start, "end": entry.end}
-    launched, planned = reached.get(entry.request_id), admitted.pop(entry.request_id, None)
     if launched is None and planned is None:
-        yield found(subject, BatchCode.NOT_ADMITTED, **values)
-    elif launched is not None and launched != entry.start:
-        yield found(subject, BatchCode.RESUMED_ELSEWHERE, launched_len=launched, **values)
-    elif planned is not None and planned != entry.start:
-        yield found(subject, BatchCode.STARTED_ELSEWHERE, admitted_at=planned, **values)
+        return found(subject, BatchCode.NOT_ADMITTED, **values)
+    if launched is not None and launched != entry.start:
+        return found(subject, BatchCode.RESUMED_ELSEWHERE, launched_len=launched, **values)
+    return found(subject, BatchCode.STARTED_ELSEWHERE, admitted_at=planned, **values)

@@ -36,8 +36,10 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
     aborted may have more, which `aborted_requests_stop_decoding` limits.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
+    grown = {request.id for request, _ in change.grown}
     for request in change.before.requests or ():
-        expected = change.reference.expectations.get(request.id)
+        has_news = request.id in grown or request.id in reasons
+        expected = change.reference.expectations.get(request.id) if has_news else None
         if expected is None or expected.len_at_abort is not None:
             continue
         first = expected.prompt_len + request.num_outputs

@@ -53,7 +53,8 @@ def passes_complete_in_order(change: Transition) -> Evidence:
     failed: set[int] = set()
     for event in change.pass_events:
         if isinstance(event, Launched):
-            yield from _wrongly_launched(event.launch, in_flight, change.after.limits.most_launches)
+            if in_flight:
+                yield from _wrongly_launched(event.launch, in_flight, change.after.limits.most_launches)
             in_flight.append(event.launch)
         elif isinstance(event, (Late, Failed, Completed)):
             subject, name = launch_ref(event.launch), type(event).__name__
@@ -134,7 +135,7 @@ def _launch_refs(launches: Iterable[int]) -> tuple[Ref, ...]:
 
 def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evidence:
     subject = launch_ref(launch)
-    if in_flight and launch <= max(in_flight):
+    if launch <= max(in_flight):
         yield found(subject, FlightCode.LAUNCHED_OUT_OF_ORDER, last=launch_ref(max(in_flight)))
     if len(in_flight) >= most:
         yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)

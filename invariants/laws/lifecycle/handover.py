@@ -52,11 +52,6 @@ def pages_taken_for(change: Transition, request_id: int) -> dict[str, int]:
     return taken
 
 
-def transfer_records(snapshot: Snapshot) -> dict[int, RecordView]:
-    """The records of transfers between engines, by request."""
-    return {record.owner.id: record for record in snapshot.records or () if record.owner.kind == HANDOVER_KIND}
-
-
 @invariant(When.OP, needs=("Taken",), on=(Reserved,))
 def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
     """A decode engine takes every page that a transferred prompt lacks, and reports as many as it takes."""
@@ -98,7 +93,7 @@ def sent_pages_are_held(change: Transition) -> Evidence:
 def filled_pages_were_reserved(change: Transition) -> Evidence:
     """KV that arrives from the other engine is written to the pages that were reserved for these page indices."""
     reserved = {event.request_id for event in change.events_of(Reserved)}
-    before, after = transfer_records(change.before), transfer_records(change.after)
+    before, after = change.before.transfer_records, change.after.transfer_records
     for event in change.events_of(Filled):
         record = before.get(event.request_id) or after.get(event.request_id)
         if record is None and event.request_id not in reserved:
@@ -115,7 +110,7 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
 
     Windowed pages that the next token does not read may change.
     """
-    before, after = transfer_records(change.before), transfer_records(change.after)
+    before, after = change.before.transfer_records, change.after.transfer_records
     ended = {one.request_id for kind in (LetGo, TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
     began = {one.request_id for kind in (HandedOver, Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
     for request_id in sorted(before.keys() - ended):

@@ -137,14 +137,18 @@ def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
     A waiting turn may cut it, by what lies beyond its last token, and to a page boundary; one that was rejected, or
     ended while it waited, leaves it as it was.  Only the length is compared.
     """
-    reported = {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
     for session in change.before.sessions or ():
         now = change.after.session_by_id.get(session.id)
-        if now is None or now.kept_len == session.kept_len or session.id in reported:
+        if now is None or now.kept_len == session.kept_len or session.id in change.once(_sessions_of_reported_kv):
             continue
         if not _is_cut_by_its_turn(change, session, now):
             lengths = {"was_len": session.kept_len, "kept_len": now.kept_len}
             yield found(session_ref(session.id), SessionCode.CHANGED_UNREPORTED, **lengths)
+
+
+def _sessions_of_reported_kv(change: Transition) -> set[int]:
+    """The sessions whose KV a turn took or left, or that released it."""
+    return {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
 
 
 def _is_cut_by_its_turn(change: Transition, before: SessionView, after: SessionView) -> bool:

@@ -75,7 +75,7 @@ def _wrong_pins(snapshot: Snapshot) -> Evidence:
     for view in snapshot.copy_jobs or ():
         if not view.to_host:
             reads.update((index, unit) for index, units in enumerate(view.there) for unit in units)
-    for node in snapshot.nodes or ():
+    for node in snapshot.nodes or () if reads else [node for node in snapshot.nodes or () if any(node.pins)]:
         for index, copies in enumerate(node.copies):
             pins, loads = node.pins[index], max((reads[index, unit] for unit in copies), default=0)
             if pins != loads:

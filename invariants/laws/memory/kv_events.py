@@ -19,8 +19,18 @@ def kv_events_match_tree(change: Transition) -> Evidence:
 
     With wrong events a router sends requests to engines that do not have their prefix cached.
     """
-    reported = Counter[str]()
-    hosts = change.after.host_pool_of
+    reported = _reported(change) if Stored in change.by_type or Dropped in change.by_type else {}
+    for after in change.after.pools:
+        before, count = change.before.pool(after.name), reported.get(after.name, 0)
+        gained = after.num_cached - before.num_cached if after is not before else 0
+        if gained != count:
+            code = EventCode.NOT_REPORTED if abs(gained) > abs(count) else EventCode.REPORTED_NOT_DONE
+            yield found(pool_ref(after.name), code, gained=gained, reported=count)
+
+
+def _reported(change: Transition) -> Counter[str]:
+    """By pool, the units that its KV events report as gained; negative for lost ones."""
+    reported, hosts = Counter[str](), change.after.host_pool_of
     sizes = dict(zip([one.pool for one in change.after.components], change.after.page_sizes, strict=True))
     for stored in change.events_of(Stored):
         pool = hosts[stored.component] if stored.on_host else stored.component
@@ -28,8 +38,4 @@ def kv_events_match_tree(change: Transition) -> Evidence:
     for dropped in change.events_of(Dropped):
         pool = hosts[dropped.component] if dropped.on_host else dropped.component
         reported[pool] -= dropped.length // sizes[dropped.component]
-    for after in change.after.pools:
-        gained = after.num_cached - change.before.pool(after.name).num_cached
-        if gained != reported[after.name]:
-            code = EventCode.NOT_REPORTED if abs(gained) > abs(reported[after.name]) else EventCode.REPORTED_NOT_DONE
-            yield found(pool_ref(after.name), code, gained=gained, reported=reported[after.name])
+    return reported

@@ -178,7 +178,7 @@ def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: Receipt
     path = snapshot.path(record.node)
     for index, component in enumerate(snapshot.components):
         top = 0 if component.window is None else max(0, next_position(record) - lookback(component.window))
-        covered = receipt.covers[index]
+        covered = set(receipt.covers[index])
         for node in path:
             if node.id not in covered and node.end > top:
                 yield found(

@@ -1,12 +1,12 @@
 """The pages of a record: its row of the request table, the pages shared with the tree, and the private ones."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count, repeat
 from typing import NamedTuple
 
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import NodeView, Owner
+from invariants.view import NodeView, Owner, PoolView
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 from invariants.windows import first_needed_page, next_position
 
@@ -27,11 +27,16 @@ class TableCode(Code):
 
 
 class Column(NamedTuple):
-    """The pages of one component in the table of a record; other tables may have the first `num_shared` of them."""
+    """The pages of one component in the table of a record, from index `first` on.
+
+    Other tables may have those below index `num_shared`, too.
+    """
 
     record: Owner
     component: int
     num_shared: int
+    first: int
+    units: Sequence[int]
 
 
 @invariant(When.OP, needs=("records",))
@@ -43,19 +48,19 @@ def rows_match_their_records(change: Transition) -> Evidence:
     after = change.after
     longest = after.limits.max_context_len + after.limits.draft_row_len
     for record in change.changes.records:
-        subject, allocated_len = owner_ref(record.owner), record.allocated_len
+        allocated_len = record.allocated_len
         if after.page_sizes and allocated_len > -(-longest // after.page_sizes[0]) * after.page_sizes[0]:
-            yield found(subject, TableCode.BEYOND_THE_ROW, allocated_len=allocated_len, max_context_len=longest)
+            lens = {"allocated_len": allocated_len, "max_context_len": longest}
+            yield found(owner_ref(record.owner), TableCode.BEYOND_THE_ROW, **lens)
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
             if len(units) != -(-allocated_len // size):
-                pool, pages = component.pool, len(units)
-                yield found(
-                    subject, TableCode.WRONG_PAGE_COUNT, component=pool, pages=pages, allocated_len=allocated_len
-                )
+                counts = {"component": component.pool, "pages": len(units), "allocated_len": allocated_len}
+                yield found(owner_ref(record.owner), TableCode.WRONG_PAGE_COUNT, **counts)
         if record.row and not _same(record.table, record.units[0]):
             index = _first_difference(record.table, record.units[0])
             named, held = _at(record.table, index), _at(record.units[0], index)
-            yield found(subject, TableCode.STALE_ROW, row=record.row, index=index, named=named, held=held)
+            entry = {"index": index, "named": named, "held": held}
+            yield found(owner_ref(record.owner), TableCode.STALE_ROW, row=record.row, **entry)
 
 
 @invariant(When.OP, needs=("records", "nodes"))
@@ -98,19 +103,17 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     """A record has all private pages, except that it has no private windowed page below its frontier."""
     after = change.after
     for record in change.changes.records:
-        for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
+        for (pool, window, _), units, size in zip(after.components, record.units, after.page_sizes, strict=True):
             first = record.protected_len // size
-            start = first if component.window is None else max(record.frontier // size, first)
-            subject, pool = owner_ref(record.owner), component.pool
+            start = first if window is None else max(record.frontier // size, first)
             if not all(units[start:]):
                 index = list(units).index(0, start)
-                yield found(subject, TableCode.PAGE_MISSING, component=pool, start=index * size, end=(index + 1) * size)
-            if any(units[first:start]):
+                pages = {"component": pool, "start": index * size, "end": (index + 1) * size}
+                yield found(owner_ref(record.owner), TableCode.PAGE_MISSING, **pages)
+            if start > first and any(units[first:start]):
                 index = next(index for index in range(first, start) if units[index])
-                unit = unit_ref(after.pool(pool), units[index])
-                yield found(
-                    subject, TableCode.KEPT_BELOW_FRONTIER, unit=unit, start=index * size, frontier=record.frontier
-                )
+                place = {"unit": unit_ref(after.pool(pool), units[index]), "start": index * size}
+                yield found(owner_ref(record.owner), TableCode.KEPT_BELOW_FRONTIER, **place, frontier=record.frontier)
 
 
 @invariant(When.OP, needs=("records",))
@@ -138,25 +141,46 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
     Shared pages before the window are not checked: they may have been evicted and cached again in another place.
     """
     after = change.after
-    places: dict[str, dict[int, tuple[Column, int]]] = {component.pool: {} for component in after.components}
+    columns: dict[str, list[Column]] = {component.pool: [] for component in after.components}
     for record in (after.records or ()) if change.changes.records else ():
-        for component, units in enumerate(record.units):
-            (pool, window, _), size = after.components[component], after.page_sizes[component]
-            named, column = places[pool], Column(record.owner, component, record.protected_len // size)
-            needed = 0 if window is None else first_needed_page(next_position(record), window, size)
-            first = min(needed, column.num_shared)
-            for index, unit in enumerate(units[first:], start=first):
-                if unit not in named:
-                    named[unit] = column, index
-                elif unit and (code := _collision(named[unit], (column, index))):
-                    other, place = named[unit]
-                    yield found(
-                        unit_ref(after.pool(pool), unit),
-                        code,
-                        records=(other.record, record.owner),
-                        components=(other.component, component),
-                        indices=(place, index),
-                    )
+        for component, (pool, window, _) in enumerate(after.components):
+            units, size = record.units[component], after.page_sizes[component]
+            needed, shared = 0, record.protected_len // size
+            if window is not None:
+                needed = min(first_needed_page(next_position(record), window, size), shared)
+            columns[pool].append(Column(record.owner, component, shared, needed, units[needed:]))
+    for pool, of_pool in columns.items():
+        if not _are_apart(of_pool):
+            yield from _collisions(after.pool(pool), of_pool)
+
+
+def _are_apart(columns: Sequence[Column]) -> bool:
+    """Has each unit one component and one page index, and is it in the private part of one column at most?"""
+    units = set(chain.from_iterable([column.units for column in columns]))
+    places = set(chain.from_iterable([zip(repeat(one.component), one.units, count(one.first)) for one in columns]))
+    private = list(chain.from_iterable([one.units[max(0, one.num_shared - one.first) :] for one in columns]))
+    if 0 in units:
+        units.remove(0)
+        places = {place for place in places if place[1]}
+        private = list(filter(None, private))
+    return len(places) == len(units) and len(private) == len(set(private))
+
+
+def _collisions(pool: PoolView, columns: Sequence[Column]) -> Evidence:
+    named: dict[int, tuple[Column, int]] = {}
+    for column in columns:
+        for index, unit in enumerate(column.units, start=column.first):
+            if unit not in named:
+                named[unit] = column, index
+            elif unit and (code := _collision(named[unit], (column, index))):
+                other, place = named[unit]
+                yield found(
+                    unit_ref(pool, unit),
+                    code,
+                    records=(other.record, column.record),
+                    components=(other.component, column.component),
+                    indices=(place, index),
+                )
 
 
 def _collision(one: tuple[Column, int], other: tuple[Column, int]) -> TableCode | None:
