@@ -288,7 +288,6 @@ class Counters(NamedTuple):
     free: Mapping[str, int]
     evictable: Mapping[str, int]
     protected: Mapping[str, int]
-    reserved: Mapping[str, int]
     new_token_ratio: int
     exact_ratio: float | None = None  # the unrounded ratio, as a fraction; None: not known
 

@@ -1,6 +1,6 @@
 """swarden bisect: the first version of an engine that an op-log fails on, and the first on which it no longer does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,13 +17,13 @@ from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.releases import Releases, parsed
 
-FAILED = "FAILED"
+FAILED, ERROR = "FAILED", "ERROR"
 
 
 class Boundaries(NamedTuple):
     """`first_failing` is the oldest of the failing versions around the known one, `first_fixed` the version after them.
 
-    None means that the failure is older than all versions, or that no version fixes it.
+    None means that no older version passes, or that no version fixes it.
     """
 
     first_failing: str | None
@@ -51,8 +51,8 @@ def bisect(
 
     Without --install only the installed versions are searched, and those between them are named.
 
-    A version fails if the same law is violated or the same error is raised, wherever its code is. The search assumes
-    that the failing versions are consecutive; --all checks that.
+    A version fails if the same law is violated or the same error is raised, wherever its code is. A version that cannot
+    run the op-log (ERROR) is left out. The search assumes that the failing versions are consecutive; --all replays all.
     """
     header = OpLog.load(path).header
     name, known = engine or header.engine, header.version
@@ -62,13 +62,15 @@ def bisect(
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
     replays: dict[str, dict[str, Any]] = {}
 
-    def fails(version: str) -> bool:
+    def fails(version: str) -> bool | None:
         if version not in replays:
             if install:
                 install_release(f"{name}=={version}", releases, version)
             replays[version] = _replayed(path, f"{name}=={version}")
             ERR.print(f"{version}: {_verdict(replays[version])}", markup=False)
         figures = replays[version]
+        if figures["verdict"] == ERROR:
+            return None
         return figures["verdict"] == FAILED or _law_of(header.expected) in map(_law_of, figures.get("fingerprints", ()))
 
     if not fails(known):
@@ -76,26 +78,38 @@ def bisect(
     if every:
         list(map(fails, versions))
     found = boundaries(versions, known, fails)
+    verdicts = {version: replays[version]["verdict"] for version in versions if version in replays}
     if as_json:
-        verdicts = {version: replays[version]["verdict"] for version in versions if version in replays}
         print_json({"engine": name, "path": str(path), "verdicts": verdicts, **found._asdict()})
     else:
-        OUT.print(_sentence(name, versions, found), markup=False)
+        OUT.print(_sentence(name, versions, found, verdicts), markup=False)
     raise typer.Exit(ExitCode.CLEAN)
 
 
-def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool]) -> Boundaries:
-    """Search both ways from a version that fails; calls `fails` O(log n) times."""
+def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:
+    """Search both ways from a version that fails.
+
+    Calls `fails` O(log n) times, and once more for each version that it leaves out because the answer is None.
+    """
     known = versions.index(failing)
-    low, first = -1, known  # versions[low] passes, versions[first] fails
-    while first - low > 1:
-        middle = (low + first) // 2
-        low, first = (low, middle) if fails(versions[middle]) else (middle, first)
-    last, high = known, len(versions)  # versions[last] fails, versions[high] passes
-    while high - last > 1:
-        middle = (last + high) // 2
-        last, high = (middle, high) if fails(versions[middle]) else (last, middle)
-    return Boundaries(versions[first] if first else None, versions[high] if high < len(versions) else None)
+    first, older = _last_failing(versions[known::-1], fails)
+    _, newer = _last_failing(versions[known:], fails)
+    return Boundaries(first if older is not None else None, newer)
+
+
+def _last_failing(versions: Sequence[str], fails: Callable[[str], bool | None]) -> tuple[str, str | None]:
+    """The last version that fails, and the next one, which passes; None if there is none.  The first one fails."""
+    judged = list(versions)
+    last, end = 0, len(judged)  # judged[last] fails, judged[end] passes
+    while end - last > 1:
+        middle = (last + end) // 2
+        verdict = fails(judged[middle])
+        if verdict is None:
+            del judged[middle]
+            end -= 1
+        else:
+            last, end = (middle, end) if verdict else (last, middle)
+    return judged[last], judged[end] if end < len(judged) else None
 
 
 def _releases_of(name: str) -> Releases:
@@ -162,7 +176,10 @@ def _law_of(fingerprint: str | None) -> str | None:
     return None if fingerprint is None else fingerprint.split("/")[0]
 
 
-def _sentence(name: str, versions: Sequence[str], found: Boundaries) -> str:
-    since = f"fails since {found.first_failing}" if found.first_failing else f"fails in {versions[0]} already"
-    until = f"fixed in {found.first_fixed}" if found.first_fixed else f"not fixed up to {versions[-1]}"
-    return f"{name}: {since}, {until}"
+def _sentence(name: str, versions: Sequence[str], found: Boundaries, verdicts: Mapping[str, str]) -> str:
+    judged = [version for version in versions if verdicts.get(version) != ERROR]
+    since = f"fails since {found.first_failing}" if found.first_failing else f"fails in {judged[0]} already"
+    until = f"fixed in {found.first_fixed}" if found.first_fixed else f"not fixed up to {judged[-1]}"
+    left_out = [version for version in versions if version not in judged]
+    beside = f"; cannot run on {', '.join(left_out)}" if left_out else ""
+    return f"{name}: {since}, {until}{beside}"

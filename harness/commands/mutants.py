@@ -29,6 +29,7 @@ from harness.search.jobs import STOPPING
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
 SEEDS_FILE = "seeds.jsonl"
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 CORPUS = typer.Option(exists=True, file_okay=False, help="folder of a healthy build's op-logs to run first")
 
 mutants = typer.Typer(
@@ -40,18 +41,22 @@ mutants.command()(sample)
 
 
 @mutants.callback(invoke_without_command=True)
-def listing(context: typer.Context, engine: EngineOption = OWN) -> None:
+def listing(context: typer.Context, engine: EngineOption = OWN, as_json: JsonOption = False) -> None:
     """List the bugs of the catalogue: the id, the status and the source of each."""
     if context.invoked_subcommand is None:
-        for bug in _bugs(engine):
-            OUT.print(f"{bug.id:4} {_status(bug)}: {bug.source}", markup=False)
+        target = target_of(engine)
+        listed = [{"id": bug.id, "status": _status(target, bug), "source": bug.source} for bug in _bugs(target)]
+        if as_json:
+            print_json({"mutants": listed})
+        for bug in listed if not as_json else ():
+            OUT.print("{id:4} {status}: {source}".format_map(bug), markup=False)
 
 
 @mutants.command("list", hidden=True)
-def list_again(context: typer.Context, engine: EngineOption = OWN) -> None:
+def list_again(context: typer.Context, engine: EngineOption = OWN, as_json: JsonOption = False) -> None:
     """The same as without a command."""
     context.invoked_subcommand = None
-    listing(context, engine)
+    listing(context, engine, as_json)
 
 
 @mutants.command()
@@ -68,7 +73,7 @@ def run(
     workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
     out: Annotated[Path, typer.Option(help=f"folder for op-logs and {SEEDS_FILE}, a line per hunt")] = FINDINGS,
     corpus: Annotated[Path | None, CORPUS] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Plant each bug and hunt it: found, found by another law or missed, and at what cost.
 
@@ -107,16 +112,21 @@ def matrix(
     engine: EngineOption = OWN,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    OUT.file.write(page(matrix_of(_bugs(engine), oplogs, engine)))
+    OUT.file.write(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
 
 
-def _bugs(engine: str) -> Sequence[Bug]:
-    target = target_of(engine)
+def _bugs(target: Target) -> Sequence[Bug]:
     return BUGS if target.name == OWN else target.mutants()
 
 
-def _status(bug: Bug) -> str:
+def _status(target: Target, bug: Bug) -> str:
+    """The status of a bug in this target; only mutants of a release are compared with its code, which imports it."""
     if isinstance(bug, Mutant):
+        if target.releases is not None:
+            try:
+                check_mutant(target, bug)
+            except StaleMutant:
+                return f"does not fit {target.version()}"
         return "planted"
     if isinstance(bug, DetectedByTest):
         return "detected by a test only"

@@ -38,13 +38,12 @@ def limits_of(config: EngineConfig) -> Limits:
 
 
 def counters_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Counters:
-    """The page counters, and the new-token ratio `ratio`. No page is reserved."""
+    """The page counters, and the new-token ratio `ratio`."""
     names = [pool.name for pool in memory.pools]
     return Counters(
         {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},
         dict(zip(names, tree.evictable, strict=True)),
         dict(zip(names, tree.protected, strict=True)),
-        dict.fromkeys(names, 0),
         int(ratio * MILLION),
         ratio,
     )

@@ -114,7 +114,7 @@ def _swap(mutant: Mutant, target: str) -> Swap:
     for hunk in mutant.all_hunks:
         if hunk.target == target:
             if (times := source.count(hunk.healthy)) != 1:
-                raise StaleMutant(f"{mutant.id}: {target} has {hunk.healthy!r} {times} times; want it once")
+                raise StaleMutant(f"{mutant.id}: {target} has {_shown(hunk.healthy)} {times} times; want it once")
             source = source.replace(hunk.healthy, hunk.broken)
     try:
         tree = ast.parse(source, _file_name(mutant, target))
@@ -131,6 +131,12 @@ def _swap(mutant: Mutant, target: str) -> Swap:
     namespace: dict[str, object] = {}
     exec(code, function.__globals__, namespace)
     return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
+
+
+def _shown(text: str) -> str:
+    """A hunk's text on one line: its first line, and the number of further ones."""
+    first, *more = text.strip().splitlines()
+    return repr(first) + (f" and {len(more)} more line{'s' * (len(more) > 1)}" if more else "")
 
 
 def _file_name(mutant: Mutant, target: str) -> str:

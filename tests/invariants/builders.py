@@ -96,7 +96,6 @@ def snapshot(*, committed: int) -> Snapshot:
             free={"full": len(free[0]), "swa": len(free[1])},
             evictable={"full": 2, "swa": 2},
             protected={"full": 4, "swa": 2},
-            reserved={"full": 0, "swa": 0},
             new_token_ratio=500_000,
         ),
         launches=(),

@@ -113,7 +113,7 @@ ASYNC = replace(
     ),
     records=TABLES,
     launches=(LaunchView(5, ((1, 20, 21),), (((3, 4), (11, 12)),)),),
-    counters=Counters(free={"blocks": 3}, evictable={}, protected={}, reserved={}, new_token_ratio=0),
+    counters=Counters(free={"blocks": 3}, evictable={}, protected={}, new_token_ratio=0),
 )
 
 # Pages of four slots; the map is by slot, and the last page of a request is partly filled.
@@ -282,7 +282,7 @@ def test_engine_that_reuses_blocks_in_the_order_of_its_passes_has_no_violation()
             id="reader-not-counted",
         ),
         pytest.param(
-            {"counters": Counters(free={"blocks": 4}, evictable={}, protected={}, reserved={}, new_token_ratio=0)},
+            {"counters": Counters(free={"blocks": 4}, evictable={}, protected={}, new_token_ratio=0)},
             [("free_counters_match_pools", "blocks: the engine counts 4 free units, there are 3")],
             id="free-counter",
         ),

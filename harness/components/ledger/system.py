@@ -91,7 +91,7 @@ class LedgerSystem:
             receipts=None,
             records=None,
             requests=None,
-            counters=view.Counters(free, none, none, none, MILLION),
+            counters=view.Counters(free, none, none, MILLION),
         )
 
     def take_events(self) -> list[NamedTuple]:

@@ -131,7 +131,6 @@ class SglangCapture:
             {"full": allocator.full_available_size() // page, "swa": allocator.swa_available_size() // page},
             {"full": int(tree.full_evictable_size()) // page, "swa": int(tree.swa_evictable_size()) // page},
             {"full": int(tree.full_protected_size()) // page, "swa": int(tree.swa_protected_size()) // page},
-            {"full": 0, "swa": 0},
             int(ratio * MILLION),
         )
 

@@ -23,6 +23,7 @@ SENTENCES: Mapping[Code, str] = {
     OutputCode.WRONG_TOKEN_SAMPLED: "token {token} is sampled at position {position}, the uncached model has {want}",
     OutputCode.WRONG_TOKEN_STREAMED: "token {token} is streamed at position {position}, the uncached model has {want}",
     OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, but the valid results of the step have {num_computed}",
+    OutputCode.COMPUTED_IN_PART: "a token is streamed after {num_computed} of its {num_known} tokens are computed",
     OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were requested",
     MatchCode.NOT_USABLE: "matched {length} tokens, which are not a usable cached prefix of whole pages",
     MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",

@@ -1,5 +1,7 @@
 """The tokens that clients get."""
 
+from collections import Counter
+
 from invariants.events import Compared, Read, TakenOver
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
@@ -12,6 +14,7 @@ class OutputCode(Code):
     WRONG_TOKEN_SAMPLED = "wrong_token_sampled"
     WRONG_TOKEN_STREAMED = "wrong_token_streamed"
     NOT_COMPUTED = "not_computed"
+    COMPUTED_IN_PART = "computed_in_part"
     TOO_LONG = "too_long"
 
 
@@ -81,20 +84,26 @@ def outputs_match_uncached_model(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests", "launches", "Completed"), given=tokens_are_known)
 def clients_get_only_computed_tokens(change: Transition) -> Evidence:
-    """A client gets at most as many tokens as the valid results of the step have.
+    """A client gets the tokens of the step's valid results, and of a result only if it computes all tokens before it.
 
     When a request is taken over from another engine, the tokens computed there count, too.
     """
-    computed: dict[int, int] = {}
+    known = {request.id: expected.prompt_len + request.num_outputs for request, expected in change.grown}
+    computed = Counter({event.request_id: len(event.tokens) for event in change.events_of(TakenOver)})
+    parts: dict[int, int] = {}  # by request, the end of a result that computes only a part of its known tokens
     for landing in change.landings:
-        count = 1 + landing.accepted if landing.counts else 0
-        computed[landing.request_id] = computed.get(landing.request_id, 0) + count
-    for event in change.events_of(TakenOver):
-        computed[event.request_id] = computed.get(event.request_id, 0) + len(event.tokens)
+        end = landing.end - landing.accepted
+        if landing.counts and end >= known.get(landing.request_id, 0) + computed[landing.request_id]:
+            computed[landing.request_id] += 1 + landing.accepted
+        elif landing.counts:
+            parts[landing.request_id] = end
     for request, expected in change.grown:
-        num_new = len(expected.tokens) - expected.prompt_len - request.num_outputs
-        most = computed.get(request.id, 0)
-        if num_new > most:
+        num_known, most = known[request.id], computed[request.id]
+        num_new = len(expected.tokens) - num_known
+        if num_new > most and request.id in parts:
+            values = {"num_computed": parts[request.id], "num_known": num_known}
+            yield found(request_ref(request.id), OutputCode.COMPUTED_IN_PART, **values)
+        elif num_new > most:
             yield found(request_ref(request.id), OutputCode.NOT_COMPUTED, num_new=num_new, num_computed=most)
 
 

@@ -7,7 +7,7 @@ from invariants.transition import Transition
 from invariants.view import Counters
 from invariants.violation import Code, Evidence, found, pool_ref
 
-NO_COUNTERS = Counters(free={}, evictable={}, protected={}, reserved={}, new_token_ratio=0)
+NO_COUNTERS = Counters(free={}, evictable={}, protected={}, new_token_ratio=0)
 
 
 class CounterCode(Code):

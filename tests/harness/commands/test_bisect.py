@@ -12,6 +12,7 @@ VERSIONS = [str(number) for number in range(1, 12)]
 TARGET = """
 from contextlib import ExitStack
 from pathlib import Path
+from harness.core.errors import InvalidConfig
 from harness.core.releases import Releases
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.target import OwnTarget
@@ -33,6 +34,8 @@ class TinyTarget(OwnTarget):
         return self.release
 
     def systems(self, machine, configs, model):
+        if self.release == "1.3.0" and Path("unsupported").exists():
+            raise InvalidConfig("page_size is 4, want 1 for tinyserve 1.3.0")
         if self.release in ("1.1.0", "1.2.0"):
             PLANTED.enter_context(BY_ID["B46"].planted())
         return super().systems(machine, configs, model)
@@ -55,6 +58,14 @@ def test_both_boundaries_are_found_with_few_replays(first, length):
         after = VERSIONS[first + length] if first + length < len(VERSIONS) else None
         assert found == Boundaries(failing[0] if first else None, after)
         assert len(asked) <= 8
+
+
+@pytest.mark.parametrize("unable", [{"3"}, {"1", "2"}, {"3", "7", "10"}, {"1", "2", "3", "4"}])
+def test_versions_that_cannot_run_the_op_log_are_neither_good_nor_bad(unable):
+    def fails(version):
+        return None if version in unable else 5 <= int(version) <= 8
+
+    assert boundaries(VERSIONS, "6", fails) == Boundaries("5" if "4" not in unable else None, "9")
 
 
 @pytest.fixture
@@ -89,6 +100,15 @@ def test_missing_releases_are_named_and_installed_on_demand(swarden, tmp_path):
     assert whole.stdout == "tinyserve: fails since 1.1.0, fixed in 1.3.0\n", whole.stderr
     assert "tinyserve==1.2.0: downloads tinyserve 1.2.0 (1 kB) into engines" in whole.stderr
     assert (tmp_path / "engines/1.0.0").is_dir()
+
+
+def test_release_that_cannot_run_the_op_log_is_named(swarden, tmp_path):
+    (tmp_path / "unsupported").touch()
+
+    run = swarden("bisect", "lost.oplog")
+
+    assert run.stdout == "tinyserve: fails in 1.1.0 already, not fixed up to 1.1.0; cannot run on 1.3.0\n", run.stderr
+    assert "1.3.0: ERROR lost.oplog: page_size is 4, want 1 for tinyserve 1.3.0" in run.stderr
 
 
 def test_installed_releases_are_searched_if_the_index_cannot_be_read(swarden, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from harness.core.oplog import OpLog
 from tests.harness.commands.test_commands import swarden
+from tests.harness.some_targets import swarden_with
 
 WINDOW = '"engine_under_test.cache.window:kept_len"'
 OWN = f"""
@@ -24,6 +25,23 @@ LISTED = planted("listed", "max(", "min(", "frontiers_spare_the_window", "publis
 UNLISTED = planted("of my own/unlisted", "max(", "min(", "units_move_only_by_their_owner")
 HARMLESS = planted("harmless", "return ", "pass\\n    return ", "stuck")
 CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n    return ", "stuck")
+"""
+RELEASED = f"""
+from pathlib import Path
+from harness.core.mutant import Hunk, Mutant
+from harness.core.releases import Releases
+from harness.engines.own.target import OwnTarget
+
+class ReleasedTarget(OwnTarget):
+    name = "tinyserve"
+    releases = Releases("tinyserve", Path("engines"), Path("packages.txt"), "1 kB", "2 kB")
+
+    def version(self):
+        return "1.0"
+
+    def mutants(self):
+        healthy = {{"fits": "max(", "stale": "no such text"}}
+        return [Mutant(id, "made up", (Hunk({WINDOW}, text, "min("),), ("stuck",)) for id, text in healthy.items()]
 """
 DEADLINE_S = 60
 
@@ -70,6 +88,23 @@ def kept(folder):
 
 def hunt(own, *arguments, cwd):
     return swarden("mutants", "run", "--mutants", own, *arguments, cwd=cwd)
+
+
+def test_bugs_are_listed_with_their_status(tmp_path):
+    """A bug that does not fit the code of a release is listed as such."""
+    run = swarden_with(tmp_path, RELEASED, {"tinyserve": "ReleasedTarget"})
+
+    listed = run("mutants", "--engine", "tinyserve")
+    assert listed.stdout.splitlines() == [
+        "fits planted: made up",
+        "stale does not fit 1.0: made up",
+    ], listed.stderr
+    assert json.loads(run("mutants", "--engine", "tinyserve", "--json").stdout) == {
+        "mutants": [
+            {"id": "fits", "status": "planted", "source": "made up"},
+            {"id": "stale", "status": "does not fit 1.0", "source": "made up"},
+        ]
+    }
 
 
 def test_bug_that_a_law_of_its_list_detects_is_found(own, tmp_path):

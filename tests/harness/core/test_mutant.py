@@ -34,20 +34,21 @@ def test_planting_a_planted_mutant_has_no_effect():
 
 
 @pytest.mark.parametrize(
-    ("healthy", "times"),
+    ("healthy", "times", "shown"),
     [
-        pytest.param("return nothing_of_the_kind", 0, id="gone"),
-        pytest.param("page_size", 3, id="ambiguous"),
+        pytest.param("return nothing_of_the_kind", 0, "'return nothing_of_the_kind'", id="gone"),
+        pytest.param("page_size", 3, "'page_size'", id="ambiguous"),
+        pytest.param("    if gone:\n        return 1\n    return 2\n", 0, "'if gone:' and 2 more lines", id="long"),
     ],
 )
-def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times):
-    """The message has the mutant, the target, the text and its number of occurrences."""
+def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times, shown):
+    """The message is one line: the mutant, the target, the beginning of the text and its number of occurrences."""
     stale = Mutant("B0", "nowhere", (Hunk(WINDOW, healthy, "pass"),), ())
 
     with pytest.raises(StaleMutant) as raised, stale.planted():
         pass
 
-    assert str(raised.value) == f"B0: {WINDOW} has {healthy!r} {times} times; want it once"
+    assert str(raised.value) == f"B0: {WINDOW} has {shown} {times} times; want it once"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Wrong tokens, tokens of invalid results, and too many tokens."""
+"""Wrong tokens, tokens of invalid or partial results, and too many tokens."""
 
 from dataclasses import replace
 
@@ -127,6 +127,12 @@ CASES = [
         "pass-in-flight",
         in_flight(Launched(8, ((1, 21, 22),)), Late(7)),
         not_computed(1, 0),
+    ),
+    broken(
+        clients_get_only_computed_tokens,
+        "part-of-the-known-tokens",
+        replace(in_flight(before={"requests": (RequestView(1, "running", 0, 18, 4, 9),)}), reference=reference(23)),
+        found(REQUEST, OutputCode.COMPUTED_IN_PART, num_computed=21, num_known=22),
     ),
     broken(
         clients_get_only_computed_tokens,
