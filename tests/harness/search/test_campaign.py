@@ -14,7 +14,7 @@ from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
 from harness.search.campaign import Plan, RunIndex, Worker, batch_seed, turns_of
-from harness.search.profiles import Profile
+from harness.search.profiles import PROFILES, Profile
 from harness.search.result import Result
 
 TINY = Profile(
@@ -81,6 +81,15 @@ def test_each_machine_gets_all_run_lengths(num_turns):
     ]
 
     assert lengths == num_turns * [{3, 9, 30}]
+
+
+@pytest.mark.parametrize("num_turns", [1, 2, 10, 15])
+def test_most_runs_of_the_default_profile_are_short_and_the_first_batches_have_long_ones(num_turns):
+    """A hunt for a planted bug makes few batches in which it has found nothing."""
+    lengths = [PROFILES["default"].ops_of(batch, num_turns=num_turns) for batch in range(16)]
+
+    assert sum(length <= 16 for length in lengths) > 0.8 * len(lengths)
+    assert max(lengths) == max(PROFILES["default"].ops_per_run)
 
 
 def test_first_finding_ends_a_campaign_that_stops_on_first():
