@@ -18,6 +18,7 @@ SPARE_SWA_PAGES = (2, 0, 4, 1, 12, 40)
 KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
+LONG_INTERVAL = 48  # tokens; most outputs are shorter
 IDLE_SHARES = (1.0, 0.5, 0.1)
 
 
@@ -57,7 +58,7 @@ def configurations(
         preemption_threshold=draw(st.sampled_from((None, 0, 0, 1))),
         max_forward_retries=draw(st.sampled_from((2, 0, 1))),
         request_timeout_ms=draw(st.sampled_from((None, TIMEOUT_MS))),
-        window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size))),
+        window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size, LONG_INTERVAL))),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
     )

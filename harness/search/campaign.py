@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import STUCK, Driver, Failure, Kept
@@ -150,9 +150,15 @@ class Worker(Listener):
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
 
     def drive(self, header: Header) -> Driver | None:
-        """The driver of a run; None before the first run of the plan, and after the last run of the batch."""
+        """The driver of a run; None before the first run of the plan, and after the last run of the batch.
+
+        Rejects the simplest run, with which each search begins, but for the first search of a machine.
+        """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
-        if current < self.plan.first_run or current.run >= len(self._logs) + self._quota:
+        is_repeated = self._repeats_simplest_run
+        if is_repeated and current.run == len(self._logs):
+            reject()
+        if current < self.plan.first_run or current.run >= len(self._logs) + is_repeated + self._quota:
             return None
         header = msgspec.structs.replace(
             header,
@@ -218,6 +224,12 @@ class Worker(Listener):
     def _logs(self) -> Sequence[CorpusLog]:
         """The logs of the corpus that are run before the random runs of this batch."""
         return self._corpus.of_batch(self.next_run.batch // self.plan.workers)
+
+    @property
+    def _repeats_simplest_run(self) -> bool:
+        """Whether a batch before this one was a search with the same machine, and so with the same simplest run."""
+        turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
+        return turns.index(turns[batch % len(turns)]) < batch
 
     def _run_logs(self) -> None:
         for name, log in self._logs:

@@ -15,7 +15,7 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
-PER_BATCH = 32  # logs that a worker runs before each batch of random runs
+PER_BATCH = 8  # logs that a worker runs before each batch of random runs
 SHORT = 8  # steps; a shorter log ranks as if it had so many
 HASH_LEN = 12  # hex digits
 

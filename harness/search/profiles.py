@@ -29,11 +29,14 @@ class Profile:
         return self.ops_per_run[sum(divmod(batch, num_turns)) % len(self.ops_per_run)]
 
 
+# Mostly short runs: most bugs need a configuration and few ops, and short runs try three times as many configurations.
+LENGTHS = tuple(length for last in (12, 60, 12, 24, 16) for length in (8, 8, 8, last))
+
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False, min_runs=100),
-        Profile("default", 3.0, 8, (8, 24, 60), probe_floor=0.0, must_evaluate=True, min_runs=400),
+        Profile("default", 3.0, 8, LENGTHS, probe_floor=0.0, must_evaluate=True, min_runs=400),
         Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )
 }

@@ -98,11 +98,6 @@ REWINDING = Load(
     times=2,
     settings=MappingProxyType({"prefix_sharing": False, "request_timeout_ms": None, "idle_session_share": 1.0}),
 )
-LAGGING = Load(
-    (40, 24, 30, 16),
-    also=("crowd",) * 4,
-    settings=MappingProxyType({**OVERBOOKED.settings, "window_eviction_interval": 48}),
-)
 # Mostly short outputs: short runs leave time for more runs, and reach most of the states of long runs.
 LOADS = (
     Load((1, 2, 4, 0, 9)),
@@ -117,7 +112,6 @@ LOADS = (
     TALKING_IN_A_CROWD,
     REWINDING,
     RETURNING_UNCHUNKED,
-    LAGGING,
     IMPATIENT,
     OUTLASTING,
     REWINDING,

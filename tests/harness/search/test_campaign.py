@@ -14,7 +14,7 @@ from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
 from harness.search.campaign import Plan, RunIndex, Worker, batch_seed, turns_of
-from harness.search.profiles import Profile
+from harness.search.profiles import PROFILES, Profile
 from harness.search.result import Result
 
 TINY = Profile(
@@ -83,6 +83,15 @@ def test_each_machine_gets_all_run_lengths(num_turns):
     assert lengths == num_turns * [{3, 9, 30}]
 
 
+@pytest.mark.parametrize("num_turns", [1, 2, 10, 15])
+def test_most_runs_of_the_default_profile_are_short_and_the_first_batches_have_long_ones(num_turns):
+    """A hunt for a planted bug makes few batches in which it has found nothing."""
+    lengths = [PROFILES["default"].ops_of(batch, num_turns=num_turns) for batch in range(16)]
+
+    assert sum(length <= 16 for length in lengths) > 0.8 * len(lengths)
+    assert max(lengths) == max(PROFILES["default"].ops_per_run)
+
+
 def test_first_finding_ends_a_campaign_that_stops_on_first():
     """With stop_on_first one finding is kept, with its log up to the op that failed."""
     result = work(mutant="B46", stop_on_first=True, max_runs=None)
@@ -91,6 +100,16 @@ def test_first_finding_ends_a_campaign_that_stops_on_first():
     assert finding.fingerprint == "requests_are_in_one_queue/request/in_two_queues"
     assert finding.log.header.mutant == "B46"
     assert result.tallies.failed_runs == 1
+
+
+def test_simplest_run_of_a_machine_is_made_once(monkeypatch):
+    """Each search of Hypothesis begins with it; the two batches have 6 runs each without the second one."""
+    runs = []
+    monkeypatch.setattr(Worker, "on_end", lambda *ended: runs.append(ended[-1].ops))
+    work(machine="ledger", max_runs=12)
+
+    assert len(runs) == 12
+    assert runs.count(runs[0]) == 1
 
 
 def test_failures_with_one_fingerprint_are_one_finding():
@@ -151,9 +170,8 @@ def test_known_failure_is_counted_and_not_rechecked():
     """The first two runs of each fingerprint are run twice; passing runs are sampled as usual."""
     result = work(mutant="B46", max_runs=36)
 
-    passed = result.tallies.runs - result.tallies.failed_runs
     assert result.tallies.failed_runs > 2 * len(result.findings)
-    assert result.tallies.rechecked <= 2 * len(result.findings) + passed // TINY.recheck_every + 1
+    assert result.tallies.rechecked <= 2 * len(result.findings) + result.tallies.runs // TINY.recheck_every
 
 
 def test_interrupted_run_is_discarded():

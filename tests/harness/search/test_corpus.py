@@ -54,6 +54,14 @@ def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path):
         assert getattr(both.tallies, name) == getattr(alone.tallies, name)
 
 
+def test_at_least_half_of_the_runs_of_a_batch_are_random(tmp_path):
+    """Rare runs are long: more of them would delay the bugs that random runs find at once."""
+    write(tmp_path, [log_of(*[Step()] * count) for count in range(1, 40)], replaced=())
+    runs = PROFILES["smoke"].runs_per_batch
+
+    assert len(worked(tmp_path, max_runs=runs).replayed) == runs
+
+
 def test_healthy_runs_are_kept_once(tmp_path):
     first = worked(tmp_path, max_runs=4)
     write(tmp_path, rarest_first(first.rare), replaced=first.replayed)
