@@ -28,6 +28,7 @@ from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Machine, Player
 from harness.search.profiles import Profile
 from harness.search.result import Finding, Result, Tallies
+from harness.search.shrink import measure
 from invariants.transition import Transition
 
 
@@ -201,8 +202,8 @@ class Worker(Listener):
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
-            self._known.record(driver.failure, log, lambda: self._beat(self.next_run))
-            self._add_finding(result, driver.failure, log)
+            small = self._known.record(driver.failure, log, lambda: self._beat(self.next_run))
+            self._add_finding(result, driver.failure, small)
             is_rechecked = self._known.times[driver.failure.fingerprint] <= CONFIRMATIONS
         else:
             self._keep(result, log)
@@ -290,7 +291,9 @@ class Worker(Listener):
         tallies.machine_runs[machine] = 1
 
     def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
-        if failure.fingerprint not in self.result.findings:
+        """Add a failure with a new fingerprint, or with a smaller log than those before."""
+        known = self.result.findings.get(failure.fingerprint)
+        if known is None or measure(log) < measure(known.log):
             result.findings[failure.fingerprint] = Finding(
                 failure.fingerprint,
                 log,

@@ -107,13 +107,18 @@ class KnownFailures:
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
 
-    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> None:
-        """Count a failure. The one that confirms it gives the trail; later ones widen the trail."""
+    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> OpLog:
+        """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
+
+        Returns the log; that of the confirming failure is shrunk.
+        """
         self.times[failure.fingerprint] += 1
         if self.times[failure.fingerprint] == CONFIRMATIONS:
-            self._trails[failure.fingerprint] = Trail.of(_shrunk(log, failure.fingerprint, heartbeat))
+            log = _shrunk(log, failure.fingerprint, heartbeat)
+            self._trails[failure.fingerprint] = Trail.of(log)
         elif self.times[failure.fingerprint] > CONFIRMATIONS:
             self._trails[failure.fingerprint].widen(log.header)
+        return log
 
     def end_run(self, failure: Failure | None) -> None:
         """Count how often the trails end in their failure, in runs that are not steered."""

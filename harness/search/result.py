@@ -1,19 +1,20 @@
 """The result of a campaign: its counts, its findings, and the runs that it keeps."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.core.oplog import OpLog
 from harness.search.corpus import RareRun
+from harness.search.shrink import measure
 
 
 @dataclass
 class Finding:
-    """The first failure with its fingerprint, unshrunk; `path` is the file with its unshrunk log.
+    """The failures with a fingerprint; `log` is the smallest of their logs, and `path` its file until it is shrunk.
 
     `died` describes the death of the worker process in the run; empty for all other findings.  `found_cpu_seconds` is
-    the CPU time of the worker until then; for a death, the wall-clock time since the start of the campaign.
+    the CPU time of the worker until the first of them; for a death, the wall-clock time since the campaign began.
     """
 
     fingerprint: str
@@ -76,7 +77,7 @@ class Result:
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
-        """Add up the counts; of two findings with one fingerprint the one that was found sooner is kept."""
+        """Add up the counts; two findings with one fingerprint become one."""
         self.tallies.add(other.tallies)
         self.boots += other.boots
         self.diverged += other.diverged
@@ -84,6 +85,7 @@ class Result:
         self.rare += other.rare
         self.replayed |= other.replayed
         for finding in other.findings.values():
-            known = self.findings.setdefault(finding.fingerprint, finding)
-            if finding.found_cpu_seconds < known.found_cpu_seconds:
-                self.findings[finding.fingerprint] = finding
+            both = (self.findings.get(finding.fingerprint, finding), finding)
+            soonest = min(one.found_cpu_seconds for one in both)
+            smallest = min(both, key=lambda one: measure(one.log))
+            self.findings[finding.fingerprint] = replace(smallest, found_cpu_seconds=soonest)

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import OpLog
-from harness.core.ops import Drain, Op, Step
+from harness.core.ops import Drain, Op, Step, Submit
 from harness.core.target import Target
 from harness.search.simpler import (
     drains_as_steps,
@@ -31,8 +31,11 @@ from harness.search.simpler import (
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
+LONG_RESULT = 8  # ops
+NEEDED = (Submit, Step)  # the kinds of ops without which nothing happens
 STEPS_OF_A_DRAIN = 1000  # in `measure`; a drain makes an unknown number of steps, so it counts more than any Step op
 Config = dict[str, Any]
+Passes = Sequence[Callable[[], None]]
 
 
 class Failure(Protocol):
@@ -99,7 +102,7 @@ def measure(log: OpLog) -> tuple[int, int, int, int]:
 
 @dataclass
 class _Search:
-    """The smallest failing log so far, and the candidates that were run."""
+    """The smallest failing log so far, and the candidates that passed."""
 
     log: OpLog
     still_fails: Callable[[OpLog], Failure | None]
@@ -107,44 +110,73 @@ class _Search:
     executions: int = 0
     op_calls: int = 0
     _began: float = field(default_factory=process_time)
-    _tried: set[tuple[bytes, tuple[Op, ...]]] = field(default_factory=set)
+    _passed: set[tuple[bytes, tuple[Op, ...]]] = field(default_factory=set)
 
     @property
     def cpu_seconds(self) -> float:
         return process_time() - self._began
 
     @property
+    def _length(self) -> tuple[int, int]:
+        """The ops and the engine steps of the log."""
+        return measure(self.log)[:2]
+
+    @property
     def target(self) -> Target:
         return self.log.header.target
 
     def run(self, *, simplify_config: bool) -> None:
-        """Repeat the passes until none makes the log smaller; expensive ones run when cheaper ones have no effect."""
+        """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays."""
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        self._keep_last()
-        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
         simpler_config = (self._simplify_config,) * simplify_config
-        rounds = [shorter, simpler_config, (self._simplify_together, self._simplify_each), (self._delete_pairs,)]
-        while any(self._gets_smaller(passes) for passes in rounds):
-            pass
+        self._keep_last()
+        self._delete_kinds()
+        whole = self.log
+        self._delete_chunks(from_end=False)
+        self._make_minimal(simpler_config)
+        if len(self.log.ops) > LONG_RESULT:
+            small, self.log = self.log, whole
+            try:
+                self._call_all(simpler_config)
+                self._delete_chunks(from_end=True)
+                self._make_minimal(simpler_config)
+            finally:
+                self.log = min(small, self.log, key=measure)
 
-    def _gets_smaller(self, passes: Sequence[Callable[[], None]]) -> bool:
-        before = measure(self.log)
+    def _make_minimal(self, simpler_config: Passes) -> None:
+        """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
+        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
+        simpler = (*simpler_config, self._simplify_together, self._simplify_each, *simpler_config)
+        self._shorten_by(shorter)
+        self._call_all(simpler)
+        while self._shorten_by(shorter) or self._shorten_by([self._delete_pairs]):
+            self._call_all(simpler)
+
+    def _call_all(self, passes: Passes) -> None:
         for each in passes:
             each()
-        return measure(self.log) < before
+
+    def _shorten_by(self, passes: Passes) -> bool:
+        """Repeat passes until none of them makes the log shorter, in ops or in steps; true if one did."""
+        first, last = self._length, None
+        while self._length != last:
+            last = self._length
+            self._call_all(passes)
+        return self._length < first
 
     # --- candidates
 
     def _accepts(self, ops: Sequence[Op], configs: list[Config] | None = None) -> bool:
-        """Run a candidate if it is smaller than the log and was not run yet; true if it fails and becomes the log."""
+        """Run a candidate that is smaller than the log and has not passed yet; true if it fails and becomes the log."""
         header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
         key = (msgspec.json.encode(header.configs), tuple(ops))
-        if not ops or key in self._tried or measure(candidate) >= measure(self.log):
+        if not ops or key in self._passed or measure(candidate) >= measure(self.log):
             return False
         has_failed = self._run(candidate)
-        self._tried.add(key)
+        if not has_failed:
+            self._passed.add(key)
         return has_failed
 
     def _run(self, candidate: OpLog) -> bool:
@@ -168,24 +200,34 @@ class _Search:
         while length < len(self.log.ops) and not self._accepts(self.log.ops[-length:]):
             length *= 2
 
-    def _delete(self) -> None:
-        """Delete chunks of half of the ops, a quarter and so on, from the end; then single ops until all are needed."""
+    def _delete_kinds(self) -> None:
+        """Delete all ops of a kind, except for the failing op; first of all kinds that a run can do without."""
+        ops = self.log.ops
+        kinds = [kind for kind in dict.fromkeys(map(type, ops)) if kind not in NEEDED]
+        for chosen in (kinds, *([kind] for kind in kinds)):
+            self._accepts([*(op for op in self.log.ops[:-1] if type(op) not in chosen), self.log.ops[-1]])
+
+    def _delete_chunks(self, *, from_end: bool) -> None:
+        """Delete chunks of half of the ops, a quarter and so on; the last op is the failing op, and is kept."""
         length = len(self.log.ops) // 2
         while length > 1:
-            self._delete_chunks(length)
+            num_kept = 0
+            while num_kept < (last := len(self.log.ops) - 1):
+                ops = self.log.ops
+                start = max(0, last - num_kept - length) if from_end else num_kept
+                end = last - num_kept if from_end else min(last, num_kept + length)
+                num_kept += 0 if self._accepts([*ops[:start], *ops[end:]]) else length
             length //= 2
-        while self._delete_chunks(1):
-            pass
 
-    def _delete_chunks(self, length: int) -> bool:
-        """True if any chunk was deleted.  The last op is the failing op; only chunks of one op include it."""
-        before = end = len(self.log.ops)
-        end -= length > 1
-        while end > 0:
-            start = max(0, end - length)
+    def _delete(self) -> None:
+        """Delete single ops, from the end, until each is needed."""
+        index = needed = 0
+        while needed < len(self.log.ops):
             ops = self.log.ops
-            end = min(start, len(self.log.ops)) if self._accepts([*ops[:start], *ops[end:]]) else start
-        return len(self.log.ops) < before
+            index = (index or len(ops)) - 1
+            is_deleted = self._accepts([*ops[:index], *ops[index + 1 :]])
+            needed = 0 if is_deleted else needed + 1
+            index = min(index, len(self.log.ops))
 
     def _delete_pairs(self) -> None:
         """Delete two ops at a time, not necessarily adjacent ones."""

@@ -9,13 +9,14 @@ from harness.components.ledger.machine import LedgerTraffic
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN, target_of
-from harness.core.replay import run_log
+from harness.core.replay import failure_like, run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
 from harness.search.campaign import Plan, RunIndex, Worker, batch_seed, turns_of
 from harness.search.profiles import PROFILES, Profile
 from harness.search.result import Result
+from harness.search.shrink import measure
 
 TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
@@ -154,16 +155,21 @@ def test_seed_of_a_batch_depends_only_on_the_campaign_and_its_number():
     assert batch_seed(7, 0) != batch_seed(8, 0)
 
 
-def test_equal_findings_of_two_results_keep_the_cheaper_one():
+@pytest.mark.parametrize("is_found_later", [False, True])
+def test_equal_findings_of_two_results_become_one_with_the_smaller_log(is_found_later):
+    """It was found when the sooner of them was found."""
     one, other = work(mutant="B46", stop_on_first=True), work(mutant="B46", stop_on_first=True)
-    [fingerprint] = one.findings
+    [(fingerprint, found)] = one.findings.items()
     runs = one.tallies.runs + other.tallies.runs
-    other.findings[fingerprint] = replace(other.findings[fingerprint], found_cpu_seconds=0.0)
+    smaller, seconds = OpLog(found.log.header, found.log.ops[1:]), found.found_cpu_seconds
+    later = seconds + 1 if is_found_later else 0.0
+    other.findings[fingerprint] = replace(found, log=smaller, found_cpu_seconds=later)
 
     one.add(other)
 
     assert one.tallies.runs == runs
-    assert one.findings[fingerprint].found_cpu_seconds == 0.0
+    assert one.findings[fingerprint].log == smaller
+    assert one.findings[fingerprint].found_cpu_seconds == min(seconds, later)
 
 
 def test_known_failure_is_counted_and_not_rechecked():
@@ -172,6 +178,18 @@ def test_known_failure_is_counted_and_not_rechecked():
 
     assert result.tallies.failed_runs > 2 * len(result.findings)
     assert result.tallies.rechecked <= 2 * len(result.findings) + result.tallies.runs // TINY.recheck_every
+
+
+def test_finding_has_the_smallest_of_its_failing_logs():
+    """The second failure is shrunk to steer later runs; to shrink the finding begins where that ended."""
+    first, later = work(mutant="B46", stop_on_first=True), work(mutant="B46", max_runs=36)
+    [(fingerprint, long)] = first.findings.items()
+
+    short = later.findings[fingerprint]
+
+    assert measure(short.log) < measure(long.log)
+    assert len(short.log.ops) == 2
+    assert failure_like(short.log, fingerprint) is not None
 
 
 def test_interrupted_run_is_discarded():

@@ -1,0 +1,27 @@
+"""Unshrunk logs of random runs are shrunk to few ops, at a low cost."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness.core.oplog import OpLog
+from harness.core.replay import failure_like
+from harness.search.shrink import Budget, measure, shrink
+
+UNSHRUNK = Path(__file__).parent / "unshrunk"
+
+
+@pytest.mark.parametrize(
+    ("mutant", "num_ops", "num_steps", "op_calls"),
+    [("S73", 5, 2, 900), ("S75", 3, 1, 400), ("S152", 5, 2, 900), ("S154", 4, 1, 200)],
+)
+def test_log_of_a_planted_bug_is_shrunk_to_few_ops(mutant, num_ops, num_steps, op_calls):
+    """The logs have 26 to 119 ops."""
+    log = OpLog.load(UNSHRUNK / f"{mutant}.oplog")
+    assert log.header.expected is not None
+
+    small = shrink(log, partial(failure_like, fingerprint=log.header.expected), Budget(cpu_seconds=60))
+
+    assert measure(small.log)[:2] <= (num_ops, num_steps)
+    assert small.op_calls <= op_calls
