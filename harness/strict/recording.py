@@ -10,8 +10,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from harness.core.fingerprint import slug
+from harness.core.limits import MAX_STEPS_PER_OP
 from harness.core.oplog import Header, OpLog
-from harness.core.ops import MAX_STEPS_PER_OP, Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
 
 
 class RecordedSubmit(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import torch
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import EngineConfig, check_size
 from engine_under_test.errors import ConfigError
 from engine_under_test.strict import setting_of
 from harness.components.host.system import HOST_OPS, HostSystem
@@ -95,6 +95,12 @@ class OwnTarget(Target):
 
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        try:
+            check_size(configs)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
 
     def build(self, config: Any) -> SwardenEngine:
         return SwardenEngine(config)
