@@ -17,8 +17,8 @@ import tokenizers
 
 def main() -> None:
     path, (memory_bytes, cpu_seconds, most_ids) = sys.argv[1], map(int, sys.argv[2:])
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(resource.RLIMIT_AS, memory_bytes)
+    limit(resource.RLIMIT_CORE, 0)
     tokenizer: Any = None
 
     def load() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         return ids
 
     def answer(question: Callable[..., object], *arguments: object) -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + cpu_seconds, resource.RLIM_INFINITY))
+        limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_seconds)
         told: dict[str, object]
         try:
             told = {"answer": question(*arguments)}
@@ -47,6 +47,12 @@ def main() -> None:
     for line in sys.stdin:
         [(name, argument)] = json.loads(line).items()
         answer(encode if name == "encode" else tokenizer.decode, argument)
+
+
+def limit(kind: int, most: int) -> None:
+    """Limit a resource of this process, within the limit that the process has got."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 if __name__ == "__main__":

@@ -106,11 +106,14 @@ class OwnTarget(Target):
         return SwardenEngine(config)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        if machine == PAIR:
-            return side_systems(configs)
-        if machine == ENGINE:
-            return [EngineSystem(SwardenEngine(config, model)) for config in configs]
-        return [PARTS[machine](config) for config in configs]
+        try:
+            if machine == PAIR:
+                return side_systems(configs)
+            if machine == ENGINE:
+                return [EngineSystem(SwardenEngine(config, model)) for config in configs]
+            return [PARTS[machine](config) for config in configs]
+        except ConfigError as error:  # such as pools that do not fit into the memory
+            raise InvalidConfig(str(error)) from error
 
     def prepare_process(self) -> None:
         """Use one thread, the fastest for small tensors."""
