@@ -113,7 +113,7 @@ class OpLog:
     @classmethod
     def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
         """Parse the content of a file; `path` appears in errors only."""
-        if content.count(b"\n") + content.count(b"\r") > 2 * MAX_LINES:
+        if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
             raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
