@@ -36,7 +36,7 @@ def mutated(draw: DrawFn, document: Any) -> Any:
         container, key = _place(draw, document)
         if container is None:
             return deepcopy(draw(st.sampled_from(HOSTILE)))
-        change = draw(st.sampled_from(("hostile", "hostile", "other", "absent", "twice")))
+        change = draw(st.sampled_from(("hostile", "hostile", "hostile", "other", "absent", "twice")))
         if change == "absent":
             del container[key]
         elif change == "twice" and isinstance(container, list):
@@ -45,8 +45,20 @@ def mutated(draw: DrawFn, document: Any) -> Any:
             other, place = _place(draw, document)
             container[key] = deepcopy(other[place]) if other is not None else None
         else:
-            container[key] = deepcopy(draw(st.sampled_from(HOSTILE)))
+            container[key] = deepcopy(draw(st.sampled_from(_instead_of(container[key]))))
     return document
+
+
+def _instead_of(value: Any) -> tuple[Any, ...]:
+    """Hostile values, mostly of the same kind as a value."""
+    match value:
+        case bool() | None:
+            return HOSTILE
+        case int() | float():
+            return NUMBERS * 8 + HOSTILE
+        case str():
+            return TEXTS * 8 + HOSTILE
+    return HOSTILE
 
 
 def _place(draw: DrawFn, document: Any) -> tuple[Any, Any]:
