@@ -1,15 +1,23 @@
 """The configuration of an engine; its constructor validates it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
 from engine_under_test.errors import ConfigError
+from engine_under_test.limits import (
+    MAX_CONTEXT_LEN,
+    MAX_NUMBER,
+    MAX_POOL_TOKENS,
+    MAX_RECORDED_OPS,
+    MAX_TABLE_ENTRIES,
+    MAX_UNITS,
+)
 from engine_under_test.units import align_up, lookback, num_pages
 
 PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
-MAX_POOL_TOKENS = 1 << 26
 WAITING_ORDERS = ("fcfs", "lpm")
 ROLES = ("both", "prefill", "decode")
 HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
@@ -102,6 +110,7 @@ class EngineConfig:
         self._check_counts()
         self._check_window()
         self._check_host()
+        check_size([self])
 
     @property
     def pools(self) -> tuple[PoolSpec, ...]:
@@ -158,12 +167,14 @@ class EngineConfig:
         ):
             value = getattr(self, name)
             if value not in choices or type(value) is not type(choices[0]):
-                raise ConfigError(f"{name}: {value!r} is not one of {', '.join(map(str, choices))}")
+                raise ConfigError(f"{name}: {shortened(value)} is not one of {', '.join(map(str, choices))}")
         for name in ("prefix_sharing", "overlap", "mixed_batches", "poison_freed_pages"):
             if not isinstance(value := getattr(self, name), bool):
-                raise ConfigError(f"{name}: {value!r} is not true or false")
+                raise ConfigError(f"{name}: {shortened(value)} is not true or false")
 
     def _check_counts(self) -> None:
+        _check_count("max_context_len", self.max_context_len, 2, most=MAX_CONTEXT_LEN)
+        _check_count("max_recorded_ops", self.max_recorded_ops, 1, most=MAX_RECORDED_OPS)
         for name, least in (
             ("full_pages", 0),
             ("swa_pages", 0),
@@ -171,12 +182,10 @@ class EngineConfig:
             ("host_swa_pages", 0),
             ("load_back_threshold", 1),
             ("max_running_requests", 1),
-            ("max_context_len", 2),
             ("window_eviction_interval", 1),
             ("lookahead_tokens", 0),
             ("draft_tokens", 0),
             ("max_forward_retries", 0),
-            ("max_recorded_ops", 1),
             ("new_token_ratio_decay_steps", 1),
             ("max_estimated_new_tokens", 1),
             ("link_retry_ms", 1),
@@ -222,7 +231,7 @@ class EngineConfig:
             return
         if self.sliding_window is None:
             raise ConfigError(f"sliding_window: not given, and swa_pages is {self.swa_pages}; want at least 2 tokens")
-        _check_count("sliding_window", self.sliding_window, 2)
+        _check_count("sliding_window", self.sliding_window, 2, most=MAX_CONTEXT_LEN)
         if self.swa_pages < self.least_swa_pages:
             raise ConfigError(
                 f"swa_pages: {self.swa_pages} cannot hold one request with sliding_window {self.sliding_window} "
@@ -262,6 +271,23 @@ def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) 
     return kept // page_size + 2 + num_pages(lookahead_tokens, page_size)
 
 
-def _check_count(name: str, value: object, least: int) -> None:
+def check_size(configs: Sequence[EngineConfig]) -> None:
+    """Raises ConfigError if engines of these configurations, which run at the same time, have too many units."""
+    units = entries = 0
+    for config in configs:
+        rows = config.max_running_requests
+        units += rows + sum(pool.num_pages for pool in (*config.pools, *config.host_pools))
+        entries += rows * num_pages(config.max_context_len, config.page_size)
+    for names, found, most in (
+        ("full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests", units, MAX_UNITS),
+        ("max_running_requests times the pages of max_context_len", entries, MAX_TABLE_ENTRIES),
+    ):
+        if found > most:
+            raise ConfigError(f"{names}: {found} in all; want at most {most}")
+
+
+def _check_count(name: str, value: object, least: int, *, most: int = MAX_NUMBER) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name}: {value!r} is not a whole number of at least {least}")
+        raise ConfigError(f"{name}: {shortened(value)} is not a whole number of at least {least}")
+    if value > most:
+        raise ConfigError(f"{name}: {shortened(value)} is more than {most}")

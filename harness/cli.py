@@ -21,6 +21,7 @@ from harness.commands.console import ERR, OUT, StandardOutputError
 from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.exit_codes import ExitCode
 
+MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
     "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
     "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
@@ -112,7 +113,7 @@ def run(command: Callable[[], int | None]) -> int:
         ERR.print("swarden: interrupted")
         code = ExitCode.INTERRUPTED
     except Exception:  # Python's own exit code for it, 1, means a violation here
-        traceback.print_exc()
+        ERR.print(traceback.format_exc(), markup=False, end="")
         ERR.print("swarden: this is a fault of swarden itself; please report it")
         code = ExitCode.FAULT
     return code
@@ -121,7 +122,8 @@ def run(command: Callable[[], int | None]) -> int:
 def _misuse(what: str) -> ExitCode:
     """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
-        ERR.print(f"swarden: {' '.join(what.splitlines())}", markup=False)
+        text = " ".join(what.splitlines())
+        ERR.print(f"swarden: {text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + '…'}", markup=False)
     return ExitCode.MISUSE
 
 

@@ -45,7 +45,7 @@ class Replay(pytest.Item):
     def repr_failure(self, excinfo: "pytest.ExceptionInfo[BaseException]") -> str:  # type: ignore[override]  # a text will do
         usage_error = import_module("harness.core.errors").UsageError
         if isinstance(excinfo.value, Failed | usage_error):
-            return str(excinfo.value)
+            return str(import_module("harness.core.printable").printable(str(excinfo.value), keep="\n"))
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, None, str]:

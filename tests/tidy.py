@@ -53,6 +53,7 @@ LAYERS = (
         "config",
         "events",
         "kv_events",
+        "limits",
         "messages",
         "ports",
         "reasons",
@@ -73,7 +74,7 @@ VISIBLE |= dict.fromkeys(LAYERS[0], LAYERS[0])
 VISIBLE |= {
     "__init__": (),
     "engine": (*VISIBLE["engine"], "model"),
-    "model": ("errors", "units", "config", "ports", "sampling", "pools.kv_store", "model"),
+    "model": ("errors", "units", "limits", "config", "ports", "sampling", "pools.kv_store", "model"),
 }
 
 MOST_LINES_OF_A_FILE = 400
@@ -95,12 +96,15 @@ UNSIZED_BASES = {"NamedTuple", "Struct", "Enum", "IntEnum", "StrEnum", "TypedDic
 
 NONDETERMINISTIC_MODULES = {"random", "secrets", "time", "datetime", "uuid"}
 NONDETERMINISTIC_CALLS = {"id", "hash"}
-MAY_TELL_THE_TIME = {"engine_under_test/clock.py"}  # the clock behind the port
+MAY_TELL_THE_TIME = {  # with the reason
+    "engine_under_test/clock.py": "the clock behind the port",
+    "engine_under_test/model/tokenizer_process.py": "it limits its CPU time",
+}
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the reason
     ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
     ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself ends the run, and the log is kept",
-    ("engine_under_test/model/tokenizer.py", "_read"): "tokenizers raises a bare Exception for an unreadable file",
+    ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",
     ("harness/cli.py", "run"): "the outermost handler: a fault of swarden itself has its own exit code",
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/registry.py", "target_of"): "the entry point of another package can raise anything",

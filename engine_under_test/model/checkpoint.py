@@ -1,6 +1,5 @@
 """Reads a checkpoint directory of Hugging Face: config.json, and safetensors in one file or in shards."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine_under_test.errors import CheckpointError
+from engine_under_test.limits import MAX_JSON_BYTES, MAX_SHARDS
 from engine_under_test.model.config_file import ConfigFile
 from engine_under_test.model.decoder import Decoder
 from engine_under_test.model.families import spec_of
+from engine_under_test.model.files import REMEDY, path_in, read_json
 from engine_under_test.model.spec import ModelSpec
 from engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
 
@@ -21,7 +22,7 @@ GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-REMEDY = "download the checkpoint again"
+LENGTH_BYTES = 8  # at the beginning of a file of tensors: the length of its header, little-endian
 
 
 def read_spec(directory: Path) -> ModelSpec:
@@ -31,11 +32,11 @@ def read_spec(directory: Path) -> ModelSpec:
     """
     if not directory.is_dir():
         raise CheckpointError(f"{directory}: no such directory; want one with {CONFIG} and {WEIGHTS}")
-    spec = spec_of(_read_json(directory / CONFIG), str(directory / CONFIG))
+    spec = spec_of(read_json(directory, CONFIG), str(directory / CONFIG))
     generation = directory / GENERATION
     if not generation.is_file():
         return spec
-    ends = ConfigFile(_read_json(generation), str(generation)).token_ids("eos_token_id")
+    ends = ConfigFile(read_json(directory, GENERATION), str(generation)).token_ids("eos_token_id")
     return replace(spec, eos_token_ids=ends)
 
 
@@ -48,19 +49,25 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
     tensors: dict[str, torch.Tensor] = {}
     tied_heads: list[torch.Tensor] = []  # stored copies of the embedding
     for path, names in _files(directory).items():
-        for name, tensor in _read_tensors(path, names):
-            if name == HEAD and spec.tied_embeddings:
-                tied_heads.append(tensor.to(device=device, dtype=dtype))
-            elif name not in wanted:
+        for name, stored in _stored_tensors(path, names):
+            is_tied_head = name == HEAD and spec.tied_embeddings
+            shape, want = tuple(stored.get_shape()), wanted.get(EMBEDDING if is_tied_head else name)
+            if want is None:
                 _check_unexpected(path, name, spec)
-            elif tuple(tensor.shape) != wanted[name]:
-                raise CheckpointError(
-                    f"{path}: {name} has shape {tuple(tensor.shape)}; want {wanted[name]}, from {directory / CONFIG}"
-                )
-            elif not tensor.is_floating_point():
+                continue
+            if shape != want:
+                raise CheckpointError(f"{path}: {name} has shape {shape}; want {want}, from {directory / CONFIG}")
+            tensor = stored[:]
+            if not tensor.is_floating_point():
                 raise CheckpointError(f"{path}: {name} is {tensor.dtype}; want weights that are not quantized")
+            try:
+                tensor = tensor.to(device=device, dtype=dtype)
+            except RuntimeError as error:  # torch has no other error for a lack of memory on the CPU
+                raise CheckpointError(f"{path}: {name} does not fit into the memory of {device}: {error}") from error
+            if is_tied_head:
+                tied_heads.append(tensor)
             else:
-                tensors[name] = tensor.to(device=device, dtype=dtype)
+                tensors[name] = tensor
     if missing := [name for name in wanted if name not in tensors]:
         file = next(name for name in (INDEX, WEIGHTS) if (directory / name).is_file())
         raise CheckpointError(
@@ -73,41 +80,34 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
     return Decoder(spec, tensors)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; {REMEDY}")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON: {error}; {REMEDY}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path}: holds a {type(values).__name__}; want a JSON object")
-    return values
-
-
 def _files(directory: Path) -> Mapping[Path, list[str] | None]:
     """Each file of tensors, with the names of the tensors to read there; None for all."""
     if not (directory / INDEX).is_file():
-        return {directory / WEIGHTS: None}
-    weight_map = _read_json(directory / INDEX).get("weight_map")
+        return {path_in(directory, WEIGHTS): None}
+    weight_map = read_json(directory, INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise CheckpointError(f"{directory / INDEX}: weight_map is missing or damaged; {REMEDY}")
-    shards = sorted(set(weight_map.values()))
-    return {directory / shard: [name for name, of in weight_map.items() if of == shard] for shard in shards}
+    shards: dict[str, list[str]] = {}
+    for name, shard in weight_map.items():
+        shards.setdefault(shard, []).append(name)
+    if len(shards) > MAX_SHARDS:
+        raise CheckpointError(f"{directory / INDEX}: weight_map names {len(shards)} files; want at most {MAX_SHARDS}")
+    return {path_in(directory, shard): names for shard, names in sorted(shards.items())}
 
 
-def _read_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, torch.Tensor]]:
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; {REMEDY}, or convert it to safetensors")
+def _stored_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, Any]]:
+    """The tensors of a file, by name; each has its shape, and is read by an index."""
     try:
+        with path.open("rb") as start:
+            header_len = int.from_bytes(start.read(LENGTH_BYTES), "little")
+        if header_len > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path}: has a header of {header_len} bytes; want at most {MAX_JSON_BYTES}")
         with safe_open(path, framework="pt") as file:
             present = sorted(file.keys())
             if absent := sorted(set(names or ()) - set(present)):
                 raise CheckpointError(f"{path}: {absent[0]} is missing, though {INDEX} lists it; {REMEDY}")
-            yield from ((name, file.get_tensor(name)) for name in names or present)
-    except SafetensorError as error:
+            yield from ((name, file.get_slice(name)) for name in names or present)
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: truncated or no safetensors file: {error}; {REMEDY}") from error
 
 

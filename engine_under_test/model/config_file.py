@@ -1,10 +1,11 @@
 """A config.json whose keys are checked as they are read."""
 
-import math
 from collections.abc import Container, Mapping
+from reprlib import repr as shortened
 from typing import Any
 
 from engine_under_test.errors import CheckpointError
+from engine_under_test.limits import MAX_FRACTION, MAX_NUMBER, MAX_SIZE, MIN_FRACTION
 
 SLIDING, FULL = "sliding_attention", "full_attention"  # the layer types
 
@@ -42,7 +43,7 @@ class ConfigFile:
         """
         for key, value in self.values.items():
             if key in fixed and value != fixed[key] and (value is not None or fixed[key] is True):
-                raise self.refusal(key, f"is {value!r}, which {reader} does not support; want {fixed[key]!r}")
+                raise self.refusal(key, f"is {shortened(value)}, which {reader} does not support; want {fixed[key]!r}")
             if key not in fixed and key not in read and value is not None:
                 raise self.refusal(key, f"is not supported for {reader}; remove it if the model does not depend on it")
 
@@ -54,42 +55,45 @@ class ConfigFile:
             raise self.refusal(key, "is missing; add it as save_pretrained of transformers does")
         return self.values[key]
 
-    def count(self, key: str, *, least: int = 1) -> int:
-        """An integer of at least `least`."""
+    def count(self, key: str, *, least: int = 1, most: int = MAX_SIZE) -> int:
+        """An integer of at least `least` and at most `most`."""
         value = self.raw(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.refusal(key, f"is {value!r}; want an integer of at least {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.refusal(key, f"is {shortened(value)}; want an integer from {least} to {most}")
         return value
 
     def number(self, key: str) -> float:
-        """A positive number."""
+        """A positive number, neither tiny nor huge."""
         value = self.raw(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise self.refusal(key, f"is {value!r}; want a positive number")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not MIN_FRACTION <= value <= MAX_FRACTION:
+            raise self.refusal(
+                key, f"is {shortened(value)}; want a positive number, from {MIN_FRACTION} to {MAX_FRACTION}"
+            )
         return float(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self.raw(key) if key in self else default
         if not isinstance(value, bool):
-            raise self.refusal(key, f"is {value!r}; want true or false")
+            raise self.refusal(key, f"is {shortened(value)}; want true or false")
         return value
 
     def choice(self, key: str, choices: Mapping[str, object]) -> str:
         value = self.raw(key)
         if not isinstance(value, str) or value not in choices:
-            raise self.refusal(key, f"is {value!r}; want one of {', '.join(choices)}")
+            raise self.refusal(key, f"is {shortened(value)}; want one of {', '.join(choices)}")
         return value
 
     def token_ids(self, key: str) -> tuple[int, ...]:
         """One id, a list of ids, or none."""
         value = self.raw(key) if key in self else []
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in ids):
-            raise self.refusal(key, f"is {value!r}; want a token id or a list of token ids")
+        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MAX_NUMBER for one in ids):
+            raise self.refusal(key, f"is {shortened(value)}; want a token id or a list of token ids")
         return tuple(ids)
 
     def inner(self, key: str) -> "ConfigFile":
         value = self.raw(key)
         if not isinstance(value, dict):
-            raise self.refusal(key, f"is {value!r}; want an object")
+            raise self.refusal(key, f"is {shortened(value)}; want an object")
         return ConfigFile(value, self._source, within=f"{self._within}{key}.")

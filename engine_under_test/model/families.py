@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from reprlib import repr as shortened
 from typing import Any
 
+from engine_under_test.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
 from engine_under_test.model.layers import ACTIVATIONS
 from engine_under_test.model.rope_config import rope_of
@@ -232,7 +234,7 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
     family = FAMILIES[architecture]
     _check_supported(config, architecture)
     config = config.with_defaults(family.defaults)
-    hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads")
+    hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads", most=MAX_HEADS)
     head_dim = _head_dim(config)
     layers = _layers(config, family)
     biased = config.flag("attention_bias", default=False)
@@ -271,8 +273,8 @@ def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec
 def _architecture(config: ConfigFile) -> str:
     named = config.raw("architectures")
     supported = ", ".join(FAMILIES)
-    if not isinstance(named, list) or len(named) != 1 or named[0] not in FAMILIES:
-        raise config.refusal("architectures", f"is {named!r}; want one of {supported}")
+    if not isinstance(named, list) or len(named) != 1 or str(named[0]) not in FAMILIES:
+        raise config.refusal("architectures", f"is {shortened(named)}; want one of {supported}")
     return str(named[0])
 
 
@@ -280,7 +282,7 @@ def _check_supported(config: ConfigFile, architecture: str) -> None:
     family = FAMILIES[architecture]
     if config.raw("model_type") != family.model_type:
         wanted = f"want {family.model_type}, the type of {architecture}"
-        raise config.refusal("model_type", f"is {config.raw('model_type')!r}; {wanted}")
+        raise config.refusal("model_type", f"is {shortened(config.raw('model_type'))}; {wanted}")
     if "quantization_config" in config:
         raise config.refusal("quantization_config", "is not supported; want weights that are not quantized")
     read = {*REQUIRED, *family.defaults, *HARMLESS, *family.harmless}
@@ -288,15 +290,17 @@ def _check_supported(config: ConfigFile, architecture: str) -> None:
 
 
 def _head_dim(config: ConfigFile) -> int:
-    derived = config.count("hidden_size") // config.count("num_attention_heads")
+    derived = config.count("hidden_size") // config.count("num_attention_heads", most=MAX_HEADS)
     head_dim = config.count("head_dim") if "head_dim" in config else derived
-    if head_dim % 2:
-        raise config.refusal("head_dim", f"is {head_dim}; want an even number, for rotation in pairs")
+    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
+        raise config.refusal(
+            "head_dim", f"is {head_dim}; want an even number from 2 to {MAX_HEAD_DIM}, for rotation in pairs"
+        )
     return head_dim
 
 
 def _num_kv_heads(config: ConfigFile) -> int:
-    num_heads = config.count("num_attention_heads")
+    num_heads = config.count("num_attention_heads", most=MAX_HEADS)
     num_kv_heads = config.count("num_key_value_heads") if "num_key_value_heads" in config else num_heads
     if num_heads % num_kv_heads:
         raise config.refusal("num_key_value_heads", f"is {num_kv_heads}; want a divisor of {num_heads} heads")
@@ -335,12 +339,12 @@ def _layers(config: ConfigFile, family: Family) -> tuple[LayerSpec, ...]:
 
 
 def _layer_types(config: ConfigFile, family: Family) -> list[str]:
-    num_layers = config.count("num_hidden_layers")
+    num_layers = config.count("num_hidden_layers", most=MAX_LAYERS)
     if "layer_types" not in config:
         return [SLIDING if _slides(config, family, index) else FULL for index in range(num_layers)]
     listed = config.raw("layer_types")
     if not isinstance(listed, list) or len(listed) != num_layers or not set(map(str, listed)) <= {SLIDING, FULL}:
-        raise config.refusal("layer_types", f"is {listed!r}; want {num_layers} entries of {SLIDING} or {FULL}")
+        raise config.refusal("layer_types", f"is {shortened(listed)}; want {num_layers} entries of {SLIDING} or {FULL}")
     if SLIDING in listed and not config.flag("use_sliding_window", default=True):
         raise config.refusal("use_sliding_window", "is not true, though layer_types has sliding layers; fix either")
     return listed

@@ -1,31 +1,83 @@
 """Converts text to token ids and back, with the tokenizer of the checkpoint."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-
-import tokenizers
+from typing import Any
+from weakref import finalize
 
 from engine_under_test.errors import CheckpointError
+from engine_under_test.limits import (
+    MAX_CONTEXT_LEN,
+    MAX_TOKENIZER_BYTES,
+    TOKENIZER_CPU_SECONDS,
+    TOKENIZER_MEMORY_BYTES,
+    TOKENIZER_MEMORY_PER_BYTE,
+)
+from engine_under_test.model.files import path_in
 
 FILE = "tokenizer.json"
+PROGRAM = Path(__file__).with_name("tokenizer_process.py")
 UNFINISHED = "\ufffd"  # stands for a character whose bytes are incomplete
 
 
 class Tokenizer:
-    """The tokenizer of one checkpoint directory; raises CheckpointError for one that cannot be read."""
+    """The tokenizer of one checkpoint directory, in a process of its own, which ends with this object.
+
+    Raises CheckpointError if it cannot be read, and at a text or an id with which it fails, crashes or needs too much.
+    """
 
     def __init__(self, directory: Path) -> None:
-        path = directory / FILE
-        if not path.is_file():
-            raise CheckpointError(f"{path}: no such file; prompts that are text need the checkpoint's tokenizer")
-        self._tokenizer = _read(path)
+        self._path = path_in(directory, FILE)
+        if (size := self._path.stat().st_size) > MAX_TOKENIZER_BYTES:
+            raise CheckpointError(f"{self._path}: has {size} bytes; want at most {MAX_TOKENIZER_BYTES}")
+        memory_bytes = TOKENIZER_MEMORY_BYTES + TOKENIZER_MEMORY_PER_BYTE * size
+        limits = map(str, (memory_bytes, TOKENIZER_CPU_SECONDS, MAX_CONTEXT_LEN))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(PROGRAM), str(self._path), *limits],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # where the library writes how it crashed, in many lines
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+            text=True,
+            encoding="utf-8",
+        )
+        finalize(self, _end, self._process)
+        self._answer("not a tokenizer")
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, with the special tokens that the checkpoint's tokenizer adds."""
-        return list(self._tokenizer.encode(text).ids)
+        self._ask({"encode": text})
+        return list(self._answer("cannot encode the text"))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(token_ids)))
+        self._ask({"decode": list(token_ids)})
+        return str(self._answer("cannot decode the tokens"))
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        assert self._process.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+
+    def _answer(self, failure: str) -> Any:
+        """The next answer; `failure` is what an error means."""
+        assert self._process.stdout is not None, "it is a pipe"
+        line = self._process.stdout.readline()
+        told = json.loads(line) if line.endswith("\n") else {"error": f"it crashed ({self._death()})"}
+        if "error" in told:
+            what = " ".join(str(told["error"]).split())
+            raise CheckpointError(f"{self._path}: {failure}: {what}; download it again")
+        return told["answer"]
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 class TextStream:
@@ -51,8 +103,10 @@ class TextStream:
         return piece
 
 
-def _read(path: Path) -> tokenizers.Tokenizer:
-    try:
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:
-        raise CheckpointError(f"{path}: not a tokenizer: {error}; download it again") from error
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):  # of a question that the process did not read
+                pipe.close()

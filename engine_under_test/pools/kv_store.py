@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from engine_under_test.config import PoolSpec
+from engine_under_test.errors import ConfigError
 from engine_under_test.ports import SlotLayout
 
 
@@ -29,7 +30,13 @@ class KVStore:
         for spec in pools:
             dtype, outer, inner, device = self._layouts[spec.name]
             shape = (*outer, spec.num_pages + 1, page_size, *inner)
-            self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
+            try:
+                self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
+            except RuntimeError as error:
+                what = str(error).partition("\n")[0]
+                raise ConfigError(
+                    f"{spec.name} pool: {spec.num_pages} pages do not fit into the memory of {device}: {what}"
+                ) from error
 
     @property
     def pools(self) -> Sequence[str]:

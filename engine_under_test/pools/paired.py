@@ -33,7 +33,7 @@ class PairedLedgers:
         self.followers = tuple(ledgers[1:])
         self.windowed = windowed
         self.observer = observer
-        self.peers = {follower.name: array("q", bytes(8 * (self.anchor.capacity + 1))) for follower in self.followers}
+        self.peers = {follower.name: array("q", [0]) * (self.anchor.capacity + 1) for follower in self.followers}
 
     @property
     def ledgers(self) -> tuple[Ledger, ...]:

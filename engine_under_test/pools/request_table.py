@@ -16,7 +16,7 @@ class RequestTable:
     def __init__(self, rows: Ledger, *, width: int) -> None:
         self.rows = rows
         self.width = width  # pages
-        self._handles = array("q", bytes(8 * width * (rows.capacity + 1)))
+        self._handles = array("q", [0]) * (width * (rows.capacity + 1))
 
     def write(self, row: int, first: int, handles: Sequence[int]) -> None:
         """Write handles from page index `first` on."""

@@ -11,6 +11,7 @@ import typer
 
 from harness.core.errors import UsageError
 from harness.engines.sglang.attached import hook
+from harness.strict.private import record_mode
 
 ENGINES = {"sglang": Path(hook.__file__).parent}  # the folder with the import hook of each engine
 OUT = Path(".swarden/strict")
@@ -41,6 +42,7 @@ def attach(
     """Replace this process by COMMAND; the check attaches to every scheduler of the engine that COMMAND starts."""
     if engine not in ENGINES:
         raise UsageError(f"engine {engine!r} cannot be attached to; want {', '.join(ENGINES)}")
+    record_mode(os.environ)
     program = shutil.which(command[0])
     if program is None:
         raise UsageError(f"{command[0]}: no such program; name one after --")

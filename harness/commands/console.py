@@ -1,4 +1,8 @@
-"""The output of commands: results on standard output, progress and remarks on standard error."""
+"""The output of commands: results on standard output, progress and remarks on standard error.
+
+Everything that is printed goes through `printable` here: texts of files, names of files and arguments can hold the
+control sequences of a terminal.
+"""
 
 import io
 import json
@@ -9,6 +13,9 @@ from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from harness.core.printable import ANSWER, LAYOUT, printable
 
 PIPED_WIDTH = 240  # columns of a table, if standard output is not a terminal
 
@@ -36,7 +43,10 @@ class StandardOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with _as_standard_output_error():
-            return sys.stdout.write(text) if sys.stdout else len(text)
+            if not sys.stdout:
+                return len(text)
+            encoding = sys.stdout.encoding or "utf-8"  # none if it is a stream in memory
+            return sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
     def flush(self) -> None:
         with _as_standard_output_error():
@@ -52,14 +62,27 @@ def _as_standard_output_error() -> Iterator[None]:
         raise StandardOutputError(error) from error
 
 
+class PrintableConsole(Console):
+    """A console that prints each text, also each cell of a table, in printable form."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text, keep=LAYOUT), **options)
+
+
 STANDARD_OUTPUT = StandardOutput()
-OUT = Console(
+OUT = PrintableConsole(
     file=cast(IO[str], STANDARD_OUTPUT),
     highlight=False,
     soft_wrap=True,
     width=None if STANDARD_OUTPUT.isatty() else PIPED_WIDTH,
 )
-ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+ERR = PrintableConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_piece(text: str) -> None:
+    """Print a piece of an answer at once, without layout: a console would break its lines."""
+    OUT.file.write(printable(text, keep=ANSWER))
+    OUT.file.flush()
 
 
 def print_json(result: Mapping[str, Any]) -> None:

@@ -16,9 +16,11 @@ from engine_under_test.model.tokenizer import TextStream, Tokenizer
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from harness.commands.console import ERR, OUT, print_json
+from harness.commands.console import ERR, print_json, print_piece
 from harness.commands.serving import Running, Serving, serving
 from harness.core.errors import UsageError
+from harness.core.files import read_whole
+from harness.core.limits import MAX_PROMPT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,12 @@ def _prompt(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
         raise UsageError("prompt: give either --prompt TEXT or --prompt-file FILE")
     if text is not None:
+        if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+            raise UsageError("--prompt: is not UTF-8; want text")
         return text
     assert file is not None, "one of them is given"
     try:
-        return file.read_text(encoding="utf-8")
+        return read_whole(file, most=MAX_PROMPT_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: cannot be read as text: {error}") from error
 
@@ -139,12 +143,11 @@ def _answer(
                 piece += stream.end()
             answer.text += piece
             if is_printed:
-                OUT.file.write(piece)  # unchanged: a console would replace tabs and control characters
-                OUT.file.flush()
+                print_piece(piece)
     if answer.finish_reason not in ("stop", "length"):
         raise UsageError(f"the prompt of {len(token_ids)} tokens cannot be answered: {answer.finish_reason}")
     if is_printed:
-        OUT.file.write("\n")
+        print_piece("\n")
     if served.engines:
         answer.steps, answer.pools = num_steps, _figures(served, peaks)
     return answer

@@ -7,6 +7,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
+from harness.core.printable import printable
 from harness.report.story import Line, Part
 
 HANGING_INDENT = 4
@@ -23,10 +24,10 @@ STYLES = {
 
 
 def print_lines(console: Console, lines: Iterable[Line]) -> None:
-    """Print lines, broken where the columns end; control characters are printed in escaped form."""
+    """Print lines, broken where the columns end."""
     columns = columns_of(console)
     for line in lines:
-        text, indent = line.printable, " " * line.indent
+        text, indent = printable(line.text), " " * line.indent
         following = indent + " " * HANGING_INDENT
         broken = wrap(text, columns, initial_indent=indent, subsequent_indent=following, break_on_hyphens=False)
         for shown in [indent + text] if line.part in VERBATIM else broken:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from harness.commands.console import ERR, OUT, print_json
+from harness.commands.console import ERR, OUT, print_json, print_piece
 from harness.commands.options import EngineOption
 from harness.commands.sample import sample
 from harness.core.errors import UsageError
@@ -112,7 +112,7 @@ def matrix(
     engine: EngineOption = OWN,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    OUT.file.write(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
+    print_piece(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
 
 
 def _bugs(target: Target) -> Sequence[Bug]:

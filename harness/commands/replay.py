@@ -16,6 +16,7 @@ from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode, worst
 from harness.core.oplog import OpLog
+from harness.core.printable import printable
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Repeated, Verdict, repeat
 from harness.report.heading import configuration_line, mutant_lines, opening_lines
@@ -43,7 +44,7 @@ def replay(
     with event_lines(events) as lines, ExitStack() as processes:
         replaying = _Replaying(engine, runs, lines, processes)
         for path in paths:
-            lines.write("replay", path=str(path))
+            lines.write("replay", path=printable(str(path)))
             replays.append(replaying.ended(path))
             if not as_json:
                 print_lines(OUT, replays[-1].lines)

@@ -47,9 +47,12 @@ def show(
         raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
     shown = range(len(log.header.configs)) if engine is None else [engine]
     rows: list[Row] = []
+    at_step: dict[int, Snapshot] = {}  # by engine, the first state after the step to print
 
     def add_row(driver: Driver, change: Transition) -> None:
-        rows.append(Row(len(driver.ops), driver.ops[-1], driver.acting_system, change.after))
+        rows.append(Row.of(driver.ops, driver.acting_system, change.after))
+        if change.after.step == step and driver.acting_system in shown:
+            at_step.setdefault(driver.acting_system, change.after)
 
     driver = run_log(log, observe=add_row, trace_origins=True)
     if driver.failure is not None and driver.failure.error is not None:
@@ -57,10 +60,8 @@ def show(
     if step is None:
         _print_log(log, shown, rows, driver)
         return
-    rows = [row for row in rows if row.engine in shown]
-    at_step = {row.engine: row.snapshot for row in reversed(rows) if row.snapshot.step == step}
     if not at_step:
-        last = max((row.snapshot.step for row in rows), default=0)
+        last = max((row.step for row in rows if row.engine in shown), default=0)
         named = "" if engine is None else f"{engine_name(log.header, engine)}: "
         raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
     _print_heading(mutant_lines(log.header))
@@ -69,22 +70,41 @@ def show(
         OUT.print(state_text(snapshot), markup=False)
 
 
-class Row(NamedTuple):
-    """An op with its number, from 1, and the state of an engine after one transition of the op.
+class PoolUse(NamedTuple):
+    """The pages of a pool that are not free."""
 
-    `raised` is the type of the engine's error in the op, or "".
+    name: str
+    used: int
+    capacity: int
+
+
+class Row(NamedTuple):
+    """An op with its number, from 1, and figures of an engine after one transition of the op.
+
+    `places` has the requests of each of PLACES, and is empty if the engine does not show them.  `raised` is the type of
+    the engine's error in the op, or "".
     """
 
     number: int
     op: Op
     engine: int
-    snapshot: Snapshot
+    step: int
+    places: Sequence[int]
+    pools: Sequence[PoolUse]
     raised: str = ""
+
+    @classmethod
+    def of(cls, ops: Sequence[Op], engine: int, state: Snapshot, raised: str = "") -> "Row":
+        """The row of the last op; it keeps nothing of the state, which can be large."""
+        found = [request.place for request in state.requests or ()]
+        places = [found.count(place) for place in PLACES] if state.requests is not None else []
+        pools = [PoolUse(pool.name, pool.capacity - len(pool.free), pool.capacity) for pool in state.pools]
+        return cls(len(ops), ops[-1], engine, state.step, places, pools, raised)
 
 
 def _raised_row(driver: Driver, failure: Failure, error: Exception) -> Row:
     """The op in which the engine raised an error, with the last state before the error."""
-    return Row(len(driver.ops), driver.ops[-1], failure.engine, failure.transition.after, type(error).__name__)
+    return Row.of(driver.ops, failure.engine, failure.transition.after, type(error).__name__)
 
 
 def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driver) -> None:
@@ -120,20 +140,17 @@ def _print_heading(lines: Iterable[str]) -> None:
 
 def _table(rows: list[Row]) -> Table:
     """The ops and steps of one engine; the column of a pool has its used pages, and its capacity in the head."""
-    first = rows[0].snapshot
-    places = PLACES if first.requests is not None else ()
+    first = rows[0]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("op", justify="right")
     table.add_column("", overflow="fold")
-    for name in ("step", *places, *[f"{pool.name}\nof {pool.capacity}" for pool in first.pools]):
+    pools = [f"{pool.name}\nof {pool.capacity}" for pool in first.pools]
+    for name in ("step", *PLACES[: len(first.places)], *pools):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        found = [request.place for request in row.snapshot.requests or ()]
-        used = [pool.capacity - len(pool.free) for pool in row.snapshot.pools]
-        counts = (row.number, row.snapshot.step, *map(found.count, places), *used)
-        number, *cells = map(str, counts)
         raised = f" raised {row.raised}" if row.raised else ""
-        table.add_row(number, f"{_op_text(row.op)}{raised}", *cells)
+        figures = (row.step, *row.places, *(pool.used for pool in row.pools))
+        table.add_row(str(row.number), f"{_op_text(row.op)}{raised}", *map(str, figures))
     return table
 
 

@@ -8,6 +8,7 @@ import typer
 from harness.commands.console import OUT, print_json
 from harness.commands.versions import load_for_here
 from harness.core.errors import UsageError
+from harness.core.files import EVERYBODY
 from harness.core.replay import failure_like, run_log
 from harness.search.findings import sealed
 from harness.search.profiles import SHRINK_CPU_SECONDS
@@ -32,7 +33,7 @@ def shrink(
     small = make_smaller(log, lambda candidate: failure_like(candidate, fingerprint), Budget(cpu_seconds=seconds))
     target = out or path.with_suffix(".small.oplog")
     smaller, driver = sealed(small.log)
-    smaller.save(target)
+    smaller.save(target, mode=path.stat().st_mode & EVERYBODY)  # it may hold prompts, too
     figures = {
         "fingerprint": fingerprint,
         "ops": len(smaller.ops),

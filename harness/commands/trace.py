@@ -17,6 +17,7 @@ from harness.commands.options import EngineOption
 from harness.core.driver import STUCK, Failure
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.limits import MAX_NUMBER
 from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.core.target import Pool, Shape, Target
@@ -25,6 +26,7 @@ from harness.traces.formats import FORMATS, reader_of
 from harness.traces.request import TraceRequest
 from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
+MAX_HOST_RATIO = 1024
 CHECK_EVERY = 1
 ORACLE_CHECKS_EVERY = 64  # a check covers the whole pool, which holds the whole trace
 RATIO_DECAY_STEPS = EngineConfig().new_token_ratio_decay_steps  # divided by the scale, as the output lengths are
@@ -48,7 +50,7 @@ def trace(
     page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
     chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 256,
     max_running: Annotated[int, typer.Option(min=1, help="maximum number of requests that hold KV")] = 32,
-    step_ms: Annotated[int, typer.Option(min=1, help="milliseconds per engine step")] = 100,
+    step_ms: Annotated[int, typer.Option(min=1, max=MAX_NUMBER, help="milliseconds per engine step")] = 100,
     overlap: Annotated[bool, typer.Option("--overlap", help="launch a pass before the last one is complete")] = False,
     mixed: Annotated[bool, typer.Option("--mixed", help="decode running requests in the batch of a prefill")] = False,
     check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
@@ -70,8 +72,8 @@ def trace(
     settings = {
         "overlap": overlap,
         "mixed_batches": mixed,
-        "host_full_pages": int(full_pages * host_ratio),
-        "host_swa_pages": int(swa_pages * host_ratio),
+        "host_full_pages": _host_pages(full_pages, host_ratio),
+        "host_swa_pages": _host_pages(swa_pages, host_ratio),
         "host_policy": host_policy,
         "new_token_ratio_decay_steps": max(1, RATIO_DECAY_STEPS // scale),
     }
@@ -89,6 +91,12 @@ def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any
     """A configuration of this shape; the settings are those of the own engine."""
     config = target.config_of(shape)
     return replace(config, **settings) if target.name == OWN else config
+
+
+def _host_pages(pages: int, ratio: float) -> int:
+    if not ratio <= MAX_HOST_RATIO:  # nor is "nan"
+        raise UsageError(f"--host-ratio: {ratio} is not a number up to {MAX_HOST_RATIO}")
+    return int(pages * ratio)
 
 
 def _cadence(check_every: int | None, *, oracle: bool) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from harness.core.digest import Digest
+from harness.core.errors import RunTooLarge
 from harness.core.fingerprint import fingerprint_of_error, fingerprints
 from harness.core.ops import Drain, Op, Step, name_of
 from harness.core.origins import UNKNOWN_CODE, EngineCode
@@ -188,9 +189,14 @@ class Driver:
         return self._transition(index, lambda: system.do(op), When.STEP if is_step else When.OP)
 
     def _call(self, act: Callable[[], ValueT]) -> ValueT:
-        """Call the engine and return its result; any exception of it becomes EngineRaised."""
+        """Call the engine and return its result; any exception of it becomes EngineRaised.
+
+        Raises RunTooLarge, with the number of the op, if the ops need too much memory.
+        """
         try:
             return act()
+        except RunTooLarge as error:
+            raise RunTooLarge(f"op {len(self.ops)}: {error}") from error
         except Exception as error:  # a finding, which ends the run
             raise EngineRaised(error) from error
 

@@ -12,3 +12,7 @@ class UsageError(Exception):
 
 class InvalidConfig(UsageError):
     """A configuration that an engine cannot be built from; the text names the setting and its value."""
+
+
+class RunTooLarge(UsageError):
+    """A run needs more memory than the limits allow; the text names the limit."""

@@ -23,8 +23,9 @@ from typing import Annotated, Any, NamedTuple, get_args
 import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
-from harness.core.files import write_whole
-from harness.core.ops import AnyOp, Op, name_of
+from harness.core.files import EVERYBODY, read_whole, write_whole
+from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
+from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
 from harness.core.registry import OWN, UnknownEngine, target_at, target_of
 from harness.core.target import ENGINE, MachineSpec, Target
 from harness.core.validation import shortened, validation_text
@@ -64,7 +65,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     engine: str
     version: str = ""
     machine: str = ENGINE
-    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MAX_ENGINES)]
     seed: int = 0
     run: Annotated[int, msgspec.Meta(ge=0)] = 0
     source_hash: str = ""
@@ -104,7 +105,7 @@ class OpLog:
         Raises OpLogError for the first error in the file.
         """
         try:
-            content = path.read_bytes()
+            content = read_whole(path, most=MAX_OPLOG_BYTES)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be read: {error.strerror}", "name an op-log") from error
         return cls.parse(content, path, engine=engine)
@@ -112,20 +113,32 @@ class OpLog:
     @classmethod
     def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
         """Parse the content of a file; `path` appears in errors only."""
+        if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
+            raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
         lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
         header = _header(lines[0], engine)
         torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
-        raws = [_json(line, torn=line is torn) for line in lines[1:]]
-        ended = bool(raws) and "end" in raws[-1] and "op" not in raws[-1]
-        num_ops = len(raws) - ended
-        digests = [raw.pop("digest", None) for raw in raws[:num_ops]]
         spec = header.target.machines[header.machine]
-        ops = [_op(line, raw, header, spec) for line, raw in zip(lines[1:], raws[:num_ops], strict=False)]
+        ops: list[Op] = []
+        digests: list[object] = []
+        end, num_tokens = None, 0
+        for line in lines[1:]:
+            raw = _json(line, torn=line is torn)
+            if line is lines[-1] and "end" in raw and "op" not in raw:
+                end = raw
+                break
+            digests.append(raw.pop("digest", None))
+            ops.append(_op(line, raw, header, spec))
+            num_tokens += num_own_tokens(ops[-1])
+            if num_tokens > MAX_TOKENS:
+                raise line.error(
+                    f"the prompts up to here have {num_tokens} tokens, want at most {MAX_TOKENS}", "cut the log"
+                )
         if not header.sealed:
             return cls(header, ops)
-        _check_seal(lines, raws[-1] if ended else None, num_ops)
+        _check_seal(lines, end, len(ops))
         return cls(header, ops, _digests(lines[1:], digests))
 
     def to_bytes(self) -> bytes:
@@ -139,8 +152,11 @@ class OpLog:
             lines.append(_text({"end": len(self.ops), "sha": _sha(lines)}))
         return b"".join(line + b"\n" for line in lines)
 
-    def save(self, path: Path, *, overwrite: bool = False) -> None:
-        """Write the file atomically; raises OpLogError if a file with other content exists, unless `overwrite`."""
+    def save(self, path: Path, *, overwrite: bool = False, mode: int = EVERYBODY) -> None:
+        """Write the file atomically; raises OpLogError if a file with other content exists, unless `overwrite`.
+
+        `mode` has the access rights of a new file.
+        """
         content = self.to_bytes()
         try:
             if not overwrite and path.exists():
@@ -148,7 +164,7 @@ class OpLog:
                     return
                 raise OpLogError(path, None, "exists and has other content", "choose another name or remove it")
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
+            write_whole(path, content, mode=mode)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name another path") from error
 
@@ -173,6 +189,8 @@ class Line(NamedTuple):
 
 def _json(line: Line, *, torn: bool) -> dict[str, Any]:
     """The JSON object of a line; `torn` means that the file ends within this line."""
+    if len(line.text) > MAX_LINE_BYTES:
+        raise line.error(f"a line of {len(line.text)} bytes, want at most {MAX_LINE_BYTES}", "divide it")
     try:
         raw = msgspec.json.decode(line.text.decode())
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:

@@ -9,11 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-MAX_STEPS_PER_OP = 8
-MAX_STRETCH = 4096  # tokens per choice, so that a handwritten recipe cannot exhaust the memory
-MAX_CHOICES = 256
-MAX_NUMBER = 2**31 - 1  # so that sums of them fit in 64 bits
-MAX_TOKEN_ID = 2**63 - 1
+from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP, MAX_STRETCH, MAX_TOKEN_ID
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
@@ -62,13 +58,14 @@ class OpenSession(Op, frozen=True, tag="open_session"):
 class Turn(Op, frozen=True, tag="turn"):
     """A turn of a session: a request whose prompt begins with all tokens of the session, less `rewind`.
 
-    `tokens`, if given, are its whole prompt.
+    `tokens`, if given, are its whole prompt, except that the first `kept` of them are those of the session.
     """
 
     session: Natural = 0
     recipe: Recipe = Recipe()
     rewind: Natural = 0
     tokens: tuple[TokenId, ...] | None = None
+    kept: Natural = 0
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
@@ -262,3 +259,13 @@ ENGINE_OPS: tuple[type[Op], ...] = (
 def name_of(op: Op) -> str:
     """The name of an op's kind, as the op-log spells it."""
     return str(op.__struct_config__.tag)
+
+
+def num_own_tokens(op: Op) -> int:
+    """The number of prompt tokens that the op itself has: those of an earlier prompt are not counted."""
+    match op:
+        case Submit() | Turn() if op.tokens is not None:
+            return len(op.tokens)
+        case Submit() | Turn() | Insert() | Lock() | Fetch():
+            return len(op.recipe.path) * op.recipe.stretch
+    return 0

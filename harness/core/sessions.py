@@ -38,11 +38,14 @@ class ClientSessions:
     def submission(self, session: ClientSession, op: Turn) -> Submission:
         """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`.
 
-        An op with `tokens` has its whole prompt there.
+        An op with `tokens` has its whole prompt there, but for the first `kept` ones.
         """
         tokens = self._reference.tokens_of(session.last_turn)
-        kept = tokens[: max(0, len(tokens) - op.rewind)]
-        prompt = list(op.tokens) if op.tokens is not None else expand(op.recipe, kept)
+        if op.tokens is None:
+            prompt = expand(op.recipe, tokens[: max(0, len(tokens) - op.rewind)])
+        else:
+            kept = tokens[: min(op.kept, len(op.tokens))]
+            prompt = [*kept, *op.tokens[len(kept) :]]
         return Submission(prompt, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
 
     def close(self, op: CloseSession) -> bool:

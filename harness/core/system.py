@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from harness.core.errors import RunTooLarge
 from harness.core.event_log import EventLog
 from harness.core.faults import CLIENT_GONE
+from harness.core.limits import MAX_TOKENS
 from harness.core.ops import (
     Abort,
     Accept,
@@ -74,7 +76,8 @@ class EngineSystem:
 
     `submitted` are the ids of all requests in order; `streamed` are the outputs of the last step, `last_events` the
     events that were taken last.  Without `keep_finished` the expected output of a request is dropped one step after its
-    end, and no prompt can continue it.
+    end, and no prompt can continue it.  The prompts that are not dropped have at most MAX_TOKENS tokens: a further one
+    raises RunTooLarge.
     """
 
     def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
@@ -85,6 +88,7 @@ class EngineSystem:
         self.streamed: Sequence[Streamed] = ()
         self.last_events: Sequence[NamedTuple] = ()
         self._keep_finished = keep_finished
+        self._num_tokens = 0  # of the prompts that are not dropped
         self._live: dict[int, int] = {}  # by request, the maximum number of its tokens
         self._sessions = ClientSessions(port, self.reference)
         self._is_paused = False
@@ -164,7 +168,9 @@ class EngineSystem:
         had_work = self.port.has_work
         self._had_requests = bool(self._live)
         if not self._keep_finished:
-            self.reference.forget([streamed.request_id for streamed in self.streamed if streamed.finish_reason])
+            ended = [streamed.request_id for streamed in self.streamed if streamed.finish_reason]
+            self._num_tokens -= sum(self.reference.expectations[request_id].prompt_len for request_id in ended)
+            self.reference.forget(ended)
         self.streamed = self.last_events = ()
         self.streamed = self.port.step()
         for streamed in self.streamed:
@@ -187,6 +193,9 @@ class EngineSystem:
         return True
 
     def _send(self, submission: Submission) -> int:
+        self._num_tokens += len(submission.tokens)
+        if self._num_tokens > MAX_TOKENS:
+            raise RunTooLarge(f"the prompts have {self._num_tokens} tokens; want at most {MAX_TOKENS}")
         request = self.port.submit(submission)
         tokens = list(submission.tokens)
         self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from harness.core.driver import DrainStuck, Failure, Moment
 from harness.core.fingerprint import fingerprint
 from harness.core.oplog import Header
+from harness.core.printable import printable
 from harness.report.equations import conservation_line
 from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
 from harness.report.history import history_of, nodes_below, parents_of, refs_in_message
@@ -45,13 +46,8 @@ class Line(NamedTuple):
     text: str
     indent: int = 0
 
-    @property
-    def printable(self) -> str:
-        """The text with its control characters in escaped form: texts from files reach terminals."""
-        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.text)
-
     def __str__(self) -> str:
-        return " " * self.indent + self.printable
+        return " " * self.indent + printable(self.text)
 
 
 class Scene(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.limits import MAX_CORPUS_BYTES
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain
 
@@ -58,8 +59,11 @@ class Share:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of a corpus in their order; [] if the folder does not exist."""
-    return sorted(folder.glob("*.oplog"))
+    """The files of a corpus in their order; [] if there is no folder.  Raises UsageError if they are too large."""
+    found = sorted(folder.glob("*.oplog"))
+    if (size := sum(path.stat().st_size for path in found)) > MAX_CORPUS_BYTES:
+        raise UsageError(f"--corpus: {folder} has op-logs of {size} bytes; want at most {MAX_CORPUS_BYTES}")
+    return found
 
 
 def digest_of(folder: Path) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from harness.core.ops import MAX_STEPS_PER_OP, Accept, Heal, Inject, Op, Recipe, Step
+from harness.core.limits import MAX_STEPS_PER_OP
+from harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
 
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes

@@ -7,18 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from harness.core.ops import (
-    MAX_CHOICES,
-    MAX_NUMBER,
-    MAX_STEPS_PER_OP,
-    AdvanceClock,
-    Drain,
-    Lock,
-    Op,
-    Recipe,
-    Step,
-    Submit,
-)
+from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
+from harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value

@@ -1,15 +1,18 @@
 """The flight recorder: the client calls of an engine since it was last empty, as an op-log for replay."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine_under_test import events
 from engine_under_test.engine import Engine
+from engine_under_test.units import common_len
 from harness.core.oplog import Header
 from harness.core.ops import AdvanceClock, Flush, Inject, Op, OpenSession, Pause, Pressure, Resume, Submit, Turn
 from harness.core.registry import OWN, target_of
 from harness.strict.outside import Outside
+from harness.strict.private import OFF, record_mode
 from harness.strict.recording import (
     Entry,
     RecordedAbort,
@@ -32,6 +35,8 @@ class FlightRecorder:
     """
 
     def __init__(self) -> None:
+        self._mode = record_mode(os.environ)
+        self._spoken: dict[int, Sequence[int]] = {}  # by session, the tokens of its last turn
         self._alive: dict[int, None] = {}
         self._open: dict[int, OpenSession] = {}  # sessions without a close call
         self._ended: list[int] = []
@@ -41,7 +46,7 @@ class FlightRecorder:
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Callable[..., None]]:
         self._engine, self._outside = engine, outside
-        self._recording = Recording(self._header, max_ops=engine.config.max_recorded_ops)
+        self._recording = Recording(self._header, max_ops=engine.config.max_recorded_ops, mode=self._mode)
         return {
             events.Submitted: self.submitted,
             events.AbortAsked: self.abort_asked,
@@ -56,12 +61,18 @@ class FlightRecorder:
             events.Failed: lambda _: self._fired(FAILS),
             events.Refused: self.refused,
             events.SessionOpened: self._opened,
+            events.Kept: self._kept,
             events.CloseAsked: self._close_asked,
             events.SessionClosed: self._closed,
             events.HandedOver: lambda _: self._lose(TRANSFERS),
             events.Reserved: lambda _: self._lose(TRANSFERS),
             events.Proposed: lambda _: self._lose("proposals of draft tokens"),
         }
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a log is written."""
+        return self._mode != OFF
 
     @property
     def truncated(self) -> str:
@@ -88,7 +99,9 @@ class FlightRecorder:
             "priority": event.priority,
         }
         if event.session:
-            self._record(RecordedTurn(event.request_id, event.session, Turn(**fields)))
+            kept = common_len(event.tokens, tuple(self._spoken.get(event.session, ())))
+            self._spoken[event.session] = event.tokens
+            self._record(RecordedTurn(event.request_id, event.session, Turn(**fields, kept=kept)))
         else:
             self._record(RecordedSubmit(event.request_id, Submit(**fields, namespace=event.namespace)))
         self._alive[event.request_id] = None
@@ -108,12 +121,17 @@ class FlightRecorder:
         self._record(RecordedOpen(event.session, op))
         self._open[event.session] = op
 
+    def _kept(self, event: events.Kept) -> None:
+        self._spoken[event.session] = self._engine.scheduler.custody.sessions.by_id[event.session].tokens
+
     def _close_asked(self, event: events.CloseAsked) -> None:
+        self._spoken.pop(event.session, None)
         if self._open.pop(event.session, None) is not None:
             self._record(RecordedClose(event.session))
 
     def _closed(self, event: events.SessionClosed) -> None:
         """Record a timeout: a session that closes without a close call has expired in this step."""
+        self._spoken.pop(event.session, None)
         if self._open.pop(event.session, None) is not None:
             assert self._recording.step is not None, f"session {event.session} expired outside of a step"
             self._recording.step.expired.append(event.session)

@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from harness.core.files import OWNER_ONLY
 from harness.core.fingerprint import slug
+from harness.core.limits import MAX_STEPS_PER_OP, MAX_TOKENS
 from harness.core.oplog import Header, OpLog
-from harness.core.ops import MAX_STEPS_PER_OP, Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+from harness.strict.private import OFF, RENUMBERED, renumbered
 
 
 class RecordedSubmit(NamedTuple):
@@ -67,18 +70,19 @@ Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedC
 
 
 class Recording:
-    """Keeps the newest `max_ops` entries, and the newest with at most `max_tokens` tokens of prompts.
+    """Keeps the newest `max_ops` entries, and the newest with at most MAX_TOKENS tokens of prompts.
 
-    `step` is the newest step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can
-    replay; `num_dropped` counts the entries that were dropped.
+    By `mode` (private.py) the tokens are renumbered in the file, or nothing is kept and written.  `step` is the newest
+    step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can replay; `num_dropped`
+    counts the entries that were dropped.
     """
 
-    def __init__(self, header: Callable[[], Header], *, max_ops: int, max_tokens: int | None = None) -> None:
+    def __init__(self, header: Callable[[], Header], *, max_ops: int, mode: str) -> None:
         self.entries: deque[Entry] = deque()
         self.step: Steps | None = None
         self.lost: Counter[str] = Counter()
         self.num_dropped = 0
-        self._header, self._max_ops, self._max_tokens = header, max_ops, max_tokens
+        self._header, self._max_ops, self.mode = header, max_ops, mode
         self._num_tokens = 0
 
     def begin(self) -> None:
@@ -88,6 +92,8 @@ class Recording:
         self.step = None
 
     def append(self, entry: Entry) -> None:
+        if self.mode == OFF:
+            return
         last = self.entries[-1] if self.entries else None
         if isinstance(entry, Steps) and isinstance(last, Steps) and last.count < MAX_STEPS_PER_OP and not last.expired:
             last.count += 1
@@ -96,7 +102,7 @@ class Recording:
             return
         self.entries.append(entry)
         self._num_tokens += _num_tokens(entry)
-        while len(self.entries) >= self._max_ops or self._has_many_tokens:  # one more is the step in progress
+        while len(self.entries) >= self._max_ops or self._num_tokens > MAX_TOKENS:  # one more is the step in progress
             self._num_tokens -= _num_tokens(self.entries.popleft())
             self.num_dropped += 1
 
@@ -147,22 +153,18 @@ class Recording:
         return found
 
     def save(self, fingerprint: str, out: Path) -> Path:
-        """Write the log below `out` under a unique name; raises OpLogError if the write fails."""
-        ops = self.ops()
+        """Write the log below `out` under a unique name, for its owner only; raises OpLogError if the write fails."""
+        ops = renumbered(self.ops()) if self.mode == RENUMBERED else self.ops()
         faults = sorted({op.fault for op in ops if isinstance(op, Inject) and op.fault})
         log = OpLog(structs.replace(self._header(), faults=faults, truncated=self.truncated), ops)
         path = out / f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}.oplog"
-        log.save(path)
+        log.save(path, mode=OWNER_ONLY)
         return path
 
     @property
     def _newest(self) -> Sequence[Entry]:
         """The newest step, after the faults that fired in it."""
         return [*self.step.faults.values(), self.step] if self.step is not None else ()
-
-    @property
-    def _has_many_tokens(self) -> bool:
-        return self._max_tokens is not None and self._num_tokens > self._max_tokens
 
 
 def _num_tokens(entry: Entry) -> int:

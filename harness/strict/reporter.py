@@ -10,6 +10,7 @@ from harness.core.fingerprint import fingerprints
 from harness.core.oplog import OpLogError
 from harness.report.story import story
 from harness.strict.evidence import Evidence
+from harness.strict.private import OFF, VARIABLE
 from invariants.violation import Violation
 
 MAX_LOGS = 100  # in a folder, so that a server that restarts after each failure does not fill the disk
@@ -17,7 +18,10 @@ LOGGER = logging.getLogger("swarden.strict")
 
 
 class Recorder(Protocol):
-    """A recorder of ops; `truncated` names those that a replay lacks."""
+    """A recorder of ops; `truncated` names those that a replay lacks.  It writes a log only if it `is_on`."""
+
+    @property
+    def is_on(self) -> bool: ...
 
     @property
     def truncated(self) -> str: ...
@@ -53,6 +57,8 @@ class Reporter:
 
     def save_log(self, fingerprint: str) -> str:
         """Write the op-log of the recorder. Returns the line with its path, or with the error."""
+        if not self._recorder.is_on:
+            return f"not recorded: {VARIABLE} is {OFF}"
         if len(list(self._folder.glob("*.oplog"))) >= MAX_LOGS:
             return f"not recorded: {self._folder} has {MAX_LOGS} op-logs; remove some"
         try:

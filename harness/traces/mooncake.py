@@ -5,20 +5,17 @@ last id covers the rest of the prompt.  Source: github.com/kvcache-ai/Mooncake, 
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 from harness.core.errors import UsageError
+from harness.core.limits import MAX_LINE_BYTES, MAX_MS, MAX_TOKEN_ID, MAX_TOKENS, MAX_TRACE_BYTES
 from harness.traces.request import TraceError, TraceRequest
 
 BLOCK_LEN = 512
-MOST_TOKENS = 1 << 24  # of a prompt or an output, before scaling
-LATEST_MS = 1 << 53
-LARGEST_ID = (1 << 63) - 1
 KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 
 
@@ -28,13 +25,27 @@ def read_mooncake(path: Path, *, limit: int | None, scale: int) -> list[TraceReq
         choices = ", ".join(str(choice) for choice in range(1, BLOCK_LEN + 1) if not BLOCK_LEN % choice)
         raise UsageError(f"scale {scale} does not divide the {BLOCK_LEN} tokens of a block; want one of {choices}")
     try:
-        with path.open("rb") as lines:
-            requests = list(_requests(islice(lines, limit), path, scale))
+        with path.open("rb") as file:
+            requests = list(_requests(_lines(file, path, limit), path, scale))
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}; want a trace to read") from error
     if not requests:
         raise TraceError(f"{path}: no rows; want at least one request")
     return requests
+
+
+def _lines(file: BinaryIO, path: Path, limit: int | None) -> Iterator[bytes]:
+    """The first `limit` lines; raises TraceError if one or all of them are too long."""
+    number = length = 0
+    while (limit is None or number < limit) and (line := file.readline(MAX_LINE_BYTES + 1)):
+        number, length = number + 1, length + len(line)
+        if len(line) > MAX_LINE_BYTES:
+            raise TraceError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES} bytes; want a request per line")
+        if length > MAX_TRACE_BYTES:
+            raise TraceError(
+                f"{path}:{number}: more than {MAX_TRACE_BYTES} bytes up to here; give --limit {number - 1}"
+            )
+        yield line
 
 
 def _requests(lines: Iterator[bytes], path: Path, scale: int) -> Iterator[TraceRequest]:
@@ -64,9 +75,9 @@ def _row(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _scaled(row: dict[str, Any], where: str, scale: int) -> TraceRequest:
-    arrival_ms = _whole(row["timestamp"], f"{where}: timestamp", least=0, most=LATEST_MS)
-    input_len = _whole(row["input_length"], f"{where}: input_length", least=1, most=MOST_TOKENS)
-    output_len = _whole(row["output_length"], f"{where}: output_length", least=0, most=MOST_TOKENS)
+    arrival_ms = _whole(row["timestamp"], f"{where}: timestamp", least=0, most=MAX_MS)
+    input_len = _whole(row["input_length"], f"{where}: input_length", least=1, most=scale * MAX_TOKENS)
+    output_len = _whole(row["output_length"], f"{where}: output_length", least=0, most=scale * MAX_TOKENS)
     found, wanted = row["hash_ids"], -(-input_len // BLOCK_LEN)
     if not isinstance(found, list):
         raise TraceError(f"{where}: hash_ids {shortened(found)} is no list; want {wanted} whole numbers")
@@ -74,7 +85,9 @@ def _scaled(row: dict[str, Any], where: str, scale: int) -> TraceRequest:
         raise TraceError(
             f"{where}: {len(found)} hash_ids for input_length {input_len}; want {wanted}, one per {BLOCK_LEN} tokens"
         )
-    ids = tuple(_whole(one, f"{where}: hash_ids[{index}]", least=0, most=LARGEST_ID) for index, one in enumerate(found))
+    ids = tuple(
+        _whole(one, f"{where}: hash_ids[{index}]", least=0, most=MAX_TOKEN_ID) for index, one in enumerate(found)
+    )
     tail_len = input_len % BLOCK_LEN
     return TraceRequest(
         arrival_ms,

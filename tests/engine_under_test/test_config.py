@@ -101,6 +101,27 @@ REFUSALS = [
         {"page_size": 4, "swa_pages": 8, "sliding_window": 10, "host_full_pages": 8, "host_swa_pages": 2},
         "host_swa_pages: 2 cannot hold one window of 10 tokens with page_size 4; want at least 3",
     ),
+    ("a long context", {"max_context_len": (1 << 24) + 1}, "max_context_len: 16777217 is more than 16777216"),
+    ("a huge number", {"max_context_len": 10**40}, f"max_context_len: 1{'0' * 17}...{'0' * 19} is more than 16777216"),
+    ("a long wait", {"request_timeout_ms": 1 << 31}, "request_timeout_ms: 2147483648 is more than 2147483647"),
+    ("many recorded ops", {"max_recorded_ops": 1 << 18}, "max_recorded_ops: 262144 is more than 131072"),
+    (
+        "many pages of one token",
+        {"page_size": 1, "full_pages": 1 << 19},
+        "full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: 524304 in all; "
+        "want at most 524288",
+    ),
+    (
+        "many rows",
+        {"max_running_requests": 1 << 19, "max_context_len": 2},
+        "full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: 524544 in all; "
+        "want at most 524288",
+    ),
+    (
+        "a wide request table",
+        {"max_running_requests": 16, "page_size": 1, "max_context_len": (1 << 19) + 1},
+        "max_running_requests times the pages of max_context_len: 8388624 in all; want at most 8388608",
+    ),
 ]
 
 

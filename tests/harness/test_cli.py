@@ -1,5 +1,6 @@
 """How the command line ends when something cannot be read or written, or when swarden itself is at fault."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -8,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.table import Table
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import AccountingError
 from harness.cli import run
+from harness.commands.console import OUT, print_piece
+from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
@@ -49,6 +53,60 @@ def end_of(capsys):
 )
 def test_an_operating_error_names_its_file(end_of, error, line):
     assert end_of(error) == (2, line)
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e\x9b"
+ESCAPED = r"\x1b]0;owned\x07\x1b[2J\u202e\x9b"
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError(f"{ESCAPE}: x"), typer.BadParameter(f"{ESCAPE}: x"), OSError(2, "x", ESCAPE)], ids=repr
+)
+def test_error_about_a_hostile_name_is_printed_in_escaped_form(end_of, error):
+    code, told = end_of(error)
+
+    assert code == 2
+    assert f"{ESCAPED}: x\n" in told
+    assert told.replace("\n", "").isprintable()
+
+
+def test_fault_of_swarden_is_printed_in_escaped_form(end_of):
+    _, told = end_of(KeyError(ESCAPE))
+
+    assert told.replace("\n", "").isprintable()
+
+
+def test_long_error_is_cut(end_of):
+    _, told = end_of(UsageError("x" * 10_000))
+
+    assert told == f"swarden: {'x' * 2000}…\n"
+
+
+def test_cells_and_pieces_are_printed_in_escaped_form(capsys):
+    table = Table(ESCAPE, box=None)
+    table.add_row(f"{ESCAPE}\ta\nb")
+
+    OUT.print(table)
+    print_piece(f"{ESCAPE}\ta\nb")
+
+    told = capsys.readouterr().out
+    assert [line.strip() for line in told.splitlines()] == [
+        ESCAPED,
+        rf"{ESCAPED}\ta",
+        "b",
+        f"{ESCAPED}\ta",
+        "b",
+    ]
+
+
+def test_text_that_the_encoding_of_standard_output_lacks_is_escaped(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+
+    OUT.print("é…", markup=False)
+
+    stream.flush()
+    assert stream.buffer.getvalue() == rb"\xe9\u2026" + b"\n"
 
 
 def test_a_fault_of_swarden_shows_its_traceback_and_exits_with_70(end_of):

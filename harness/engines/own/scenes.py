@@ -6,20 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine_under_test.config import EngineConfig
-from harness.core.ops import (
-    MAX_STEPS_PER_OP,
-    Abort,
-    CloseSession,
-    Inject,
-    Op,
-    OpenSession,
-    Pause,
-    Recipe,
-    Resume,
-    Step,
-    Submit,
-    Turn,
-)
+from harness.core.limits import MAX_STEPS_PER_OP
+from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Pause, Recipe, Resume, Step, Submit, Turn
 from harness.engines.own.loads import Load
 from harness.search.draws import acceptances, recipes, stop_sets, troubles
 from harness.search.scenes import submissions

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import torch
 
-from engine_under_test.config import EngineConfig
+from engine_under_test.config import EngineConfig, check_size
 from engine_under_test.errors import ConfigError
 from engine_under_test.strict import setting_of
 from harness.components.host.system import HOST_OPS, HostSystem
@@ -96,15 +96,24 @@ class OwnTarget(Target):
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)
 
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        try:
+            check_size(configs)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from error
+
     def build(self, config: Any) -> SwardenEngine:
         return SwardenEngine(config)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        if machine == PAIR:
-            return side_systems(configs)
-        if machine == ENGINE:
-            return [EngineSystem(SwardenEngine(config, model)) for config in configs]
-        return [PARTS[machine](config) for config in configs]
+        try:
+            if machine == PAIR:
+                return side_systems(configs)
+            if machine == ENGINE:
+                return [EngineSystem(SwardenEngine(config, model)) for config in configs]
+            return [PARTS[machine](config) for config in configs]
+        except ConfigError as error:  # such as pools that do not fit into the memory
+            raise InvalidConfig(str(error)) from error
 
     def prepare_process(self) -> None:
         """Use one thread, the fastest for small tensors."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from harness.core.errors import InvalidConfig
+from harness.core.limits import MAX_NUMBER
 from harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
@@ -44,25 +45,25 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
     max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 384
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
-    max_prefill_tokens: Annotated[int, Meta(ge=1)] = 16384
+    max_prefill_tokens: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 16384
     tree: str = DEFAULT_TREE
     overlap: bool = False
     mixed_batches: bool = False
     waiting_order: str = FIRST_COME
-    preemption_threshold: Annotated[int, Meta(ge=0)] | None = None
-    window_eviction_interval: Annotated[int, Meta(ge=1)] = 1
+    preemption_threshold: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
+    window_eviction_interval: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 1
     releases_early: bool = False
     splits_leaves: bool = False
     new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
     new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
-    new_token_ratio_decay_steps: Annotated[int, Meta(ge=1)] = 600
+    new_token_ratio_decay_steps: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 600
     host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
     write_policy: str = WRITE_THROUGH
-    load_back_threshold: Annotated[int, Meta(ge=1)] = 10
+    load_back_threshold: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 10
     role: str = BOTH
-    reserved_decode_tokens: Annotated[int, Meta(ge=0)] = 4
+    reserved_decode_tokens: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 4
     streaming_sessions: bool = False
-    session_timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    session_timeout_s: Annotated[float, Meta(gt=0, le=MAX_NUMBER)] | None = None
     state_slots: Annotated[int, Meta(ge=3, le=MAX_PAGES)] | None = None
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
     rust_core: bool = False

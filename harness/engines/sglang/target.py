@@ -65,14 +65,16 @@ class SglangTarget(ReleasedTarget):
     def config_of(self, shape: Shape) -> SglangConfig:
         match shape.pools:
             case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
-                return SglangConfig(
-                    page_size=shape.page_size,
-                    full_pages=full_pages,
-                    swa_pages=swa_pages,
-                    sliding_window=window - 1,
-                    chunk_len=shape.chunk_len or SglangConfig().chunk_len,
-                    max_running_requests=shape.max_running_requests,
-                    max_context_len=shape.max_context_len,
+                return self.decode(
+                    {
+                        "page_size": shape.page_size,
+                        "full_pages": full_pages,
+                        "swa_pages": swa_pages,
+                        "sliding_window": window - 1,
+                        "chunk_len": shape.chunk_len or SglangConfig().chunk_len,
+                        "max_running_requests": shape.max_running_requests,
+                        "max_context_len": shape.max_context_len,
+                    }
                 )
         raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 

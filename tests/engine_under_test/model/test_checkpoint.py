@@ -202,6 +202,110 @@ def test_index_without_a_weight_map_is_named(shards, text):
     assert error_of(shards).startswith(f"{shards}/model.safetensors.index.json: weight_map is ")
 
 
+# --- hostile files
+
+
+def indexed(directory, weight_map):
+    """Write an index with this weight map."""
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside.safetensors",
+        "/dev/zero",
+        "/etc/passwd",
+        "sub/x.safetensors",
+        ".",
+        "..",
+        "",
+        "a\0b",
+        "\ud800",
+        "x" * 300,
+    ],
+)
+def test_shard_that_is_no_file_of_the_directory_is_refused(checkpoint, name):
+    shutil.copy(checkpoint / "model.safetensors", checkpoint.parent / "outside.safetensors")
+    indexed(checkpoint, {Q_WEIGHT: name})
+
+    assert error_of(checkpoint).startswith(f"{checkpoint / name}: ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "model.safetensors"])
+def test_link_to_the_outside_is_refused(checkpoint, name):
+    outside = (checkpoint / name).rename(checkpoint.parent / "outside")
+    (checkpoint / name).symlink_to(outside)
+
+    assert error_of(checkpoint).startswith(f"{checkpoint / name}: is a link to {outside}, outside of {checkpoint}; ")
+
+
+def test_snapshot_in_a_cache_of_hugging_face_has_links_to_its_blobs(checkpoint, tmp_path):
+    """<repository>/snapshots/<revision>/FILE is a link to <repository>/blobs/HASH."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshots").mkdir()
+    for number, path in enumerate(sorted(checkpoint.iterdir())):
+        path.symlink_to(path.rename(tmp_path / "blobs" / str(number)))
+
+    load(checkpoint.rename(tmp_path / "snapshots" / "main"))
+
+
+def test_index_of_many_shards_is_refused(checkpoint):
+    indexed(checkpoint, {f"t{number}": f"s{number}" for number in range(4097)})
+
+    assert error_of(checkpoint).endswith("index.json: weight_map names 4097 files; want at most 4096")
+
+
+@pytest.mark.parametrize("depth", [17, 400, 960, 5000])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "model.safetensors.index.json"])
+def test_deep_json_is_refused(checkpoint, name, depth):
+    (checkpoint / name).write_text('{"a":' + "[" * depth + "]" * depth + "}")
+
+    assert error_of(checkpoint).startswith(f"{checkpoint / name}: nested more than 16 deep; ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_large_json_is_not_read(checkpoint, name):
+    with (checkpoint / name).open("wb") as file:
+        file.truncate((4 << 20) + 1)
+
+    assert error_of(checkpoint).startswith(f"{checkpoint / name}: is larger than 4194304 bytes; ")
+
+
+def test_large_header_of_a_file_of_tensors_is_not_read(checkpoint):
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(((4 << 20) + 1).to_bytes(8, "little"))
+
+    assert error_of(checkpoint) == f"{path}: has a header of 4194305 bytes; want at most 4194304"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": [[]]},
+        {"architectures": [{}]},
+        {"num_attention_heads": 10**12},
+        {"num_hidden_layers": 10**9, "layer_types": None},
+        {"head_dim": 1026},
+        {"hidden_size": 10**400},
+        {"rms_norm_eps": 10**400},
+        {"rms_norm_eps": 1e-300},
+        {"sliding_window": 10**30},
+        {"eos_token_id": 10**30},
+        {"vocab_size": True},
+    ],
+)
+def test_value_beyond_its_limit_is_one_short_line(checkpoint, changes):
+    path = checkpoint / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    (checkpoint / "generation_config.json").unlink()
+
+    line = error_of(checkpoint)
+
+    assert line.startswith(f"{path}: ")
+    assert len(line) < len(str(path)) + 250
+
+
 def test_unsupported_dtype_is_named(written):
     with pytest.raises(CheckpointError, match=r"dtype torch.float16 is not supported"):
         load_decoder(written, dtype=torch.float16, device=CPU)

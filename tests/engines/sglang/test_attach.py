@@ -80,6 +80,7 @@ def test_use_after_free_is_raised_in_the_step_in_which_its_log_fails(level, loop
     assert "one too many" in done.stderr
     [path] = tmp_path.glob("*.oplog")
     assert f"replay: swarden replay {path}\n" in done.stderr
+    assert path.stat().st_mode & 0o777 == 0o600
     is_last_step, fingerprints = replay(path)
     assert LEVELS[level] in fingerprints, fingerprints
     assert is_last_step

@@ -179,3 +179,29 @@ def test_trace_without_checks_exits_with_0(run, path, monkeypatch):
     result = run(path, "--limit", 5, "--check-every", 0)
 
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("ratio", ["inf", "1e300", "1025"])
+def test_host_ratio_without_bound_is_a_usage_error(run, path, ratio):
+    result = run(path, "--host-ratio", ratio)
+
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == f"--host-ratio: {float(ratio)} is not a number up to 1024"
+
+
+def test_number_of_running_requests_has_a_limit(run, path):
+    result = run(path, "--max-running", 10**12)
+
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == "max_running_requests: 1000000000000 is more than 2147483647"
+
+
+def test_prompts_that_wait_have_a_limit(run, tmp_path):
+    """They arrive at the same time, before any step."""
+    rows = [row(list(range(32_000)))] * 2  # 512,000 tokens each, after scaling
+    path = write_trace(tmp_path / "t.jsonl", [*rows, row(list(range(4000)))])
+
+    result = run(path, "--full-pages", 128_000)
+
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == "op 3: the prompts have 1088000 tokens; want at most 1048576"

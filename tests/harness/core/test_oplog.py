@@ -188,12 +188,36 @@ BROKEN_HEADERS = [
         ':1: engine 0: new_token_ratio is "high", want float; correct the configuration',
     ),
     (
+        "many engines",
+        HEADER.replace("{}", ",".join(["{}"] * 17)),
+        f":1: the header: configs is {('[' + '{}, ' * 10)[:40]}…, want array of length <= 16; {CORRECT}",
+    ),
+    (
+        "engines that are large together",
+        HEADER.replace("{}", ",".join(['{"full_pages":300000}'] * 2)),
+        ":1: the engines: full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: "
+        "600032 in all; want at most 524288; correct the configurations",
+    ),
+    (
         "unknown setting",
         HEADER.replace("{}", '{"pages":3}'),
         f":1: engine 0: pages: no such field; the fields are {', '.join(sorted(EngineConfig().to_mapping()))}; "
         "correct the configuration",
     ),
 ]
+
+
+def test_file_that_is_too_large_is_not_read(tmp_path):
+    path = tmp_path / "large.oplog"
+    with path.open("wb") as file:
+        file.truncate((32 << 20) + 1)  # a hole, which takes no space
+
+    with pytest.raises(OpLogError, match=r"large\.oplog: cannot be read: larger than 33554432 bytes; name an op-log$"):
+        OpLog.load(path)
+
+
+def test_file_of_many_lines_is_refused_before_it_is_divided():
+    assert complaint(b"{}\r\n" * ((1 << 18) + 1)).startswith("found.oplog: has more than 262144 lines; ")
 
 
 def kind_of(op: type[Op]) -> str:
@@ -243,6 +267,17 @@ BROKEN_OPS = [
     ),
     ("second header", HEADER, "a second header; put each log into a file of its own"),
     ("too deep", "[" * 100_000, "not a line of JSON: nested too deeply; correct or remove the line"),
+    (
+        "deep for a number",
+        '{"op":"step","count":' + "[" * 900 + "]" * 900 + "}",
+        f"step: count is {'[' * 40}…, want int; {CORRECT}",
+    ),
+    ("long line", " " * (8 << 20) + "{}", "a line of 8388610 bytes, want at most 8388608; divide it"),
+    (
+        "many tokens",
+        '{"op":"submit","tokens":[' + "1," * (1 << 20) + "1]}",
+        "the prompts up to here have 1048577 tokens, want at most 1048576; cut the log",
+    ),
 ]
 
 

@@ -186,3 +186,13 @@ def test_failure_with_the_expected_fingerprint_among_others_has_failed():
     outcome.driver.failure = dataclasses.replace(failure, fingerprints=both)
 
     assert outcome.verdict is Verdict.FAILED
+
+
+def test_prompts_that_continue_each_other_have_a_limit():
+    """The ops themselves have fewer tokens, which is all that a file shows."""
+    path = tuple([0] * 256)
+    ops = [Submit(recipe=Recipe(path=path, stretch=1000, continues=number)) for number in range(4)]
+    log = OpLog(Header(engine=OWN, configs=[{}]), ops)
+
+    with pytest.raises(UsageError, match=r"^op 3: the prompts have 1280000 tokens; want at most 1048576$"):
+        run_log(log)

@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Drain, Flush, Op, Step, Submit
 from harness.search.campaign import Plan, Worker
-from harness.search.corpus import RareRun, files_of, logs_of, rarest_first, write
+from harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
 from harness.search.profiles import PROFILES
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
@@ -105,3 +106,11 @@ def test_unreadable_log_is_named(tmp_path):
 
     with pytest.raises(OpLogError, match=r"0000-torn\.oplog:1: .*page_size"):
         worked(tmp_path)
+
+
+def test_corpus_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "0000-large.oplog").open("wb") as file:
+        file.truncate((128 << 20) + 1)  # a hole, which takes no space
+
+    with pytest.raises(UsageError, match=r"has op-logs of 134217729 bytes; want at most 134217728$"):
+        digest_of(tmp_path)

@@ -7,6 +7,7 @@ from engine_under_test.events import Refused
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE, Both
 from engine_under_test.units import request_owner
+from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import (
     Abort,
@@ -29,6 +30,8 @@ from harness.engines.own.mutants.catalog import BY_ID
 from harness.search.findings import sealed
 from harness.search.shrink import Budget, shrink
 from harness.strict.checker import LOGS, StrictChecker
+from harness.strict.private import VARIABLE as RECORD
+from harness.strict.private import renumbered
 from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 
 PROMPT = tuple(range(12))
@@ -144,8 +147,30 @@ def test_replay_of_a_recorded_run_gives_the_same_outputs(name, some, seed, monke
     assert got[-len(got_again) :] == got_again
 
 
-def run(config, ops):
-    """The recorded ops of a run, and its streamed tokens and finish reasons in order.
+@pytest.mark.parametrize("some", [traffic, talk])
+@pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "request timeout", "session timeout"])
+def test_replay_with_renumbered_tokens_takes_the_same_course(name, some, monkeypatch):
+    """The stand-in for a model generates other tokens, but as many, and from prompts of which as much is cached."""
+    monkeypatch.setenv(VARIABLE, "sums")
+    ops = [op for op in some(3) if not (isinstance(op, Inject) and op.fault == "pool.refuses")]
+    recorded, _ = run(CONFIGS[name], ops)
+
+    (_, got), (_, got_again) = (run(CONFIGS[name], ops, course_of) for ops in (recorded, renumbered(recorded)))
+
+    assert len(got_again) > 10
+    assert got == got_again
+
+
+def course_of(streamed):
+    return len(streamed.token_ids), streamed.finish_reason, streamed.cached_tokens, streamed.num_retractions
+
+
+def outputs_of(streamed):
+    return streamed.token_ids, streamed.finish_reason
+
+
+def run(config, ops, of=outputs_of):
+    """The recorded ops of a run, and some values of its streamed outputs in order.
 
     Rejections are left out: their reason names requests by id, and some have no op.
     """
@@ -157,8 +182,7 @@ def run(config, ops):
             system.do(op)
             system.take_events()
             if isinstance(op, Step):
-                ends = [(streamed.token_ids, streamed.finish_reason) for streamed in system.streamed]
-                got += [(tokens, reason) for tokens, reason in ends if not (reason or "").startswith("rejected")]
+                got += [of(one) for one in system.streamed if not (one.finish_reason or "").startswith("rejected")]
     observer = port._engine._observer
     assert isinstance(observer, Both)
     assert isinstance(observer.second, StrictChecker)
@@ -173,7 +197,7 @@ def test_call_without_an_op_is_counted_as_lost():
 
 
 def test_turns_are_recorded_with_the_ordinal_of_their_open_session():
-    """A turn of a session that is not open is rejected and has no op."""
+    """A turn of a session that is not open is rejected and has no op.  A turn keeps what its session has said."""
     watched = Watched("sums")
     engine = watched.engine
     first, second = engine.open_session(), engine.open_session(namespace=3)
@@ -189,7 +213,7 @@ def test_turns_are_recorded_with_the_ordinal_of_their_open_session():
         Turn(session=1, tokens=PROMPT, max_new_tokens=1, stop=(7,), priority=2),
         Step(count=2),
         CloseSession(),
-        Turn(tokens=tuple(range(14)), max_new_tokens=0),
+        Turn(tokens=tuple(range(14)), kept=12, max_new_tokens=0),
     ]
 
 
@@ -250,6 +274,62 @@ def test_log_of_a_failure_replays_and_shrinks():
     assert replay(log).verdict is Verdict.FAILED
     assert len(small.log.ops) <= len(log.ops)
     assert replay(sealed(small.log)[0]).verdict is Verdict.FAILED
+
+
+def test_log_of_a_failure_has_none_of_the_tokens_and_is_for_its_owner_only():
+    log = recorded_failure()
+
+    [path] = LOGS.iterdir()
+    prompts = [op.tokens for op in log.ops if isinstance(op, Submit) and op.tokens]
+    assert prompts
+    assert all(min(tokens) > max(PROMPT) for tokens in prompts)
+    assert replay(log).verdict is Verdict.FAILED
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_verbatim_log_has_the_tokens(monkeypatch):
+    monkeypatch.setenv(RECORD, "verbatim")
+
+    log = recorded_failure()
+
+    assert PROMPT in [op.tokens for op in log.ops if isinstance(op, Submit)]
+
+
+def test_no_log_is_kept_or_written_if_the_recorder_is_off(monkeypatch):
+    monkeypatch.setenv(RECORD, "off")
+    with BY_ID["B13"].planted():
+        watched = Watched("audit")
+        with pytest.raises(AccountingError, match=r"\nnot recorded: SWARDEN_STRICT_RECORD is off$"):
+            watched.serve()
+
+    assert not LOGS.exists()
+    assert not any(isinstance(op, Submit) for op in watched.checker.recorder.ops())
+
+
+def test_unknown_record_mode_is_an_error(monkeypatch):
+    monkeypatch.setenv(RECORD, "some")
+
+    with pytest.raises(UsageError, match=r"^SWARDEN_STRICT_RECORD: 'some' is not one of renumbered, verbatim, off$"):
+        Watched("sums")
+
+
+def test_renumbered_prompts_share_the_same_prefixes_and_nothing_else():
+    """Neither equal tokens behind different prefixes nor the order of the vocabulary are left; stop tokens stay."""
+    ops = [
+        Submit(tokens=(5, 5, 9), stop=(9,)),
+        Step(),
+        Submit(tokens=(5, 5, 3, 9)),
+        Turn(tokens=(4, 5, 9), kept=1),
+        Submit(tokens=(5, 5, 9)),
+    ]
+
+    assert renumbered(ops) == [
+        Submit(tokens=(1000, 1001, 1002), stop=(9,)),
+        Step(),
+        Submit(tokens=(1000, 1001, 1003, 1004)),
+        Turn(tokens=(1005, 1006, 1007), kept=1),
+        Submit(tokens=(1000, 1001, 1002)),
+    ]
 
 
 def test_truncated_log_that_fails_is_a_failure():

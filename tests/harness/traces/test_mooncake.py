@@ -94,17 +94,17 @@ def test_reading_ends_at_the_limit(tmp_path):
             changed(timestamp=0.5), "timestamp is 0.5; want a whole number from 0 to 9007199254740992", id="fraction"
         ),
         pytest.param(
-            changed(input_length="many"), "input_length is 'many'; want a whole number from 1 to 16777216", id="text"
+            changed(input_length="many"), "input_length is 'many'; want a whole number from 1 to 33554432", id="text"
         ),
         pytest.param(
-            changed(input_length=True), "input_length is True; want a whole number from 1 to 16777216", id="bool"
+            changed(input_length=True), "input_length is True; want a whole number from 1 to 33554432", id="bool"
         ),
         pytest.param(
-            changed(input_length=0), "input_length is 0; want a whole number from 1 to 16777216", id="no-prompt"
+            changed(input_length=0), "input_length is 0; want a whole number from 1 to 33554432", id="no-prompt"
         ),
         pytest.param(
             changed(output_length=1 << 40),
-            "output_length is 1099511627776; want a whole number from 0 to 16777216",
+            "output_length is 1099511627776; want a whole number from 0 to 33554432",
             id="endless",
         ),
         pytest.param(changed(hash_ids=7), "hash_ids 7 is no list; want 2 whole numbers", id="no-list"),
@@ -167,3 +167,19 @@ def test_unknown_format_is_refused_with_the_known_formats():
 
 def test_trace_error_is_a_usage_error():
     assert issubclass(TraceError, UsageError)
+
+
+def test_long_line_is_not_read(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b" " * ((8 << 20) + 1))
+
+    assert complaint(path) == f"{path}:1: a line of more than 8388608 bytes; want a request per line"
+
+
+def test_long_trace_is_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "t.jsonl"
+    line = json.dumps(GOOD).encode()
+    path.write_bytes((line + b" " * ((8 << 20) - len(line) - 1) + b"\n") * 3)
+
+    assert complaint(path) == f"{path}:3: more than 16777216 bytes up to here; give --limit 2"
+    assert len(read_mooncake(path, limit=2, scale=32)) == 2

@@ -1,5 +1,6 @@
 """The flight recorder of a scheduler that serves: its calls as an op-log that the adapter replays."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,11 @@ from harness.core.oplog import Header
 from harness.core.ops import Op, Submit
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.requests import Request
+from harness.strict.private import OFF, record_mode
 from harness.strict.recording import RecordedAbort, RecordedSubmit, Recording, Steps
 from invariants.kinds import FinishReason
 
 MAX_OPS = 100_000
-MAX_TOKENS = 1_000_000  # of prompts; about 40 MB
 
 
 class LiveRecorder:
@@ -24,12 +25,17 @@ class LiveRecorder:
 
     def __init__(self, release: Release, config: dict[str, Any], lost: Sequence[str]) -> None:
         self._header = Header(engine="sglang", version=release.text, configs=[config])
-        self._recording = Recording(lambda: self._header, max_ops=MAX_OPS, max_tokens=MAX_TOKENS)
+        self._recording = Recording(lambda: self._header, max_ops=MAX_OPS, mode=record_mode(os.environ))
         self._overlap: bool = config["overlap"]
         self._lost = lost
         self._aborted: set[int] = set()
         self._submitted: set[int] = set()
         self.restart()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a log is written."""
+        return self._recording.mode != OFF
 
     @property
     def truncated(self) -> str:

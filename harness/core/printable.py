@@ -1,0 +1,14 @@
+"""Text from outside in a form that can be printed: a terminal obeys control characters."""
+
+from unicodedata import category
+
+NOT_PRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as a change of direction, surrogates, separators
+LAYOUT = "\n"
+ANSWER = "\n\t\u200c\u200d"  # what an answer may have besides: a tab, and the joiners of some scripts and emoji
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with each character that a terminal could obey in escaped form, except for those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(repr(one)[1:-1] if category(one) in NOT_PRINTED and one not in keep else one for one in text)
