@@ -64,7 +64,9 @@ class EngineConfig:
     An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
     "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
     fails after `link_timeout_ms` without a message from the peer, or after twice that while its request waits for pages
-    of the decode engine.  So a pass must take less.  On the decode side a new transfer leaves pages free for
+    of the decode engine.  A link that reports the peer's passes extends both by them.  A message has at most
+    `link_frame_bytes` of pages.  Each end of a link holds at most `link_buffer_bytes` that wait to be sent, and as many
+    that were received, and a frame more of each.  On the decode side a new transfer leaves pages free for
     `reserved_decode_tokens` more tokens of each running request and transfer.
 
     Raises ConfigError with the field, the value and the accepted values.
@@ -103,11 +105,14 @@ class EngineConfig:
     role: str = "both"
     link_retry_ms: int = 200
     link_timeout_ms: int = 10_000
+    link_frame_bytes: int = 1 << 26
+    link_buffer_bytes: int = 1 << 28
     reserved_decode_tokens: int = 16
 
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_counts()
+        self._check_link()
         self._check_window()
         self._check_host()
         check_size([self])
@@ -188,8 +193,6 @@ class EngineConfig:
             ("max_forward_retries", 0),
             ("new_token_ratio_decay_steps", 1),
             ("max_estimated_new_tokens", 1),
-            ("link_retry_ms", 1),
-            ("link_timeout_ms", 1),
             ("reserved_decode_tokens", 0),
         ):
             _check_count(name, getattr(self, name), least)
@@ -209,17 +212,21 @@ class EngineConfig:
                 f"draft_tokens: {self.draft_tokens} with lookahead_tokens {self.lookahead_tokens}, "
                 "which reserves their pages; want at most as many"
             )
-        if self.link_timeout_ms <= self.link_retry_ms:
-            raise ConfigError(
-                f"link_timeout_ms: {self.link_timeout_ms} with link_retry_ms {self.link_retry_ms}, "
-                "after which messages are retransmitted; want more"
-            )
         if not 0 <= self.idle_session_share <= 1:
             raise ConfigError(f"idle_session_share: {self.idle_session_share}; want 0 to 1")
         if not 0 < self.new_token_ratio_floor <= self.new_token_ratio <= 1:
             raise ConfigError(
                 f"new_token_ratio: {self.new_token_ratio} with new_token_ratio_floor {self.new_token_ratio_floor}; "
                 "want 0 < new_token_ratio_floor <= new_token_ratio <= 1"
+            )
+
+    def _check_link(self) -> None:
+        for name in ("link_retry_ms", "link_timeout_ms", "link_frame_bytes", "link_buffer_bytes"):
+            _check_count(name, getattr(self, name), 1)
+        if self.link_timeout_ms <= self.link_retry_ms:
+            raise ConfigError(
+                f"link_timeout_ms: {self.link_timeout_ms} with link_retry_ms {self.link_retry_ms}, "
+                "after which messages are retransmitted; want more"
             )
 
     def _check_window(self) -> None:

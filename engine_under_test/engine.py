@@ -9,6 +9,7 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.decode import DecodeSide
 from engine_under_test.disaggregation.prefill import PrefillSide
+from engine_under_test.disaggregation.side import LinkedTo
 from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import (
     AbortAsked,
@@ -194,12 +195,13 @@ class Engine:
 
     def _other_side(self, ports: Ports) -> Callable[[Scheduler], OtherSide]:
         """Makes the scheduler's end of the link, or the stand-in for it in an engine without a link."""
-        link, observer = ports.link, ports.observer
-        if link is None:
+        link, forward = ports.link, ports.forward
+        if link is None or forward is None:
             return lambda _: OtherSide()
+        linked_to = LinkedTo(link, ports.observer, forward.model, forward.vocab_size)
         if self.config.role == "prefill":
-            return lambda scheduler: PrefillSide(self.config, self.memory, scheduler, (link, observer))
-        return lambda scheduler: DecodeSide(self.config, self.memory, self.cache, scheduler, (link, observer))
+            return lambda scheduler: PrefillSide(self.config, self.memory, scheduler, linked_to)
+        return lambda scheduler: DecodeSide(self.config, self.memory, self.cache, scheduler, linked_to)
 
     def _new_request(
         self, token_ids: Sequence[int], sampling: SamplingParams, belonging: Belonging, namespace: int, priority: int

@@ -163,6 +163,10 @@ class Forward(Protocol):
     """Runs batches in the order of their launches; the engine collects the results in the same order."""
 
     @property
+    def model(self) -> str:
+        """The architecture with a digest of it and of the weights; a prefill and a decode engine compare it."""
+
+    @property
     def vocab_size(self) -> int | None:
         """The limit of token ids, exclusive; None if there is no limit."""
 
@@ -204,7 +208,7 @@ class Proposer(Protocol):
 class Link(Protocol):
     """Carries messages between a prefill engine and a decode engine.
 
-    A message may be lost, delayed, reordered or duplicated, but it is never changed.
+    A message may be lost, delayed, reordered or duplicated, but it is never changed, and it is from the peer.
     """
 
     def send(self, message: Message) -> None:
@@ -213,9 +217,19 @@ class Link(Protocol):
     def receive(self) -> list[Message]:
         """The messages that arrived since the last call."""
 
+    def reject(self, detail: str) -> None:
+        """Close the connection, drop all that is in it, and count this: a message of the peer was against the rules."""
+
     @property
     def is_clear(self) -> bool:
         """Is the send buffer empty?  While it is not, retransmitting pages is useless."""
+
+    @property
+    def lag_ms(self) -> int:
+        """The peer's engine has answered all messages that arrived longer ago than this.
+
+        It exceeds a pass of that engine while the peer is alive.  It is 0 while the peer is silent or not connected.
+        """
 
 
 MACHINE_CLOCK = MonotonicClock()

@@ -1,256 +1,204 @@
-"""A pair of engines in two child processes, linked over TCP.  The client process sends commands to both."""
+"""A pair of engines in two child processes, linked over TCP.  The client process sends commands to both.
 
-import os
+The client makes the secret of the link, which both processes get through the pipe that starts them.  It also holds the
+listening socket, so that no other process can take its port while a process is restarted.
+"""
+
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from multiprocessing import get_context, parent_process, resource_tracker
-from multiprocessing.connection import Connection, wait
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.reduction import ForkingPickler
 from operator import index
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import NamedTuple
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 
-import torch
-
+from engine_under_test.clock import MonotonicClock
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.tcp import TcpLink
-from engine_under_test.engine import Engine, create_engine
+from engine_under_test.disaggregation.handshakes import Address, Refusal
+from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
+from engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
+from engine_under_test.engine_process import (
+    POLL_S,
+    START_TIMEOUT_MS,
+    Abort,
+    Command,
+    EngineSpec,
+    Occupancy,
+    Reply,
+    ReportState,
+    Started,
+    State,
+    Submit,
+    run_side,
+)
 from engine_under_test.errors import EngineError
-from engine_under_test.ports import Ports
 from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
-POLL_S = 0.001  # between two polls of an idle process
-START_TIMEOUT_S = 60.0
-MAX_POLLS = 60_000  # for one occupancy report
+MAX_STARTS = 3  # of a process in a row, if each one dies during its start
+MAX_POLLS = 60_000  # for one report of a state
+CLOCK = MonotonicClock()
 
 
-class Submit(NamedTuple):
-    """Command: queue a request."""
+class Child:
+    """One process with an engine.
 
-    transfer_id: int
-    token_ids: Sequence[int]
-    sampling: SamplingParams
-    namespace: int
-    priority: int
-
-
-class Abort(NamedTuple):
-    """Command: abort the request of a transfer."""
-
-    transfer_id: int
-
-
-class ReportOccupancy(NamedTuple):
-    """Command: report the occupancy of the pools."""
-
-
-class Occupancy(NamedTuple):
-    """The units of one pool, or the rows: how many there are, are free, and are cached and not locked."""
-
-    capacity: int
-    free: int
-    evictable: int
-
-    @property
-    def is_idle(self) -> bool:
-        """Is every unit free or evictable?"""
-        return self.free + self.evictable == self.capacity
-
-
-class EngineSpec(NamedTuple):
-    """The arguments of an engine in a child process, all of which can be pickled; `ports` makes its ports there."""
-
-    config: EngineConfig
-    checkpoint: str | None = None
-    device: str = "cpu"
-    dtype: str = "float32"
-    ports: Callable[[], Ports] = Ports
-
-
-Command = Submit | Abort | ReportOccupancy
-Reply = list[Output] | dict[str, Occupancy]
-
-
-def run_side(spec: EngineSpec, port: int, client: Connection) -> None:
-    """The child process: serve commands until the client process ends.
-
-    The first message to the client is the port of the link, or the error for which there is no engine.
+    Two threads move the commands and the replies, so no call waits for a process that is stopped.  The last of the
+    `replies` is None: the process has ended.
     """
-    Thread(target=_exit_with_client, daemon=True).start()
-    torch.set_num_threads(1)
-    link = TcpLink(port, listens=spec.config.role == SIDES[0])
-    ports = replace(spec.ports(), link=link)
-    transfer_ids: dict[int, int] = {}
-    replies: SimpleQueue[Reply] = SimpleQueue()
-    try:
-        try:
-            engine = create_engine(
-                spec.config, checkpoint=spec.checkpoint, device=spec.device, dtype=spec.dtype, ports=ports
-            )
-        except EngineError as error:
-            client.send(error)
-            return
-        client.send(link.port)
-        Thread(target=_send_replies, args=(replies, client), daemon=True).start()
-        while True:
-            while client.poll(0.0 if engine.scheduler.has_work else POLL_S):
-                command: Command = client.recv()
-                if isinstance(command, ReportOccupancy):
-                    replies.put(occupancy_of(engine))
-                else:
-                    _execute(command, engine, transfer_ids)
-            stepped = engine.step()
-            if outputs := [one._replace(request_id=transfer_ids[one.request_id], logits=()) for one in stepped]:
-                replies.put(outputs)
-            for one in stepped:
-                if one.finish_reason is not None:
-                    del transfer_ids[one.request_id]
-    except (EOFError, ConnectionError):
-        return
-    finally:
-        link.close()
 
-
-def _exit_with_client() -> None:
-    """A thread that exits when the client process has died, even during a forward pass."""
-    client = parent_process()
-    assert client is not None, "a side is started by its client"
-    wait([client.sentinel])
-    os._exit(0)
-
-
-def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
-    """By pool, and for "rows"."""
-    rows = engine.memory.table.rows
-    pools = {
-        ledger.name: Occupancy(ledger.capacity, ledger.num_free, engine.cache.evictable(ledger.name))
-        for ledger in engine.memory.ledgers.ledgers
-    }
-    return {**pools, "rows": Occupancy(rows.capacity, rows.num_free, 0)}
-
-
-def _send_replies(replies: SimpleQueue[Reply], client: Connection) -> None:
-    """A thread of its own, so that a client that sends and does not read cannot block the engine."""
-    try:
-        while True:
-            client.send(replies.get())
-    except OSError:
-        return  # the client has died, and the main thread finds that too
-
-
-def _execute(command: Submit | Abort, engine: Engine, transfer_ids: dict[int, int]) -> None:
-    if isinstance(command, Submit):
-        request = engine.submit_transfer(
-            command.transfer_id,
-            command.token_ids,
-            command.sampling,
-            namespace=command.namespace,
-            priority=command.priority,
-        )
-        transfer_ids[request] = command.transfer_id
-    else:
-        for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == command.transfer_id]:
-            engine.abort(request)
-
-
-class SideProcess:
-    """A child process with an engine, which can be restarted."""
-
-    def __init__(self, spec: EngineSpec, port: int = 0) -> None:
-        self.role = spec.config.role
-        self.port = port
-        self.occupancy: dict[str, Occupancy] | None = None  # of the last report
-        self._spec = spec
-        self._start()
-
-    def restart(self) -> None:
-        """The new engine knows no earlier request."""
-        self.stop()
-        self._start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None, f"the {self.role} process was never started"
-        return self._process.pid
-
-    def _start(self) -> None:
+    def __init__(self, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event) -> None:
         context = get_context("spawn")
-        self.connection, child = context.Pipe()
-        self._process = context.Process(target=run_side, args=(self._spec, self.port, child), daemon=True)
+        self._connection, child_end = context.Pipe()
+        self._process = context.Process(target=run_side, args=(spec, end, secret, child_end), daemon=True)
         resource_tracker.ensure_running()  # if it were started below, it would unblock the signal
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: only the client handles Ctrl-C
         try:
             self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        child.close()
-        try:
-            if not self.connection.poll(START_TIMEOUT_S):
-                self.stop()
-                raise EngineError(f"the {self.role} process did not start within {START_TIMEOUT_S:.0f} s")
-            started: int | EngineError = self.connection.recv()
-        except EOFError as error:
-            self.stop()
-            raise EngineError(f"the {self.role} process died during its start; see its error above") from error
-        if isinstance(started, EngineError):
-            self.stop()
-            raise started
-        self.port = started
+        child_end.close()
+        self.replies: SimpleQueue[Reply | None] = SimpleQueue()
+        self._commands: SimpleQueue[bytes | None] = SimpleQueue()  # pickled
+        self._arrived = arrived
+        self._threads = [Thread(target=work, daemon=True) for work in (self._send_commands, self._receive_replies)]
+        for thread in self._threads:
+            thread.start()
 
-    def send(self, command: Command) -> bool:
-        """False where the process has died."""
-        try:
-            self.connection.send(command)
-        except OSError:
-            return False
-        return True
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None, "the process was never started"
+        return self._process.pid
 
-    def receive(self) -> list[Output] | None:
-        """The outputs that arrived; None where the process has died and all its outputs were received."""
-        outputs: list[Output] = []
+    def send(self, command: Command) -> None:
+        self._commands.put(bytes(ForkingPickler.dumps(command)))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._commands.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._connection.close()
+
+    def _send_commands(self) -> None:
+        with suppress(OSError):  # the process has ended, and the other thread finds that too
+            while (command := self._commands.get()) is not None:
+                self._connection.send_bytes(command)
+
+    def _receive_replies(self) -> None:
         try:
-            while self.connection.poll():
-                reply: Reply = self.connection.recv()
-                if isinstance(reply, dict):
-                    self.occupancy = reply
-                else:
-                    outputs += reply
+            while True:
+                self.replies.put(self._connection.recv())
+                self._arrived.set()
         except (EOFError, OSError):
-            return outputs or None
+            self.replies.put(None)
+            self._arrived.set()
+
+
+class SideProcess:
+    """A child process with an engine, which can be restarted.  `arrived` is set when the process has sent something.
+
+    `failure` says why the process is of no use any more: it has died, or it hangs.
+    """
+
+    def __init__(self, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event) -> None:
+        self.role = spec.config.role
+        self.state: State | None = None  # of the last report
+        self.failure: str | None = None
+        self.is_started = False
+        self._timeout_ms = spec.config.link_timeout_ms
+        self._arguments = spec, end, secret, arrived
+        self._num_failed_starts = 0
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def _start(self) -> None:
+        self._child = Child(*self._arguments)
+        self._silence = Silence(heartbeat_ms(self._timeout_ms), CLOCK.now_ms())
+        self.is_started, self.failure = False, None
+
+    def restart(self) -> None:
+        """The new engine knows no earlier request.  Raises EngineError if MAX_STARTS processes died in their start."""
+        self.stop()
+        self._num_failed_starts += not self.is_started
+        if self._num_failed_starts >= MAX_STARTS:
+            raise EngineError(f"the {self.role} process {self.failure}; see its error above")
+        self._start()
+
+    def send(self, command: Command) -> None:
+        """Send a command to the process; it is lost where the process ends before it executes it."""
+        self._child.send(command)
+
+    def receive(self) -> list[Output]:
+        """The outputs that arrived.  Raises the EngineError for which the process has no engine."""
+        outputs: list[Output] = []
+        with suppress(Empty):
+            while self.failure is None:
+                reply = self._child.replies.get_nowait()
+                self._silence.heard()
+                match reply:
+                    case None:
+                        self.failure = "has died" if self.is_started else "died during its start"
+                    case EngineError():
+                        self.stop()
+                        raise reply
+                    case Started():
+                        self.is_started, self._num_failed_starts = True, 0
+                    case State():
+                        self.state = reply
+                    case list():
+                        outputs += reply
+                    case _:
+                        pass
+        silent_ms = self._silence.look(CLOCK.now_ms())
+        if self.failure is None and silent_ms >= (self._timeout_ms if self.is_started else START_TIMEOUT_MS):
+            self.failure = f"has sent nothing for {silent_ms} ms"
         return outputs
 
     def stop(self) -> None:
-        self.connection.close()
-        self._process.kill()
-        self._process.join()
+        self._child.kill()
 
 
 class ProcessPair:
-    """A `Pair` with each engine in a child process, which is restarted when it dies.
+    """A `Pair` with each engine in a child process, which is restarted when it dies or hangs.
 
-    A death of the decode process ends all requests, with that reason.  A death of the prefill process ends none: every
-    request without output is submitted to the new process.  It is served if that process is up before the decode side
-    times out after `link_timeout_ms`.  A request is ended if it may have run in more than `max_forward_retries` prefill
-    processes that died.  Transfers are served in order, so only the first `max_running_requests` may have run.
+    A process hangs if it has sent nothing to its client for `link_timeout_ms`; a pass may take longer, because a thread
+    of its own sends heartbeats.  A death of the decode process ends all requests, with that reason.  A death of the
+    prefill process ends none: every request without output is submitted to the new process.  A request is ended if it
+    may have run in more than `max_forward_retries` prefill processes that died.  Transfers are served in order, so only
+    the first `max_running_requests` may have run.
     """
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.prefill = SideProcess(spec._replace(config=spec.config.for_side(SIDES[0])))
-        try:
-            self.decode = SideProcess(spec._replace(config=spec.config.for_side(SIDES[1])), port=self.prefill.port)
-        except EngineError:
-            self.prefill.stop()
-            raise
+        self._listener, secret, self._arrived = listener_on((LOOPBACK, 0)), new_secret(), Event()
+        prefill, decode = (spec._replace(config=spec.config.for_side(role)) for role in SIDES)
+        self.prefill = SideProcess(prefill, self._listener, secret, self._arrived)
+        self.decode = SideProcess(decode, self.address, secret, self._arrived)
         self._config = spec.config
         self._num_transfers = 0
         self._open: dict[int, Submit] = {}  # the requests that have not ended, by transfer id, in order
         self._with_output: set[int] = set()  # transfer ids
         self._outputs: list[Output] = []  # received, and not returned by `step` yet
         self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a request, by transfer id
+        try:
+            self._wait_until_started()
+        except EngineError:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of the link."""
+        host, port = self._listener.getsockname()
+        return host, port
 
     @property
     def has_work(self) -> bool:
@@ -270,9 +218,7 @@ class ProcessPair:
         submit = Submit(self._num_transfers, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._receive()
         for side in (self.prefill, self.decode):
-            if not side.send(submit):
-                self._restart(side)
-                side.send(submit)
+            side.send(submit)
         self._open[submit.transfer_id] = submit
         return submit.transfer_id
 
@@ -283,8 +229,7 @@ class ProcessPair:
 
     def step(self) -> list[Output]:
         """The outputs that arrived since the last call; waits at most POLL_S for one."""
-        wait([self.prefill.connection, self.decode.connection], timeout=POLL_S)
-        self._receive()
+        self._wait()
         received, self._outputs = self._outputs, []
         outputs = []
         for one in received:
@@ -301,55 +246,73 @@ class ProcessPair:
         """Serve prompts until all requests have ended; one result a prompt, in order.  Other outputs are discarded."""
         return serve(self, prompts, sampling)
 
-    def occupancy(self) -> dict[str, dict[str, Occupancy]]:
+    def occupancy(self) -> dict[str, Mapping[str, Occupancy]]:
         """By side and pool; a process that dies is restarted and asked again.
 
         Raises EngineError where a process does not report in time.
         """
-        return {side.role: self._occupancy_of(side) for side in (self.prefill, self.decode)}
+        return {side.role: self._state_of(side).occupancy for side in (self.prefill, self.decode)}
+
+    def refused(self) -> dict[str, Mapping[Refusal, int]]:
+        """By side, how many connections its link has closed, by the reason; raises as `occupancy` does."""
+        return {side.role: self._state_of(side).refused for side in (self.prefill, self.decode)}
 
     def close(self) -> None:
         """End both processes."""
         self.prefill.stop()
         self.decode.stop()
+        self._listener.close()
 
-    def _occupancy_of(self, side: SideProcess) -> dict[str, Occupancy]:
-        asked_pid, side.occupancy = 0, None
+    def _wait_until_started(self) -> None:
+        while not (self.prefill.is_started and self.decode.is_started):
+            self._arrived.wait(POLL_S)
+            for side in (self.prefill, self.decode):
+                side.receive()
+                if side.failure is not None:
+                    raise EngineError(f"the {side.role} process {side.failure}; see its error above")
+
+    def _state_of(self, side: SideProcess) -> State:
+        asked_pid, side.state = 0, None
         for _ in range(MAX_POLLS):
             if side.pid != asked_pid:
                 asked_pid = side.pid
-                side.send(ReportOccupancy())
-            wait([side.connection], timeout=POLL_S)
-            self._receive()
-            if side.occupancy is not None:
-                return side.occupancy
-        raise EngineError(f"the {side.role} process does not report its occupancy")
+                side.send(ReportState())
+            self._wait()
+            if side.state is not None:
+                return side.state
+        raise EngineError(f"the {side.role} process does not report its state")
+
+    def _wait(self) -> None:
+        """Receive what arrives within POLL_S."""
+        self._arrived.wait(POLL_S)
+        self._arrived.clear()
+        self._receive()
 
     def _receive(self) -> None:
-        """Receive from both processes, and restart one that has died."""
-        if self.prefill.receive() is None:
-            self._restart(self.prefill)
+        """Receive from both processes, and restart one that has failed."""
+        self.prefill.receive()
         outputs = self.decode.receive()
-        if outputs is None:
-            self._restart(self.decode)
-        else:
-            self._outputs += outputs
-            self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
+        self._outputs += outputs
+        self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
+        for side in (self.prefill, self.decode):
+            if side.failure is not None:
+                self._restart(side)
 
     def _restart(self, side: SideProcess) -> None:
+        failure, was_started = side.failure, side.is_started
         side.restart()
         if side is self.decode:
             self._outputs += [
-                Output(transfer_id, (), "the decode process has died", 0, 0) for transfer_id in self._open
+                Output(transfer_id, (), f"the decode process {failure}", 0, 0) for transfer_id in self._open
             ]
         else:
-            self._resubmit()
+            self._resubmit(was_started=was_started)
 
-    def _resubmit(self) -> None:
+    def _resubmit(self, *, was_started: bool) -> None:
         """Submit the requests without output to the new prefill process, unless too many processes died with them."""
         without_output = [one for transfer_id, one in self._open.items() if transfer_id not in self._with_output]
         for place, submit in enumerate(without_output):
-            may_have_run = place < self._config.max_running_requests
+            may_have_run = was_started and place < self._config.max_running_requests
             deaths = self._num_deaths[submit.transfer_id] = self._num_deaths.get(submit.transfer_id, 0) + may_have_run
             if deaths > self._config.max_forward_retries:
                 self.decode.send(Abort(submit.transfer_id))

@@ -65,6 +65,10 @@ class FakeForward:
         self._sampled: dict[int, list[int]] = {}  # by request, of the last pass
 
     @property
+    def model(self) -> str:
+        return "of tags"
+
+    @property
     def vocab_size(self) -> None:
         """Every integer is a token."""
 

@@ -39,9 +39,17 @@ class UnsteadyLink:
         if self._plan.fires("link.duplicate"):
             self._steady.send(arriving)
 
+    def reject(self, detail: str) -> None:
+        self._delayed.clear()
+        self._steady.reject(detail)
+
     @property
     def is_clear(self) -> bool:
         return self._steady.is_clear
+
+    @property
+    def lag_ms(self) -> int:
+        return self._steady.lag_ms
 
     def receive(self) -> list[Message]:
         self._delayed += self._steady.receive()

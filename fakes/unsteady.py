@@ -27,6 +27,10 @@ class UnsteadyForward:
         self._lost: dict[int, set[int]] = {}  # by launch, the entries that read pages of a failed pass
 
     @property
+    def model(self) -> str:
+        return self._steady.model
+
+    @property
     def vocab_size(self) -> int | None:
         return self._steady.vocab_size
 

@@ -67,6 +67,7 @@ LAYERS = (
     ("scheduler",),
     ("disaggregation",),
     ("engine",),
+    ("engine_process",),
     ("pair", "processes"),
 )
 VISIBLE = {part: (*chain(*LAYERS[:level]), part) for level, parts in enumerate(LAYERS) for part in parts}

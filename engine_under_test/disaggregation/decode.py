@@ -10,12 +10,14 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import (
     Pages,
+    all_pages_due,
     disagreement,
-    pages_due,
+    num_first_tokens,
     read_pages,
     window_start,
     write_pages,
 )
+from engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
 from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Filled, LetGo, Matched, Reserved, SetAside, TakenOver
@@ -99,8 +101,7 @@ class DecodeSide(Side):
         self._queue[request.transfer_id] = incoming
 
     def step(self, now_ms: int) -> None:
-        for message in self._begin_step(now_ms):
-            self._receive(message)
+        self._receive_all(now_ms)
         if not self._scheduler.is_paused:
             self._join_complete()
             while (first := next(self._waiting(), None)) and self._begin_transfer(first):
@@ -114,7 +115,7 @@ class DecodeSide(Side):
 
         This side sends nothing for them by itself; it relies on the TransferRequests that the prefill side retransmits.
         """
-        since_ms = self._now_ms - 2 * self._config.link_timeout_ms
+        since_ms = self._answered_ms - 2 * self._config.link_timeout_ms
         for incoming in [one for one in self._queue.values() if one.timer.last_received_ms <= since_ms]:
             self._time_out(incoming)
 
@@ -128,10 +129,9 @@ class DecodeSide(Side):
         """A prompt cannot be recomputed on this side: its KV is copied out of the pools, and restored in its turn."""
         length, memory = record.committed_len, self._memory
         swapped_out = []
-        for pool in memory.pools:
-            due = pages_due(pool, prefix_len=0, length=length, page_size=memory.page_size)
-            _, kv = read_pages(memory, pool.name, record.handles[due.start : due.stop])
-            swapped_out.append(Pages(pool.name, due.start, len(due), kv.to("cpu")))
+        for pool, due in all_pages_due(memory, prefix_len=0, length=length).items():
+            _, kv = read_pages(memory, pool, record.handles[due.start : due.stop])
+            swapped_out.append(Pages(pool, due.start, len(due), kv.to("cpu")))
         self._swapped_out[request.transfer_id] = Incoming(request, swapped_out)
         self._notice(SetAside(request.id, length))
         return True
@@ -152,6 +152,20 @@ class DecodeSide(Side):
         if is_rejected or incoming or queued:
             self._close(transfer_id, str(ending))
 
+    def _why_rejected(self, message: Message) -> str | None:
+        incoming = self._transfers.get(message.transfer_id)
+        match message:
+            case Invitation() | PageAck():
+                return "it is from a decode engine, as this one is"
+            case PageData() if incoming is not None and incoming.swapped_out is None:
+                due = all_pages_due(self._memory, prefix_len=0, length=incoming.length)
+                return why_pages_are_wrong(message, due) or why_content_is_wrong(message, self._memory)
+            case TransferEnd() if incoming is not None and incoming.swapped_out is None:
+                num_tokens, vocab_size = num_first_tokens(incoming.request), self._linked_to.vocab_size
+                return why_end_is_wrong(message, num_tokens=num_tokens, vocab_size=vocab_size)
+            case _:
+                return None
+
     def _receive(self, message: Message) -> None:
         incoming = self._transfers.get(message.transfer_id)
         if incoming is None:
@@ -162,7 +176,8 @@ class DecodeSide(Side):
         match message:
             case PageData():
                 pages = Pages(message.pool, message.first, message.num_pages, message.pages)
-                self._fill(incoming, pages)
+                if incoming.swapped_out is None:
+                    self._fill(incoming, pages)
                 self._link.send(PageAck(message.transfer_id, pages.pool, pages.first, pages.num_pages))
             case TransferEnd():
                 incoming.end = message
@@ -197,7 +212,8 @@ class DecodeSide(Side):
             return False
         match = self._cache.match(request.tokens[: incoming.length + 1], request.namespace)
         match = replace(match, reach=None)
-        need, frontier = self._need(match.length, incoming.length), self._frontier(incoming.length)
+        due = all_pages_due(self._memory, prefix_len=match.length, length=incoming.length)
+        need, frontier = {pool: len(pages) for pool, pages in due.items()}, self._frontier(incoming.length)
         if not self._fits(need, self._cache.pages_to_lock(match, frontier=frontier)):
             return False
         if self._observer:
@@ -211,10 +227,7 @@ class DecodeSide(Side):
         del among[request.transfer_id]
         self._transfers[request.transfer_id] = incoming
         incoming.record, incoming.timer = record, PeerTimer(self._now_ms, self._now_ms, self._now_ms)
-        page_size = self._memory.page_size
-        for pool in self._memory.pools:
-            due = pages_due(pool, prefix_len=match.length, length=incoming.length, page_size=page_size)
-            incoming.missing[pool.name] = set(due)
+        incoming.missing = {pool: set(pages) for pool, pages in due.items()}
         if incoming.swapped_out is None:
             self._invite(incoming, record)
         for pages in incoming.swapped_out or ():
@@ -224,13 +237,6 @@ class DecodeSide(Side):
     def _waiting(self) -> Iterator[Incoming]:
         """The requests that wait for pages: swapped-out requests before new ones."""
         return chain(self._swapped_out.values(), self._queue.values())
-
-    def _need(self, prefix_len: int, length: int) -> Need:
-        page_size = self._memory.page_size
-        return {
-            pool.name: len(pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
-            for pool in self._memory.pools
-        }
 
     def _frontier(self, length: int) -> int:
         """The position below which no windowed page is needed, not even of the cached prefix."""
@@ -307,7 +313,7 @@ class DecodeSide(Side):
         """Retransmit an unanswered invitation, and end the request when the peer has timed out."""
         if incoming.swapped_out is not None or incoming.is_complete:
             return
-        if incoming.timer.is_expired(self._now_ms, timeout_ms=self._config.link_timeout_ms):
+        if self._is_expired(incoming.timer):
             self._time_out(incoming)
         elif self._now_ms - incoming.timer.last_sent_ms >= self._config.link_retry_ms:
             assert incoming.record is not None, f"transfer {transfer_id} has no record"

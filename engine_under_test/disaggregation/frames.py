@@ -1,13 +1,15 @@
-"""Messages as bytes: a frame has its lengths and a checksum, so that damage is detected.
+"""Messages as bytes in sealed frames: a frame that was changed, repeated, left out or moved is rejected.
 
-    |magic 4|header length 4|payload length 8|checksum 4|header, JSON|payload, the bytes of a tensor|
+    |header length 4|payload length 8|seal 32|header, JSON|payload, the bytes of a tensor|
 
-Numbers are in network order; the checksum (CRC-32) is over everything else.
+Lengths are in network order.  The seal is HMAC-SHA256, under the key of one direction of one connection, over the
+number of the frame, both lengths, the header and the payload.
 """
 
+import hmac
 import json
 import struct
-import zlib
+from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -15,12 +17,23 @@ import torch
 
 from engine_under_test.errors import EngineError
 from engine_under_test.messages import Message, PageData
+from engine_under_test.pools.kv_store import bytes_of
 
-MAGIC = b"swk1"
-FIXED = struct.Struct("!4sIQI")
+LENGTHS = struct.Struct("!IQ")
+NUMBERED = struct.Struct("!QIQ")  # the number of a frame and its lengths
+SEAL = "sha256"
+SEAL_LEN = 32
+FIXED_LEN = LENGTHS.size + SEAL_LEN
 MAX_HEADER = 1 << 16
-MAX_PAYLOAD = 1 << 32
-KINDS = {kind.__name__: kind for kind in get_args(Message)}
+
+
+class Heartbeat(NamedTuple):
+    """From a link to its peer: the engine here has answered all messages that arrived longer than `lag_ms` ago."""
+
+    lag_ms: int
+
+
+KINDS = {kind.__name__: kind for kind in (*get_args(Message), Heartbeat)}
 FIELDS = {kind: get_type_hints(kind) for kind in KINDS.values()}
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -29,102 +42,120 @@ DTYPES = {
 
 
 class FrameDamaged(EngineError):
-    """The bytes are no frame, or differ from the frame that was sent."""
+    """The bytes are no frame, are too many, or differ from the next frame that was sealed."""
 
 
-class Preamble(NamedTuple):
-    """The fixed fields at the start of each frame; lengths in bytes."""
+class Seal:
+    """The seals of one direction.  Each frame has the next number, so the order of the frames is sealed too."""
 
-    header_len: int
-    payload_len: int
-    checksum: int
+    def __init__(self, key: bytes) -> None:
+        self._keyed = hmac.new(key, digestmod=SEAL)
+        self._num_frames = 0
 
-    @property
-    def body_len(self) -> int:
-        return self.header_len + self.payload_len
+    def next(self, header: bytes | bytearray, payload: bytes | bytearray | memoryview) -> bytes:
+        """The seal of the next frame, if it has this header and this payload."""
+        keyed = self._keyed.copy()
+        keyed.update(NUMBERED.pack(self._num_frames, len(header), len(payload)))
+        keyed.update(header)
+        keyed.update(payload)
+        self._num_frames += 1
+        return keyed.digest()
 
 
-def encode(message: Message) -> bytes:
-    """A message as a frame."""
-    fields, payload = message._asdict(), b""
+def encode(message: Message | Heartbeat, seal: Seal) -> Sequence[memoryview]:
+    """A message as the next frame, in parts; the last part is the memory of its tensor, if it has one."""
+    fields, payload = message._asdict(), memoryview(b"")
     if isinstance(message, PageData):
-        pages = message.pages.contiguous().cpu()
+        pages = message.pages
         fields["pages"] = {"dtype": str(pages.dtype).removeprefix("torch."), "shape": list(pages.shape)}
-        payload = pages.flatten().view(torch.uint8).numpy().tobytes() if pages.numel() else b""
+        payload = bytes_of(pages)
     header = json.dumps({"kind": type(message).__name__, **fields}).encode()
-    return FIXED.pack(MAGIC, len(header), len(payload), _checksum(header, payload)) + header + payload
-
-
-def read_preamble(data: bytes) -> Preamble:
-    """The first FIXED.size bytes of a frame.  Raises FrameDamaged."""
-    magic, header_len, payload_len, checksum = FIXED.unpack(data)
-    if magic != MAGIC or header_len > MAX_HEADER or payload_len > MAX_PAYLOAD:
-        raise FrameDamaged("the preamble of a frame has a wrong magic or a length above its limit")
-    return Preamble(header_len, payload_len, checksum)
-
-
-def read_body(preamble: Preamble, data: bytes) -> Message:
-    """The message of a frame, from its header and payload.  Raises FrameDamaged."""
-    header, payload = data[: preamble.header_len], data[preamble.header_len :]
-    if len(data) != preamble.body_len or _checksum(header, payload) != preamble.checksum:
-        raise FrameDamaged("the length or the checksum of a frame does not match its preamble")
-    try:
-        return _read(json.loads(header), payload)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise FrameDamaged(f"a frame is intact, but its message is invalid: {error}") from error
+    assert len(header) <= MAX_HEADER, f"the header of a {type(message).__name__} has {len(header)} bytes"
+    fixed = LENGTHS.pack(len(header), len(payload)) + seal.next(header, payload)
+    return [memoryview(fixed + header), *([payload] if payload else [])]
 
 
 class FrameReader:
-    """Reassembles messages from a stream of bytes."""
+    """Reassembles the messages of a stream.  Lengths are checked before memory is allocated.
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-        self._preamble: Preamble | None = None  # of the frame that is being read
+    The stream is written to `space`: first the fixed part of a frame, then its header, then its payload.
+    """
 
-    def feed(self, data: bytes) -> None:
-        self._bytes += data
+    def __init__(self, key: bytes, *, max_payload: int) -> None:
+        self.max_payload = max_payload
+        self._seal = Seal(key)
+        self._parts = [bytearray(FIXED_LEN)]  # of the frame that is being read
+        self._num_read = 0  # bytes of the last part
 
-    def next(self) -> Message | None:
-        """The next message; None where its frame is incomplete.  Raises FrameDamaged."""
-        if self._preamble is None:
-            if len(self._bytes) < FIXED.size:
-                return None
-            self._preamble = read_preamble(self._pop(FIXED.size))
-        if len(self._bytes) < self._preamble.body_len:
-            return None
-        preamble, self._preamble = self._preamble, None
-        return read_body(preamble, self._pop(preamble.body_len))
+    @property
+    def space(self) -> memoryview:
+        """The memory for the next bytes; never empty."""
+        return memoryview(self._parts[-1])[self._num_read :]
 
-    def _pop(self, length: int) -> bytes:
-        first = bytes(self._bytes[:length])
-        del self._bytes[:length]
-        return first
+    def feed(self, data: bytes | bytearray) -> list[Message]:
+        """The messages whose frames are complete with these bytes, without heartbeats.  Raises FrameDamaged."""
+        messages, rest = [], memoryview(data)
+        while rest:
+            count = min(len(rest), len(space := self.space))
+            space[:count], rest = rest[:count], rest[count:]
+            message = self.wrote(count)
+            if message is not None and not isinstance(message, Heartbeat):
+                messages.append(message)
+        return messages
+
+    def wrote(self, count: int) -> Message | Heartbeat | None:
+        """So many bytes were written to `space`; the message, where its frame is complete.  Raises FrameDamaged."""
+        self._num_read += count
+        while self._num_read == len(self._parts[-1]):
+            if len(self._parts) == 1:
+                self._check_lengths()
+            if len(self._parts) == 3:
+                fixed, header, payload = self._parts
+                self._parts = [bytearray(FIXED_LEN)]
+                self._num_read = 0
+                if not hmac.compare_digest(self._seal.next(header, payload), fixed[LENGTHS.size :]):
+                    raise FrameDamaged("the seal of a frame does not match")
+                return _message(header, payload)
+            self._parts.append(bytearray(self._lengths[len(self._parts) - 1]))
+            self._num_read = 0
+        return None
+
+    @property
+    def _lengths(self) -> tuple[int, int]:
+        header_len, payload_len = LENGTHS.unpack_from(self._parts[0])
+        return header_len, payload_len
+
+    def _check_lengths(self) -> None:
+        header_len, payload_len = self._lengths
+        if not 0 < header_len <= MAX_HEADER or payload_len > self.max_payload:
+            raise FrameDamaged(
+                f"a frame has a header of {header_len} bytes and a payload of {payload_len}; "
+                f"want at most {MAX_HEADER} and {self.max_payload}"
+            )
 
 
-def _read(header: Any, payload: bytes) -> Message:
-    """Raises ValueError, TypeError, KeyError or RuntimeError for an invalid header."""
+def _message(header: bytearray, payload: bytearray) -> Message | Heartbeat:
+    """The message of an authentic frame.  Raises FrameDamaged where it is not one of the known messages."""
+    try:
+        return _read(json.loads(header), payload)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:  # RuntimeError: also a header nested too deeply
+        raise FrameDamaged(f"a frame is authentic, but its message is invalid: {error}") from error
+
+
+def _read(header: Any, payload: bytearray) -> Message | Heartbeat:
     fields = dict(header)
     kind = KINDS[fields.pop("kind")]
     if kind is PageData:
         layout = fields["pages"]
-        flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
+        flat = torch.frombuffer(payload, dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8)
         fields["pages"] = flat.view(DTYPES[layout["dtype"]]).reshape(layout["shape"])
+    elif payload:
+        raise ValueError(f"a {kind.__name__} has no payload, and {len(payload)} bytes follow")
     if "tokens" in fields:
         fields["tokens"] = tuple(map(index, fields["tokens"]))
-    message: Message = kind(**fields)
+    message: Message | Heartbeat = kind(**fields)
     for name, wanted in FIELDS[kind].items():
-        if not isinstance(getattr(message, name), get_origin(wanted) or wanted):
-            raise TypeError(f"{name} {getattr(message, name)!r} is not a {wanted}")
+        value = getattr(message, name)
+        if isinstance(value, bool) or not isinstance(value, get_origin(wanted) or wanted):
+            raise TypeError(f"{name} {value!r} is not a {wanted}")
     return message
-
-
-def decode(frame: bytes) -> Message:
-    """The message of one complete frame.  Raises FrameDamaged."""
-    if len(frame) < FIXED.size:
-        raise FrameDamaged("a frame is shorter than its preamble")
-    return read_body(read_preamble(frame[: FIXED.size]), frame[FIXED.size :])
-
-
-def _checksum(header: bytes, payload: bytes) -> int:
-    """The lengths are included, so that bytes cannot move between header and payload."""
-    return zlib.crc32(payload, zlib.crc32(header, zlib.crc32(struct.pack("!IQ", len(header), len(payload)))))

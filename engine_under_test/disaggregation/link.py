@@ -11,6 +11,7 @@ class InProcessLink:
     def __init__(self, incoming: deque[Message], outgoing: deque[Message]) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
+        self.num_rejected = 0
 
     @classmethod
     def pair(cls) -> "tuple[InProcessLink, InProcessLink]":
@@ -25,6 +26,15 @@ class InProcessLink:
         messages = list(self._incoming)
         self._incoming.clear()
         return messages
+
+    def reject(self, detail: str) -> None:
+        self.num_rejected += 1
+        self._incoming.clear()
+        self._outgoing.clear()
+
+    @property
+    def lag_ms(self) -> int:
+        return 0
 
     @property
     def is_clear(self) -> bool:

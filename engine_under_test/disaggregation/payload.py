@@ -15,8 +15,6 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.units import align_down, lookback, num_pages
 
-MAX_MESSAGE_BYTES = 1 << 26  # of page data; a larger page goes alone
-
 
 class Pages(NamedTuple):
     """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage."""
@@ -25,6 +23,12 @@ class Pages(NamedTuple):
     first: int
     num_pages: int
     kv: torch.Tensor
+
+
+def shape_of(memory: KVMemory, pool: str, count: int) -> tuple[int, ...]:
+    """The shape of the content of so many pages."""
+    kv, page_dim = memory.store.kv(pool), memory.store.page_dim(pool)
+    return (*kv.shape[:page_dim], count, *kv.shape[page_dim + 1 :])
 
 
 def terms_of(memory: KVMemory) -> str:
@@ -40,9 +44,14 @@ def terms_of(memory: KVMemory) -> str:
 
 def request_terms(request: Request) -> str:
     """The part of a request that must be the same on both sides: its prompt, and whether a token follows it."""
-    prompt, num_first = request.tokens[: request.prompt_len], min(1, request.sampling.max_new_tokens)
+    prompt = request.tokens[: request.prompt_len]
     digest = sha256(array("q", prompt).tobytes()).hexdigest()[:16]
-    return f"a prompt of {len(prompt)} tokens ({digest}) and {num_first} new"
+    return f"a prompt of {len(prompt)} tokens ({digest}) and {num_first_tokens(request)} new"
+
+
+def num_first_tokens(request: Request) -> int:
+    """The number of output tokens that the prefill side computes."""
+    return min(1, request.sampling.max_new_tokens)
 
 
 def disagreement(here: str, there: str) -> str | None:
@@ -62,9 +71,17 @@ def pages_due(pool: PoolSpec, *, prefix_len: int, length: int, page_size: int) -
     return range(max(start, prefix_len) // page_size, num_pages(length, page_size))
 
 
-def pieces(memory: KVMemory, pool: str, due: range) -> Iterator[range]:
-    """Page indices of one pool, split so that each piece is a message of at most MAX_MESSAGE_BYTES."""
-    size = max(1, MAX_MESSAGE_BYTES // memory.store.page_bytes(pool))
+def all_pages_due(memory: KVMemory, *, prefix_len: int, length: int) -> dict[str, range]:
+    """The page indices of each pool that a request with [0, prefix_len) needs to continue after `length`."""
+    return {
+        pool.name: pages_due(pool, prefix_len=prefix_len, length=length, page_size=memory.page_size)
+        for pool in memory.pools
+    }
+
+
+def pieces(memory: KVMemory, pool: str, due: range, *, max_bytes: int) -> Iterator[range]:
+    """Page indices of one pool, split so that the content of each piece has at most `max_bytes`."""
+    size = max_bytes // memory.store.page_bytes(pool)
     for start in range(due.start, due.stop, size):
         yield range(start, min(start + size, due.stop))
 

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import disagreement, pages_due, pieces, read_pages
+from engine_under_test.disaggregation.payload import (
+    all_pages_due,
+    disagreement,
+    pages_due,
+    pieces,
+    read_pages,
+)
+from engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
 from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from engine_under_test.events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import (
@@ -88,14 +95,13 @@ class PrefillSide(Side):
         self._link.send(TransferRequest(request.transfer_id, terms))
 
     def step(self, now_ms: int) -> None:
-        for message in self._begin_step(now_ms):
-            self._receive(message)
+        self._receive_all(now_ms)
         for transfer_id, outgoing in list(self._transfers.items()):
             if not outgoing.is_timer_running:  # the timer excludes the last forward pass
                 outgoing.is_timer_running, outgoing.timer = True, PeerTimer(now_ms, now_ms, now_ms)
             if not outgoing.awaits_peer:
                 continue
-            if outgoing.timer.is_expired(now_ms, timeout_ms=self._config.link_timeout_ms):
+            if self._is_expired(outgoing.timer):
                 idle_ms = outgoing.timer.idle_ms(now_ms)
                 detail = f"no message from the decode side for {idle_ms} ms"
                 self._end(transfer_id, Ending(FinishReason.PEER_TIMEOUT, detail))
@@ -144,6 +150,20 @@ class PrefillSide(Side):
             self._transfers.pop(request.transfer_id, None)
             self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
             self._close(request.transfer_id, str(ending))
+
+    def _why_rejected(self, message: Message) -> str | None:
+        outgoing = self._transfers.get(message.transfer_id)
+        match message:
+            case TransferRequest() | PageData() | TransferEnd():
+                return "it is from a prefill engine, as this one is"
+            case Invitation() if outgoing is not None and outgoing.terms == message.terms:
+                prompt_len, page_size = outgoing.request.prompt_len, self._memory.page_size
+                return why_invitation_is_wrong(message, prompt_len=prompt_len, page_size=page_size)
+            case PageAck() if outgoing is not None:
+                length = outgoing.request.prompt_len
+                return why_pages_are_wrong(message, all_pages_due(self._memory, prefix_len=0, length=length))
+            case _:
+                return None
 
     def _receive(self, message: Message) -> None:
         outgoing = self._transfers.get(message.transfer_id)
@@ -221,7 +241,7 @@ class PrefillSide(Side):
         self._link.send(outgoing.end)
 
     def _send(self, outgoing: Outgoing, pool: str, due: range) -> None:
-        for piece in pieces(self._memory, pool, due):
+        for piece in pieces(self._memory, pool, due, max_bytes=self._config.link_frame_bytes):
             pages = PageRange(pool, piece.start, len(piece))
             outgoing.unacknowledged[pages] = None
             self._send_pages(outgoing, pages)

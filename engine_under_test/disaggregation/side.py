@@ -1,10 +1,12 @@
 """The state that both sides of a pair share: the link, the order of transfer ids, and the peer timer."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import request_terms, terms_of
-from engine_under_test.errors import EngineError
+from engine_under_test.errors import ConfigError, EngineError
 from engine_under_test.events import Event
 from engine_under_test.messages import Close, Message
 from engine_under_test.pools.memory import KVMemory
@@ -15,7 +17,16 @@ from engine_under_test.scheduler.scheduler import Scheduler
 
 UNKNOWN_TRANSFER = "the transfer is not known here any more"  # the reason if it is no longer kept
 MAX_CLOSED = 4096  # closed transfers with a kept reason
-LinkedTo = tuple[Link, Observer | None]
+MAX_REASON = 1000  # characters that are sent
+
+
+class LinkedTo(NamedTuple):
+    """The link of a side, the observer of its engine, and the model, which both sides must have."""
+
+    link: Link
+    observer: Observer | None
+    model: str
+    vocab_size: int | None
 
 
 @dataclass(slots=True)
@@ -39,12 +50,12 @@ class PeerTimer:
         """The time since the peer's last message."""
         return now_ms - self.last_received_ms
 
-    def is_expired(self, now_ms: int, *, timeout_ms: int) -> bool:
-        """Has the peer timed out?
+    def is_expired(self, now_ms: int, *, answered_ms: int, timeout_ms: int) -> bool:
+        """Has the peer timed out?  It has answered all messages that were sent before `answered_ms`.
 
         A side that was busy sends late.  So the peer has at least half of the timeout to answer its first message.
         """
-        unanswered_ms = 0 if self.first_unanswered_ms is None else now_ms - self.first_unanswered_ms
+        unanswered_ms = 0 if self.first_unanswered_ms is None else answered_ms - self.first_unanswered_ms
         return self.idle_ms(now_ms) >= timeout_ms and unanswered_ms >= timeout_ms // 2
 
 
@@ -59,12 +70,17 @@ class Side(OtherSide):
         self._config = config
         self._memory = memory
         self._scheduler = scheduler
-        self._link, self._observer = linked_to
+        self._linked_to = linked_to
+        self._link, self._observer = linked_to.link, linked_to.observer
         self._last_transfer_id = 0
         self._close_reasons: dict[int, str] = {}
-        self._now_ms = 0
+        self._now_ms = self._answered_ms = 0
         self._is_link_clear = True  # was the send buffer empty when this step began
-        self._terms = terms_of(memory)
+        frame_bytes = config.link_frame_bytes
+        for pool in memory.store.pools:
+            if (page_bytes := memory.store.page_bytes(pool)) > frame_bytes:
+                raise ConfigError(f"link_frame_bytes: {frame_bytes}; want at least {page_bytes}, a page of pool {pool}")
+        self._terms = f"model {linked_to.model}, {terms_of(memory)}, at most {frame_bytes} bytes a message"
 
     def check_transfer_id(self, transfer_id: int) -> None:
         if transfer_id <= self._last_transfer_id:
@@ -72,14 +88,30 @@ class Side(OtherSide):
                 f"transfer {transfer_id}: the last id was {self._last_transfer_id}; give each request a higher one"
             )
 
-    def _begin_step(self, now_ms: int) -> list[Message]:
-        """The messages that arrived since the last step; the state of the send buffer is read before them."""
+    @abstractmethod
+    def _why_rejected(self, message: Message) -> str | None:
+        """The rule that a message breaks; None where it breaks none.  Changes nothing."""
+
+    @abstractmethod
+    def _receive(self, message: Message) -> None:
+        """Handle a message that breaks no rule."""
+
+    def _receive_all(self, now_ms: int) -> None:
+        """Handle the messages that arrived since the last step; the state of the link is read before them.
+
+        After one that breaks a rule the rest is dropped with the connection, and nothing else ends.
+        """
         self._now_ms, self._is_link_clear = now_ms, self._link.is_clear
-        return self._link.receive()
+        self._answered_ms = now_ms - self._link.lag_ms
+        for message in self._link.receive():
+            if (reason := self._why_rejected(message)) is not None:
+                self._link.reject(f"{type(message).__name__} of transfer {message.transfer_id}: {reason}")
+                return
+            self._receive(message)
 
     def _close(self, transfer_id: int, reason: str = "") -> None:
         """Send a Close: the transfer is complete, or has failed for this reason."""
-        self._close_reasons[transfer_id] = reason
+        reason = self._close_reasons[transfer_id] = reason[:MAX_REASON]
         if len(self._close_reasons) > MAX_CLOSED:
             del self._close_reasons[next(iter(self._close_reasons))]
         self._link.send(Close(transfer_id, reason))
@@ -90,6 +122,9 @@ class Side(OtherSide):
 
     def _terms_of(self, request: Request) -> str:
         return f"{self._terms}; {request_terms(request)}"
+
+    def _is_expired(self, timer: PeerTimer) -> bool:
+        return timer.is_expired(self._now_ms, answered_ms=self._answered_ms, timeout_ms=self._config.link_timeout_ms)
 
     def _notice(self, event: Event) -> None:
         if self._observer:

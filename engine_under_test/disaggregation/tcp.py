@@ -1,43 +1,69 @@
-"""The link between two processes: frames over TCP.  The engines retransmit messages that a broken connection loses."""
+"""The link between two processes: sealed frames over TCP or a Unix socket.
 
+The engines retransmit the messages that a broken connection loses.
+"""
+
+import os
 import socket
-from collections import deque
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
+from logging import getLogger
 from select import POLLIN, POLLOUT, poll
 from threading import Lock, Thread
+from typing import NamedTuple
 
-from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, encode
+from engine_under_test.clock import MonotonicClock
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.connection import Connection
+from engine_under_test.disaggregation.frames import FrameDamaged, Heartbeat
+from engine_under_test.disaggregation.handshakes import Address, Handshakes, Refusal
+from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
 from engine_under_test.messages import Message
 
 LOOPBACK = "127.0.0.1"
-CHUNK = 1 << 20  # bytes of one read
-MAX_CHUNKS = 8  # reads before another thread gets the lock
-MAX_BACKLOG = 1 << 30  # bytes that wait for a slow peer; messages beyond it are dropped
-MAX_UNREAD = 1 << 27  # bytes that are read ahead of `receive`; further bytes stay in the peer's socket
 POLL_MS = 50  # the longest wait of the thread
+SECRET_LEN = 32
+CLOCK = MonotonicClock()
+LOG = getLogger("swarden.link")
+
+
+@dataclass(slots=True)
+class Peer:
+    """A connected peer.  `told_ms` is when its last heartbeat arrived, `beat_ms` when the last one was sent to it."""
+
+    connection: Connection
+    silence: Silence
+    told_ms: int
+    beat_ms: int
+
+    def lag_ms(self, now_ms: int) -> int:
+        return self.connection.heartbeat.lag_ms + now_ms - self.told_ms
+
+
+class Polls(NamedTuple):
+    """When the engine received messages last, and the time before: it has answered all that arrived before that."""
+
+    before_ms: int
+    last_ms: int
 
 
 class TcpLink:
     """One end of a link that never blocks and never raises, and reconnects by itself.
 
-    One end listens on a port, which the system chooses where it is 0, and accepts the newest connection.  The other end
-    connects.  A damaged frame ends its connection, because the start of the next frame is unknown.  A thread moves the
-    bytes while the engine computes.
+    One end has a listening socket, the other end its address, and both have the same `secret` of random bytes.  A
+    connection is not replaced while it is alive.  It ends with a damaged frame, with a message against the rules, or
+    when the peer has sent nothing for `link_timeout_ms`.  A thread moves the bytes, and sends heartbeats, while the
+    engine computes.  Frames are authentic, but they are not encrypted.
     """
 
-    def __init__(self, port: int, *, listens: bool) -> None:
-        self._listener: socket.socket | None = None
-        if listens:
-            self._listener = socket.create_server((LOOPBACK, port), reuse_port=False)
-            self._listener.setblocking(False)
-            port = self._listener.getsockname()[1]
-        self.port = port
-        self._peer: socket.socket | None = None
-        self._outgoing: deque[memoryview] = deque()
-        self._backlog = 0
-        self._reader = FrameReader()
+    def __init__(self, end: socket.socket | Address, secret: bytes, config: EngineConfig) -> None:
+        self._handshakes = Handshakes(end, secret, config)
+        self._config = config
+        self._peer: Peer | None = None
         self._unread: list[Message] = []
         self._num_unread = 0  # bytes that were read since the last `receive`
+        self._polls = Polls(CLOCK.now_ms(), CLOCK.now_ms())
         self._lock = Lock()  # guards everything above
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -45,28 +71,47 @@ class TcpLink:
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        if not self._can_send():
-            return
-        frame = memoryview(encode(message))
         with self._lock:
-            if self._peer is not None:
-                self._outgoing.append(frame)
-                self._backlog += len(frame)
-                self._write()
-        if self._outgoing:
+            if self._peer is None or self._peer.connection.backlog >= self._config.link_buffer_bytes:
+                return
+            self._send(self._peer, message)
+        if not self.is_clear:
             with suppress(OSError):  # the wake-up buffer is full, or the link is closed
                 self._waker.send(b"\0")
 
     def receive(self) -> list[Message]:
         with self._lock:
-            self._connect()
             self._move_bytes()
             messages, self._unread, self._num_unread = self._unread, [], 0
+            self._polls = Polls(self._polls.last_ms, CLOCK.now_ms())
         return messages
+
+    def reject(self, detail: str) -> None:
+        LOG.warning("the connection is closed: %s", detail)
+        with self._lock:
+            self._disconnect(Refusal.MESSAGE)
+            self._unread.clear()
 
     @property
     def is_clear(self) -> bool:
-        return not self._outgoing
+        peer = self._peer
+        return peer is None or not peer.connection.has_outgoing
+
+    @property
+    def lag_ms(self) -> int:
+        peer = self._peer
+        return 0 if peer is None else peer.lag_ms(CLOCK.now_ms())
+
+    @property
+    def is_connected(self) -> bool:
+        """Is there a peer that has proved to have the secret, and is alive?"""
+        return self._peer is not None
+
+    @property
+    def refused(self) -> Counter[Refusal]:
+        """How many connections this end has closed, by the reason."""
+        with self._lock:
+            return Counter(self._handshakes.refused)
 
     def close(self) -> None:
         """Disconnect, and stop listening."""
@@ -74,105 +119,93 @@ class TcpLink:
         self._thread.join()
         self._woken.close()
         self._disconnect()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-
-    def _can_send(self) -> bool:
-        with self._lock:
-            if self._peer is None:
-                self._connect()
-            return self._peer is not None and self._backlog < MAX_BACKLOG
+        self._handshakes.close()
 
     def _run_thread(self) -> None:
         """Read and write whenever a socket is ready, until the link is closed."""
         while True:
-            ready = poll()
-            ready.register(self._woken, POLLIN)
             with self._lock:
-                if self._listener is not None:
-                    ready.register(self._listener, POLLIN)
-                if self._peer is not None and (wanted := self._wanted_events()):
-                    ready.register(self._peer, wanted)
-            if self._woken.fileno() in dict(ready.poll(POLL_MS)) and not self._woken.recv(CHUNK):
-                return
-            with self._lock:
-                if self._listener is not None:
-                    self._connect()
                 self._move_bytes()
+                self._tend_peer(CLOCK.now_ms())
+                ready = self._sockets()
+            if self._woken.fileno() in dict(ready.poll(POLL_MS)) and not self._woken.recv(1 << 12):
+                return
 
-    def _wanted_events(self) -> int:
-        return (POLLIN if self._num_unread < MAX_UNREAD else 0) | (POLLOUT if self._outgoing else 0)
+    def _tend_peer(self, now_ms: int) -> None:
+        """Find a peer; send it heartbeats that are due; end the connection when it has been silent for too long."""
+        interval_ms = heartbeat_ms(self._config.link_timeout_ms)
+        if self._peer is not None and self._peer.silence.look(now_ms) >= self._config.link_timeout_ms:
+            self._disconnect()
+        connection = self._handshakes.established(now_ms, is_occupied=self._peer is not None)
+        if connection is not None:
+            self._peer = Peer(connection, Silence(interval_ms, now_ms), told_ms=now_ms, beat_ms=now_ms - interval_ms)
+        if self._peer is not None and self.is_clear and now_ms - self._peer.beat_ms >= interval_ms:
+            self._peer.beat_ms = now_ms
+            self._send(self._peer, Heartbeat(now_ms - self._polls.before_ms))
+
+    def _send(self, peer: Peer, message: Message | Heartbeat) -> None:
+        try:
+            peer.connection.send(message)
+        except OSError:
+            self._disconnect()
+
+    def _sockets(self) -> poll:
+        """What the thread waits for."""
+        ready = poll()
+        ready.register(self._woken, POLLIN)
+        if self._handshakes.listener is not None:
+            ready.register(self._handshakes.listener, POLLIN)
+        for connection in self._handshakes.connections:
+            ready.register(connection.stream, POLLIN | (POLLOUT if connection.has_outgoing else 0))
+        if self._peer is not None:
+            wanted = (POLLIN if self._can_read else 0) | (POLLOUT if self._peer.connection.has_outgoing else 0)
+            if wanted:
+                ready.register(self._peer.connection.stream, wanted)
+        return ready
+
+    @property
+    def _can_read(self) -> bool:
+        return self._num_unread < self._config.link_buffer_bytes
 
     def _move_bytes(self) -> None:
-        self._write()
-        self._read()
-        try:
-            while (message := self._reader.next()) is not None:
-                self._unread.append(message)
-        except FrameDamaged:
-            self._disconnect()
-
-    def _connect(self) -> None:
-        """Accept the newest connection, or connect where there is none."""
-        if self._listener is not None:
-            try:
-                while True:
-                    peer, _ = self._listener.accept()
-                    self._replace_peer(peer)
-            except OSError:  # no connection waits, or its peer has closed it again
-                return
+        """Write what waits, and read what has arrived; messages from before a disconnect are kept."""
         if self._peer is None:
-            try:
-                peer = socket.create_connection((LOOPBACK, self.port), timeout=1)
-            except OSError:
-                return
-            if peer.getsockname() == peer.getpeername():  # a TCP self-connect: the system chose the same port here
-                peer.close()
+            return
+        connection, num_messages = self._peer.connection, len(self._unread)
+        heartbeat = connection.heartbeat
+        try:
+            connection.write()
+            if self._can_read:
+                self._num_unread += connection.read(self._unread)
             else:
-                self._replace_peer(peer)
+                self._peer.silence.heard()  # it may speak, and this end does not listen
+        except OSError:
+            self._disconnect()
+        except FrameDamaged:
+            self._disconnect(Refusal.FRAME)
+        else:
+            if connection.heartbeat is not heartbeat:
+                self._peer.told_ms = CLOCK.now_ms()
+            if connection.heartbeat is not heartbeat or len(self._unread) > num_messages:
+                self._peer.silence.heard()
 
-    def _replace_peer(self, peer: socket.socket) -> None:
-        self._disconnect()
-        peer.setblocking(False)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._peer = peer
-
-    def _disconnect(self) -> None:
+    def _disconnect(self, refusal: Refusal | None = None) -> None:
         """Frames that are partly read or partly written are dropped."""
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
-        self._outgoing.clear()
-        self._reader, self._backlog = FrameReader(), 0
-
-    def _write(self) -> None:
-        try:
-            while self._outgoing and self._peer is not None:
-                count = self._peer.send(self._outgoing[0])
-                self._backlog -= count
-                if count == len(self._outgoing[0]):
-                    self._outgoing.popleft()
-                else:
-                    self._outgoing[0] = self._outgoing[0][count:]
-        except BlockingIOError:
+        if self._peer is None:
             return
-        except OSError:
-            self._disconnect()
+        self._peer.connection.close()
+        self._peer = None
+        if refusal is not None:
+            self._handshakes.refused[refusal] += 1
 
-    def _read(self) -> None:
-        """Read the bytes that have arrived, up to a limit; frames from before a disconnect are kept."""
-        try:
-            for _ in range(MAX_CHUNKS):
-                if self._peer is None or self._num_unread >= MAX_UNREAD:
-                    return
-                data = self._peer.recv(CHUNK)
-                if not data:
-                    self._peer.close()
-                    self._peer = None
-                self._reader.feed(data)
-                self._num_unread += len(data)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._disconnect()
+
+def listener_on(address: Address) -> socket.socket:
+    """A listening socket; port 0 is one that the system chooses.  Raises OSError."""
+    if isinstance(address, str):
+        return socket.create_server(address, family=socket.AF_UNIX)
+    return socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+
+
+def new_secret() -> bytes:
+    """A secret for both ends of a link."""
+    return os.urandom(SECRET_LEN)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine_under_test.model.families import spec_of
 from engine_under_test.model.files import REMEDY, path_in, read_json
 from engine_under_test.model.spec import ModelSpec
 from engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
+from engine_under_test.pools.kv_store import bytes_of
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -78,6 +80,23 @@ def load_decoder(directory: Path, *, dtype: torch.dtype, device: torch.device) -
             f"{directory / CONFIG}: tie_word_embeddings is true, but {HEAD} differs from the embedding; fix either"
         )
     return Decoder(spec, tensors)
+
+
+def model_name(directory: Path) -> str:
+    """The architecture, with a digest of it and of all weights as they are stored: equal for equal models only.
+
+    Reads every weight, at about a gigabyte a second.  Raises CheckpointError.
+    """
+    spec = replace(read_spec(directory), eos_token_ids=())
+    wanted = tensor_shapes(spec)
+    weights = {
+        name: sha256(bytes_of(tensor)).hexdigest()
+        for path, names in _files(directory).items()
+        for name, tensor in _read_tensors(path, names)
+        if name in wanted
+    }
+    digest = sha256(f"{spec} {sorted(weights.items())}".encode()).hexdigest()[:32]
+    return f"{spec.architecture} of {len(spec.layers)} layers (sha256 {digest})"
 
 
 def _files(directory: Path) -> Mapping[Path, list[str] | None]:

@@ -9,7 +9,7 @@ import torch
 
 from engine_under_test.config import EngineConfig, PoolSpec, least_windowed_pages
 from engine_under_test.errors import ConfigError
-from engine_under_test.model.checkpoint import load_decoder
+from engine_under_test.model.checkpoint import load_decoder, model_name
 from engine_under_test.model.decoder import Decoder
 from engine_under_test.model.paged import PagedAttention
 from engine_under_test.model.sampler import sample, uniform
@@ -36,10 +36,14 @@ class Running:
 
 
 class ModelForward:
-    """Runs a decoder over the engine's pages.  A pass is computed when it is launched."""
+    """Runs a decoder over the engine's pages.  A pass is computed when it is launched.
 
-    def __init__(self, decoder: Decoder) -> None:
+    `model` names the checkpoint of the decoder, for an engine with a peer.
+    """
+
+    def __init__(self, decoder: Decoder, model: str = "without a name") -> None:
         self.decoder = decoder
+        self.model = model
         self._running: dict[int, Running] = {}
         self._failed: dict[int, str] = {}  # by launch, the reason
         self._last: Running | None = None  # the next pass may start from its tokens
@@ -126,7 +130,9 @@ def model_forward(
     decoder = load_decoder(directory, dtype=usable_dtype(dtype), device=usable_device(device))
     fitted_config = fitted(config, decoder.spec, source=f"{directory / 'config.json'}")
     decoder.reserve(fitted_config.max_context_len)
-    return fitted_config, ModelForward(decoder)
+    if config.role == "both":
+        return fitted_config, ModelForward(decoder)
+    return fitted_config, ModelForward(decoder, model_name(directory))
 
 
 def usable_dtype(name: str) -> torch.dtype:

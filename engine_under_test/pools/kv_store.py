@@ -59,3 +59,9 @@ class KVStore:
         kv, layout = self._kv[pool], self._layouts[pool]
         index = torch.tensor(pages, dtype=torch.int64, device=kv.device)
         kv.index_fill_(layout.page_dim, index, layout.rubbish)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor, without a copy if it is contiguous and on the CPU."""
+    memory: memoryview = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy().data
+    return memory

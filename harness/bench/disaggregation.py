@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
-from time import process_time
+from time import process_time, sleep
 from typing import Any
 
 from engine_under_test.config import EngineConfig, PoolSpec
-from engine_under_test.disaggregation.frames import encode
+from engine_under_test.disaggregation.frames import Seal, encode
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.disaggregation.tcp import TcpLink
+from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on, new_secret
 from engine_under_test.messages import Message
 from engine_under_test.model.checkpoint import read_spec
 from engine_under_test.pair import Pair, create_pair
@@ -30,6 +30,7 @@ PROMPT_LEN = 640
 NEW_TOKENS = 4
 ROUNDS = 3
 PAGE_SIZE = 16
+POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,22 @@ class Counted:
         self.num_bytes = 0
 
     def send(self, message: Message) -> None:
-        self.num_bytes += len(encode(message))
+        self.num_bytes += sum(map(len, encode(message, Seal(b""))))
         self._link.send(message)
 
     def receive(self) -> list[Message]:
         return self._link.receive()
 
+    def reject(self, detail: str) -> None:
+        self._link.reject(detail)
+
     @property
     def is_clear(self) -> bool:
         return self._link.is_clear
+
+    @property
+    def lag_ms(self) -> int:
+        return self._link.lag_ms
 
 
 def prompts(vocab_size: int) -> list[list[int]]:
@@ -101,7 +109,7 @@ def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCo
     outputs: dict[bool, list[list[int]]] = {}
     for _ in range(rounds):
         for is_tcp in speeds:
-            ends = _tcp_ends() if is_tcp else InProcessLink.pair()
+            ends = _tcp_ends(config) if is_tcp else InProcessLink.pair()
             pair = _pair(config, directory, ends)
             began = process_time()
             outputs[is_tcp] = [one.token_ids for one in pair.generate(load, SamplingParams(NEW_TOKENS))]
@@ -145,9 +153,13 @@ def _pair(config: EngineConfig, directory: Path, ends: Sequence[Link]) -> Pair:
     return create_pair(config, checkpoint=directory, ports=(first, second))
 
 
-def _tcp_ends() -> tuple[TcpLink, TcpLink]:
-    listening = TcpLink(0, listens=True)
-    return listening, TcpLink(listening.port, listens=False)
+def _tcp_ends(config: EngineConfig) -> tuple[TcpLink, TcpLink]:
+    """Both ends of a connected link."""
+    listener, secret = listener_on((LOOPBACK, 0)), new_secret()
+    ends = TcpLink(listener, secret, config), TcpLink(listener.getsockname(), secret, config)
+    while not all(end.is_connected for end in ends):
+        sleep(POLL_S)
+    return ends
 
 
 def _min_bytes(pair: Pair, lengths: Sequence[int]) -> int:

@@ -169,7 +169,8 @@ def test_unknown_field_raises_with_the_known_fields():
 
     assert str(caught.value) == (
         "pages: no such field; the fields are chunk_len, draft_tokens, full_pages, host_full_pages, host_policy, "
-        "host_swa_pages, idle_session_share, link_retry_ms, link_timeout_ms, load_back_threshold, lookahead_tokens, "
+        "host_swa_pages, idle_session_share, link_buffer_bytes, link_frame_bytes, link_retry_ms, link_timeout_ms, "
+        "load_back_threshold, lookahead_tokens, "
         "max_context_len, "
         "max_estimated_new_tokens, "
         "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "

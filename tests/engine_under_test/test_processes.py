@@ -12,9 +12,10 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
+from engine_under_test.engine_process import EngineSpec, Occupancy, Submit
 from engine_under_test.errors import CheckpointError, EngineError
 from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import SIDES, EngineSpec, Occupancy, ProcessPair, Submit
+from engine_under_test.processes import SIDES, ProcessPair
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
 from harness.engines.own.adapter import ReferenceModel
@@ -213,5 +214,5 @@ def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected
 
 
 def test_process_that_dies_during_its_start_raises():
-    with pytest.raises(EngineError, match=r"^the prefill process died during its start"):
+    with pytest.raises(EngineError, match=r"^the (prefill|decode) process died during its start"):
         ProcessPair(EngineSpec(CONFIG, ports=failing_ports))

@@ -6,7 +6,7 @@ from functools import partial
 
 import invariants.events as seen
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameDamaged, decode, encode
+from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
 from engine_under_test.engine import create_engine
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.messages import Message
@@ -48,12 +48,13 @@ class ReferenceModel:
 
 def damaged(message: Message) -> Message | None:
     """The message decoded from a frame with one flipped bit; None if the receiver detects the damage."""
-    frame = bytearray(encode(message))
+    frame = bytearray().join(encode(message, Seal(b"key")))
     frame[len(frame) // 2] ^= 1
     try:
-        return decode(bytes(frame))
+        [received] = FrameReader(b"key", max_payload=len(frame)).feed(frame)
     except FrameDamaged:
         return None
+    return received
 
 
 class SwardenEngine(EnginePort):

@@ -40,6 +40,10 @@ class ComparedForward:
         self._tokens.pop(request_id, None)
 
     @property
+    def model(self) -> str:
+        return self._steady.model
+
+    @property
     def vocab_size(self) -> None:
         """No limit: the model reads a token modulo its own vocabulary."""
 

@@ -31,12 +31,17 @@ PROMPTS = [OTHER[:9], LONG, SHORT, [*LONG[:22], *OTHER], LONG, OTHER[:1]]
 
 
 class Tap:
-    """One end of a link that records the messages sent, and drops the next one of each kind in `dropping`, or all."""
+    """One end of a link that records the messages sent, and drops the next one of each kind in `dropping`, or all.
+
+    `lag_ms` is what it reports of the peer's engine.
+    """
 
     def __init__(self, steady: Link) -> None:
         self.sent: list[Message] = []
         self.dropping: list[type[Message]] = []
         self.is_cut = False
+        self.lag_ms = 0
+        self.rejected: list[str] = []
         self.receive = steady.receive
         self._steady = steady
 
@@ -46,6 +51,10 @@ class Tap:
             self.dropping.remove(type(message))
         elif not self.is_cut:
             self._steady.send(message)
+
+    def reject(self, detail: str) -> None:
+        self.rejected.append(detail)
+        self._steady.reject(detail)
 
     @property
     def is_clear(self) -> bool:

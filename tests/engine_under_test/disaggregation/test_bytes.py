@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import encode
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.messages import Invitation
 from engine_under_test.model.decoder import random_decoder
@@ -17,6 +16,7 @@ from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY
+from tests.engine_under_test.disaggregation.framed import frame_of
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides, Tap
 
 MAX_OVERHEAD = 1.05
@@ -41,7 +41,7 @@ def served(window: int, *prompts: Sequence[int], chunk_len: int | None = 256) ->
 
 
 def num_bytes(prefill_end: Tap, transfer_id: int) -> int:
-    return sum(len(encode(message)) for message in prefill_end.pages(transfer_id))
+    return sum(len(frame_of(message)) for message in prefill_end.pages(transfer_id))
 
 
 @pytest.mark.parametrize("chunk_len", [128, 256, None], ids=["page by page", "two pages", "all at once"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameDamaged, decode, encode
+from engine_under_test.disaggregation.frames import FrameDamaged
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import ConfigError, EngineError
@@ -33,6 +33,7 @@ from tests.engine_under_test.builders import (
     MOST_STEPS,
     flush_frees_all,
 )
+from tests.engine_under_test.disaggregation.framed import frame_of, messages_of
 from tests.engine_under_test.disaggregation.sides import (
     LONG,
     OTHER,
@@ -53,10 +54,10 @@ def pair_of(config: EngineConfig = HYBRID) -> Pair:
 
 def damaged(message: Message) -> Message | None:
     """The message with its last bit flipped; None where the frame is rejected."""
-    frame = bytearray(encode(message))
+    frame = bytearray(frame_of(message))
     frame[-1] ^= 1
     try:
-        return decode(bytes(frame))
+        return messages_of(frame)[0]
     except FrameDamaged:
         return None
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.disaggregation import payload
 from engine_under_test.events import LetGo
 from engine_under_test.messages import KeepAlive, Message, PageAck, PageData, TransferEnd, TransferRequest
 from engine_under_test.ports import Computed
@@ -33,11 +32,10 @@ def queued() -> Sides:
     return sides
 
 
-def in_flight(*, pages_per_message: int, monkeypatch) -> Sides:
+def in_flight(*, pages_per_message: int) -> Sides:
     """A prompt that has been computed and sent, in messages of so many pages; the decode side has received none."""
-    sides = Sides()
-    kv = sides.prefill.memory.store.kv("full")
-    monkeypatch.setattr(payload, "MAX_MESSAGE_BYTES", pages_per_message * kv[0].nbytes)
+    page_bytes = Sides().prefill.memory.store.page_bytes("full")
+    sides = Sides(replace(HYBRID, link_frame_bytes=pages_per_message * page_bytes))
     sides.submit(LONG)
     sides.step("decode")
     for _ in range(3):
@@ -150,8 +148,8 @@ def test_unanswered_retransmission_goes_back_to_the_short_interval():
     assert [sent_after(sides, RETRY_MS, "prefill") for _ in range(3)] == [[TransferRequest]] * 3
 
 
-def test_pages_are_not_retransmitted_while_the_send_buffer_is_full(monkeypatch):
-    sides = in_flight(pages_per_message=100, monkeypatch=monkeypatch)
+def test_pages_are_not_retransmitted_while_the_send_buffer_is_full():
+    sides = in_flight(pages_per_message=100)
     tap = sides.taps["prefill"]
     tap.sent.clear()
 
@@ -179,8 +177,8 @@ def test_queued_requests_do_not_time_out_while_new_ones_arrive():
     assert {sides.reasons(request)["decode"] for request in range(1, 16)} == {"length"}
 
 
-def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted(monkeypatch):
-    sides = in_flight(pages_per_message=3, monkeypatch=monkeypatch)
+def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted():
+    sides = in_flight(pages_per_message=3)
     sent = [one for one in sides.taps["prefill"].pages() if one.pool == "full"]
     sides.taps["decode"].receive()  # and drop the pages of all messages but one
     sides.taps["prefill"].send(sent[0])
@@ -198,6 +196,39 @@ def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted(monkeypatc
 
 
 # --- busy sides
+
+
+@pytest.mark.parametrize("busy", SIDES)
+def test_peer_in_a_long_pass_does_not_time_out(busy):
+    """Its link reports that its engine has answered nothing for three timeouts; requests are queued and invited."""
+    sides = queued()
+    [other] = {*SIDES} - {busy}
+    for _ in range(6):
+        sides.clock.advance(HALF_MS)
+        sides.taps[other].lag_ms += HALF_MS
+        sides.step(other)
+
+    sides.step(busy)
+    sides.taps[other].lag_ms = RETRY_MS
+    sides.run(ms_per_step=1)
+
+    assert sides.outputs() == sides.expected(LONG, max_new_tokens=20) + sides.expected(SHORT)
+
+
+def test_silent_peer_times_out_although_it_was_in_a_long_pass():
+    """Its link has found it silent, and reports no lag any more."""
+    sides = Sides()
+    sides.submit(LONG)
+    sides.taps["decode"].lag_ms = 3 * HYBRID.link_timeout_ms
+    sides.step("decode")
+    sides.clock.advance(3 * HYBRID.link_timeout_ms)
+    sides.step("decode")
+    before = sides.reasons()["decode"]
+
+    sides.taps["decode"].lag_ms = 0
+    sides.step("decode")
+
+    assert (before, sides.reasons()["decode"]) == (None, f"no message from the prefill side for {3 * 10_000} ms")
 
 
 def test_peer_without_an_unanswered_message_does_not_time_out():

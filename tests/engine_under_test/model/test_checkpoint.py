@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine_under_test.errors import CheckpointError, EngineError
-from engine_under_test.model.checkpoint import load_decoder, read_spec
+from engine_under_test.model.checkpoint import load_decoder, model_name, read_spec
 from engine_under_test.model.decoder import dense_logits
 from engine_under_test.model.tiny import TINY, tiny_spec
 from tests.engine_under_test.model.checkpoints import CPU, some_tokens, write_checkpoint
@@ -68,6 +68,21 @@ def test_sharded_checkpoint_gives_the_same_logits(written, shards):
     whole, in_shards = (dense_logits(load(directory), some_tokens(20)) for directory in (written, shards))
 
     assert torch.equal(whole, in_shards)
+
+
+def test_name_of_a_model_depends_on_its_weights_and_architecture_and_not_on_its_files(written, shards, checkpoint):
+    file, config = checkpoint / "model.safetensors", checkpoint / "config.json"
+    tensors, values = load_file(file), json.loads(config.read_text())
+    tensors[Q_WEIGHT][0, 0] += 1
+    save_file(tensors, file)
+    changed_weight = model_name(checkpoint)
+    shutil.copy(written / "model.safetensors", file)
+    config.write_text(json.dumps({**values, "rms_norm_eps": 1e-3}), encoding="utf-8")
+    changed_norm = model_name(checkpoint)
+    config.write_text(json.dumps({**values, "eos_token_id": 9}, indent=8), encoding="utf-8")
+
+    assert model_name(shards) == model_name(checkpoint) == model_name(written)
+    assert len({changed_weight, changed_norm, model_name(written)}) == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -1,20 +1,22 @@
 """A model on a pair of engines gives the outputs of one engine, and its KV is transferred bit for bit."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import decode, encode
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.disaggregation.payload import window_start
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.events import SetAside, TakenOver
 from engine_under_test.messages import Message
+from engine_under_test.model.checkpoint import model_name
 from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Ports
@@ -22,6 +24,7 @@ from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
 from tests.engine_under_test.builders import MOST_STEPS, EventLog
+from tests.engine_under_test.disaggregation.framed import frame_of, messages_of
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 
 CLOSE = 1e-10
@@ -61,11 +64,12 @@ class Framed:
     """One end of a link that encodes and decodes each message."""
 
     def __init__(self, steady: InProcessLink) -> None:
-        self.receive = steady.receive
+        self.receive, self.reject, self.lag_ms = steady.receive, steady.reject, steady.lag_ms
         self._steady = steady
 
     def send(self, message: Message) -> None:
-        self._steady.send(decode(encode(message)))
+        [decoded] = messages_of(frame_of(message))
+        self._steady.send(decoded)
 
     @property
     def is_clear(self) -> bool:
@@ -121,6 +125,27 @@ def until_taken_over(pair: Pair, log: EventLog) -> None:
             return
         pair.step()
     raise AssertionError(f"no transfer was complete in {MOST_STEPS} steps")
+
+
+def test_sides_with_different_weights_refuse_each_other_with_both_named(tmp_path):
+    """One weight of one layer differs; the page layouts are equal."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    write_checkpoint(here, "gemma3")
+    shutil.copytree(here, there)
+    tensors = load_file(there / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] += 1
+    save_file(tensors, there / "model.safetensors")
+    ends = zip(("prefill", "decode"), (here, there), InProcessLink.pair(), strict=True)
+    engines = [
+        create_engine(replace(CONFIG, role=role), checkpoint=directory, ports=Ports(link=link))
+        for role, directory, link in ends
+    ]
+
+    [generation] = Pair(*engines).generate(PROMPTS[:1], GREEDY)
+
+    reason = str(generation.finish_reason)
+    assert "the sides differ: " in reason
+    assert all(f"model {model_name(directory)}, " in reason for directory in (here, there))
 
 
 @pytest.mark.parametrize("length", [3, 24, 33], ids=["less than a window", "whole pages", "part of a page"])

@@ -43,8 +43,8 @@ WINDOW_IS_NOT_SENT = in_a_pair(
     hunks=(
         Hunk(
             f"{DECODE}._begin_transfer",
-            healthy="incoming.missing[pool.name] = set(due)",
-            broken="incoming.missing[pool.name] = set(due) if pool.window is None else set()",
+            healthy="set(pages) for pool",
+            broken="set(pages) if pool == 'full' else set() for pool",
         ),
     ),
     caught_by=("slots_hold_their_prefix", "outputs_match_reference"),

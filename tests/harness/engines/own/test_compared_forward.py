@@ -22,7 +22,7 @@ NAN = math.nan
 class FixedForward:
     """A forward with given results."""
 
-    vocab_size = None
+    model, vocab_size = "fixed", None
 
     def __init__(self) -> None:
         self.entries: list[ForwardEntry] = []
