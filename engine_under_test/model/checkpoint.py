@@ -90,9 +90,9 @@ def model_name(directory: Path) -> str:
     spec = replace(read_spec(directory), eos_token_ids=())
     wanted = tensor_shapes(spec)
     weights = {
-        name: sha256(bytes_of(tensor)).hexdigest()
+        name: sha256(bytes_of(stored[:])).hexdigest()
         for path, names in _files(directory).items()
-        for name, tensor in _read_tensors(path, names)
+        for name, stored in _stored_tensors(path, names)
         if name in wanted
     }
     digest = sha256(f"{spec} {sorted(weights.items())}".encode()).hexdigest()[:32]

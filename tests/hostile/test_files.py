@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FIXED, MAGIC, FrameDamaged, _checksum, decode, encode
+from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, FrameDamaged, FrameReader, Seal, encode
 from engine_under_test.errors import CheckpointError, ConfigError
 from engine_under_test.messages import PageData, TransferEnd, TransferRequest
 from engine_under_test.model.checkpoint import load_decoder
@@ -205,16 +205,18 @@ def test_hostile_tokenizer_is_used_or_refused(folder, data, part, text):
 # --- the link
 
 PAGES = PageData(4, "swa", 7, 2, torch.arange(8).view(2, 4))
-FRAMES = [encode(message) for message in (TransferRequest(1, "terms"), TransferEnd(5, (12,)), PAGES)]
+KEY = bytes(32)
+MESSAGES = (TransferRequest(1, "terms"), TransferEnd(5, (12,)), PAGES)
+FRAMES = [b"".join(encode(message, Seal(KEY))) for message in MESSAGES]
 
 
 @cases(200)
 @given(data=st.data(), frame=st.sampled_from(FRAMES))
 def test_hostile_frame_is_a_message_or_damaged(data, frame):
-    """Its checksum is right: a stranger can compute it, too."""
-    length = FIXED.unpack(frame[: FIXED.size])[1]
-    header, payload = frame[FIXED.size :][:length], frame[FIXED.size :][length:]
+    """Its seal is right: it may come from a peer that has the secret and is broken."""
+    length, _ = LENGTHS.unpack_from(frame)
+    header, payload = frame[FIXED_LEN:][:length], frame[FIXED_LEN:][length:]
     changed = data.draw(files_of(mutated(json.loads(header))))
-    fixed = FIXED.pack(MAGIC, len(changed), len(payload), _checksum(changed, payload))
+    fixed = LENGTHS.pack(len(changed), len(payload)) + Seal(KEY).next(changed, payload)
     with bounded(FrameDamaged):
-        decode(data.draw(damaged(fixed)) + changed + payload)
+        FrameReader(KEY, max_payload=1 << 20).feed(data.draw(damaged(fixed)) + changed + payload)
