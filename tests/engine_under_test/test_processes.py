@@ -345,8 +345,7 @@ def test_requests_end_with_the_reason_for_which_no_new_process_has_an_engine(tmp
         assert ends.total() == len(transfer_ids)
         assert ends.keys() <= {"the prefill process has no engine: there is an obstacle", "length"}
         assert ends["the prefill process has no engine: there is an obstacle"]
-        while answers(pair) != expected:
-            assert pair.prefill.num_failed_starts
+        assert any(answers(pair) == expected for _ in range(5))  # a process that started before may fail too
 
 
 def test_process_that_dies_during_its_start_raises():
