@@ -65,9 +65,9 @@ class EngineConfig:
     "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
     fails after `link_timeout_ms` without a message from the peer, or after twice that while its request waits for pages
     of the decode engine.  A link that reports the peer's passes extends both by them.  A message has at most
-    `link_frame_bytes` of pages.  Each end of a link holds at most `link_buffer_bytes` that wait to be sent, and as many
-    that were received, and a frame more of each.  On the decode side a new transfer leaves pages free for
-    `reserved_decode_tokens` more tokens of each running request and transfer.
+    `link_frame_bytes` of pages, and must arrive within `link_timeout_ms`.  Each end of a link holds at most
+    `link_buffer_bytes` that wait to be sent, and as many that were received, and a frame more of each.  On the decode
+    side a new transfer leaves pages free for `reserved_decode_tokens` more tokens of each running request and transfer.
 
     Raises ConfigError with the field, the value and the accepted values.
     """
@@ -105,7 +105,7 @@ class EngineConfig:
     role: str = "both"
     link_retry_ms: int = 200
     link_timeout_ms: int = 10_000
-    link_frame_bytes: int = 1 << 26
+    link_frame_bytes: int = 1 << 24
     link_buffer_bytes: int = 1 << 28
     reserved_decode_tokens: int = 16
 

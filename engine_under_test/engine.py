@@ -114,7 +114,11 @@ class Engine:
         """
         if self.config.role == "both":
             raise EngineError("role: both serves each request alone; call submit, or make an engine for one side")
-        self.scheduler.custody.other_side.check_transfer_id(transfer_id)
+        side = self.scheduler.custody.other_side
+        if transfer_id <= side.last_transfer_id:
+            raise EngineError(
+                f"transfer {transfer_id}: the last id was {side.last_transfer_id}; give each request a higher one"
+            )
         if sampling.seed is None:
             sampling = replace(sampling, seed=transfer_id)  # request ids differ between engines, and after a restart
         if self.config.role == "prefill":
@@ -123,8 +127,13 @@ class Engine:
         if (reason := self._refuse(request)) is not None:
             self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
         else:
-            self.scheduler.custody.other_side.add_request(request)
+            side.add_request(request)
         return request.id
+
+    def skip_transfers(self, last_id: int) -> None:
+        """The transfers up to this id, of an engine that this one replaces, are over: the other engine frees them."""
+        side = self.scheduler.custody.other_side
+        side.last_transfer_id = max(side.last_transfer_id, last_id)
 
     def open_session(self, *, namespace: int = 0) -> int:
         """Open a session whose KV stays from turn to turn; its id, for `submit` and `close_session`.

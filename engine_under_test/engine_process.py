@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import parent_process
@@ -23,7 +24,8 @@ from engine_under_test.request import Output
 from engine_under_test.sampling import SamplingParams
 
 POLL_S = 0.001  # between two polls of an idle process
-START_TIMEOUT_MS = 60_000
+START_TIMEOUT_MS = 120_000
+MAX_STARTS = 3  # of a process in a row, if each of them fails
 
 
 class Submit(NamedTuple):
@@ -40,6 +42,12 @@ class Abort(NamedTuple):
     """Command: abort the request of a transfer."""
 
     transfer_id: int
+
+
+class SkipTransfers(NamedTuple):
+    """Command: the transfers up to this id, of the process that this one replaces, are over."""
+
+    last_id: int
 
 
 class ReportState(NamedTuple):
@@ -63,7 +71,7 @@ class State(NamedTuple):
     """Reply: the occupancy by pool and for "rows", and how many connections the link has closed, by the reason."""
 
     occupancy: Mapping[str, Occupancy]
-    refused: Mapping[Refusal, int]
+    refused: Counter[Refusal]
 
 
 class Started(NamedTuple):
@@ -84,20 +92,20 @@ class EngineSpec(NamedTuple):
     ports: Callable[[], Ports] = Ports
 
 
-Command = Submit | Abort | ReportState
+Command = Submit | Abort | SkipTransfers | ReportState
 Reply = Started | EngineError | list[Output] | State | Alive
 
 
 def run_side(spec: EngineSpec, end: socket.socket | Address, secret: bytes, client: Connection) -> None:
     """Serve commands until the client process ends.  The first reply is Started, or the error for which none follows.
 
-    A decode engine waits while its client restarts the prefill process, which may take START_TIMEOUT_MS.
+    Each engine waits while the client restarts the process of the other, which may take MAX_STARTS times
+    START_TIMEOUT_MS.
     """
     Thread(target=_exit_with_client, daemon=True).start()
     torch.set_num_threads(1)
-    config, timeout_ms = spec.config, spec.config.link_timeout_ms
-    if config.role == "decode":
-        config = replace(config, link_timeout_ms=timeout_ms + START_TIMEOUT_MS)
+    timeout_ms = spec.config.link_timeout_ms
+    config = replace(spec.config, link_timeout_ms=timeout_ms + MAX_STARTS * START_TIMEOUT_MS)
     link = TcpLink(end, secret, spec.config)
     replies: SimpleQueue[Reply] = SimpleQueue()
     try:
@@ -166,16 +174,13 @@ def _send_replies(replies: "SimpleQueue[Reply]", client: Connection, interval_ms
         return  # the client has died, and the main thread finds that too
 
 
-def _execute(command: Submit | Abort, engine: Engine, transfer_ids: dict[int, int]) -> None:
-    if isinstance(command, Submit):
-        request = engine.submit_transfer(
-            command.transfer_id,
-            command.token_ids,
-            command.sampling,
-            namespace=command.namespace,
-            priority=command.priority,
-        )
-        transfer_ids[request] = command.transfer_id
-    else:
-        for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == command.transfer_id]:
-            engine.abort(request)
+def _execute(command: Submit | Abort | SkipTransfers, engine: Engine, transfer_ids: dict[int, int]) -> None:
+    match command:
+        case Submit(transfer_id, token_ids, sampling, namespace, priority):
+            request = engine.submit_transfer(transfer_id, token_ids, sampling, namespace=namespace, priority=priority)
+            transfer_ids[request] = transfer_id
+        case Abort(aborted):
+            for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == aborted]:
+                engine.abort(request)
+        case SkipTransfers(last_id):
+            engine.skip_transfers(last_id)

@@ -6,6 +6,7 @@ listening socket, so that no other process can take its port while a process is 
 
 import signal
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
@@ -21,6 +22,7 @@ from engine_under_test.disaggregation.handshakes import Address, Refusal
 from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
 from engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
 from engine_under_test.engine_process import (
+    MAX_STARTS,
     POLL_S,
     START_TIMEOUT_MS,
     Abort,
@@ -29,6 +31,7 @@ from engine_under_test.engine_process import (
     Occupancy,
     Reply,
     ReportState,
+    SkipTransfers,
     Started,
     State,
     Submit,
@@ -39,7 +42,6 @@ from engine_under_test.request import Generation, Output, serve
 from engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
-MAX_STARTS = 3  # of a process in a row, if each one dies during its start
 MAX_POLLS = 60_000  # for one report of a state
 CLOCK = MonotonicClock()
 
@@ -103,17 +105,19 @@ class Child:
 class SideProcess:
     """A child process with an engine, which can be restarted.  `arrived` is set when the process has sent something.
 
-    `failure` says why the process is of no use any more: it has died, or it hangs.
+    `failure` says why the process is of no use any more: it has died, it hangs, or it has no engine, with the `error`.
+    `num_failed_starts` counts the last processes, in a row, that did not start.
     """
 
     def __init__(self, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event) -> None:
         self.role = spec.config.role
         self.state: State | None = None  # of the last report
         self.failure: str | None = None
+        self.error: EngineError | None = None
         self.is_started = False
+        self.num_failed_starts = 0
         self._timeout_ms = spec.config.link_timeout_ms
         self._arguments = spec, end, secret, arrived
-        self._num_failed_starts = 0
         self._start()
 
     @property
@@ -123,14 +127,11 @@ class SideProcess:
     def _start(self) -> None:
         self._child = Child(*self._arguments)
         self._silence = Silence(heartbeat_ms(self._timeout_ms), CLOCK.now_ms())
-        self.is_started, self.failure = False, None
+        self.is_started, self.failure, self.error = False, None, None
 
     def restart(self) -> None:
-        """The new engine knows no earlier request.  Raises EngineError if MAX_STARTS processes died in their start."""
+        """The new engine knows no earlier request."""
         self.stop()
-        self._num_failed_starts += not self.is_started
-        if self._num_failed_starts >= MAX_STARTS:
-            raise EngineError(f"the {self.role} process {self.failure}; see its error above")
         self._start()
 
     def send(self, command: Command) -> None:
@@ -138,7 +139,7 @@ class SideProcess:
         self._child.send(command)
 
     def receive(self) -> list[Output]:
-        """The outputs that arrived.  Raises the EngineError for which the process has no engine."""
+        """The outputs that arrived, up to a failure of the process."""
         outputs: list[Output] = []
         with suppress(Empty):
             while self.failure is None:
@@ -146,12 +147,12 @@ class SideProcess:
                 self._silence.heard()
                 match reply:
                     case None:
-                        self.failure = "has died" if self.is_started else "died during its start"
+                        self._fail("has died" if self.is_started else "died during its start")
                     case EngineError():
-                        self.stop()
-                        raise reply
+                        self.error = reply
+                        self._fail(f"has no engine: {reply}")
                     case Started():
-                        self.is_started, self._num_failed_starts = True, 0
+                        self.is_started, self.num_failed_starts = True, 0
                     case State():
                         self.state = reply
                     case list():
@@ -160,8 +161,12 @@ class SideProcess:
                         pass
         silent_ms = self._silence.look(CLOCK.now_ms())
         if self.failure is None and silent_ms >= (self._timeout_ms if self.is_started else START_TIMEOUT_MS):
-            self.failure = f"has sent nothing for {silent_ms} ms"
+            self._fail(f"has sent nothing for {silent_ms} ms")
         return outputs
+
+    def _fail(self, failure: str) -> None:
+        self.failure = failure
+        self.num_failed_starts += not self.is_started
 
     def stop(self) -> None:
         self._child.kill()
@@ -174,7 +179,7 @@ class ProcessPair:
     of its own sends heartbeats.  A death of the decode process ends all requests, with that reason.  A death of the
     prefill process ends none: every request without output is submitted to the new process.  A request is ended if it
     may have run in more than `max_forward_retries` prefill processes that died.  Transfers are served in order, so only
-    the first `max_running_requests` may have run.
+    the first `max_running_requests` may have run.  All requests end if MAX_STARTS processes in a row do not start.
     """
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -214,13 +219,14 @@ class ProcessPair:
         """
         if sampling.return_logits:
             raise EngineError("return_logits: logits do not leave the process that computes them; use create_pair")
-        self._num_transfers += 1
-        submit = Submit(self._num_transfers, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._receive()
+        transfer_id = self._num_transfers + 1
+        submit = Submit(transfer_id, [*map(index, token_ids)], sampling, index(namespace), index(priority))
+        self._num_transfers = transfer_id
         for side in (self.prefill, self.decode):
             side.send(submit)
-        self._open[submit.transfer_id] = submit
-        return submit.transfer_id
+        self._open[transfer_id] = submit
+        return transfer_id
 
     def abort(self, transfer_id: int) -> None:
         """Abort a request on the decode side, which closes its transfer."""
@@ -253,7 +259,7 @@ class ProcessPair:
         """
         return {side.role: self._state_of(side).occupancy for side in (self.prefill, self.decode)}
 
-    def refused(self) -> dict[str, Mapping[Refusal, int]]:
+    def refused(self) -> dict[str, Counter[Refusal]]:
         """By side, how many connections its link has closed, by the reason; raises as `occupancy` does."""
         return {side.role: self._state_of(side).refused for side in (self.prefill, self.decode)}
 
@@ -266,10 +272,11 @@ class ProcessPair:
     def _wait_until_started(self) -> None:
         while not (self.prefill.is_started and self.decode.is_started):
             self._arrived.wait(POLL_S)
+            self._arrived.clear()
             for side in (self.prefill, self.decode):
                 side.receive()
                 if side.failure is not None:
-                    raise EngineError(f"the {side.role} process {side.failure}; see its error above")
+                    raise side.error or EngineError(f"the {side.role} process {side.failure}; see its error above")
 
     def _state_of(self, side: SideProcess) -> State:
         asked_pid, side.state = 0, None
@@ -299,13 +306,18 @@ class ProcessPair:
                 self._restart(side)
 
     def _restart(self, side: SideProcess) -> None:
-        failure, was_started = side.failure, side.is_started
+        """Start a new process.  All requests end with one of the decode side, or if several in a row do not start."""
+        reason, was_started = f"the {side.role} process {side.failure}", side.is_started
+        is_hopeless = side.num_failed_starts >= MAX_STARTS or side.error is not None
         side.restart()
         if side is self.decode:
-            self._outputs += [
-                Output(transfer_id, (), f"the decode process {failure}", 0, 0) for transfer_id in self._open
-            ]
-        else:
+            side.send(SkipTransfers(self._num_transfers))
+        if side is self.decode or is_hopeless:
+            self._outputs += [Output(transfer_id, (), reason, 0, 0) for transfer_id in self._open]
+        if side is self.prefill and is_hopeless:
+            for transfer_id in self._open:
+                self.decode.send(Abort(transfer_id))
+        elif side is self.prefill:
             self._resubmit(was_started=was_started)
 
     def _resubmit(self, *, was_started: bool) -> None:

@@ -42,6 +42,7 @@ class Connection:
         self.stream = stream
         self.is_established = False  # has the peer proved that it has the secret
         self.backlog = 0  # bytes that wait to be sent
+        self.num_read = 0  # bytes of frames
         self.heartbeat = NOTHING_ANSWERED  # the peer's last
         self._place = place
         self._secret = secret
@@ -82,17 +83,16 @@ class Connection:
                 else:
                     self._read_frame(self._channel[1], [])
 
-    def read(self, messages: list[Message]) -> int:
-        """Append the messages that have arrived; the number of bytes read, at most about MAX_READ.
+    def read(self, messages: list[Message]) -> None:
+        """Append the messages that have arrived, from at most about MAX_READ bytes.
 
         Raises FrameDamaged, and ConnectionError at the end of the stream.
         """
         assert self._channel is not None, "the peer's hello has not arrived"
-        num_bytes = 0
+        limit = self.num_read + MAX_READ
         with suppress(BlockingIOError):
-            while num_bytes < MAX_READ:
-                num_bytes += self._read_frame(self._channel[1], messages)
-        return num_bytes
+            while self.num_read < limit:
+                self._read_frame(self._channel[1], messages)
 
     def close(self) -> None:
         self.stream.close()
@@ -115,10 +115,11 @@ class Connection:
             self._channel = Seal(keys[self._place]), FrameReader(keys[self._place.other], max_payload=0)
             self.send(NOTHING_ANSWERED)
 
-    def _read_frame(self, reader: FrameReader, messages: list[Message]) -> int:
+    def _read_frame(self, reader: FrameReader, messages: list[Message]) -> None:
         count = self.stream.recv_into(reader.space)
         if not count:
             raise ConnectionError(CLOSED)
+        self.num_read += count
         message = reader.wrote(count)
         if message is not None and not self.is_established:
             self.is_established, reader.max_payload = True, self._max_payload
@@ -126,7 +127,6 @@ class Connection:
             self.heartbeat = message
         elif message is not None:
             messages.append(message)
-        return count
 
     def _enqueue(self, part: memoryview) -> None:
         self._outgoing.append(part)

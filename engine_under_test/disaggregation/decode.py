@@ -95,7 +95,7 @@ class DecodeSide(Side):
         return bool(self._swapped_out or self._queue or self._transfers)
 
     def add_request(self, request: Request) -> None:
-        self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
+        self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
         timer = PeerTimer(request.arrival_ms, request.arrival_ms)
         incoming = Incoming(request, terms=self._terms_of(request), timer=timer)
         self._queue[request.transfer_id] = incoming
@@ -142,10 +142,10 @@ class DecodeSide(Side):
     def ended(self, request: Request, ending: Ending) -> None:
         """Close a transfer that ends before it is complete."""
         transfer_id = request.transfer_id
-        is_rejected = transfer_id > self._last_transfer_id  # it was never added
+        is_rejected = transfer_id > self.last_transfer_id  # it was never added
         incoming, queued = self._transfers.pop(transfer_id, None), self._queue.pop(transfer_id, None)
         self._swapped_out.pop(transfer_id, None)
-        self._last_transfer_id = max(self._last_transfer_id, transfer_id)
+        self.last_transfer_id = max(self.last_transfer_id, transfer_id)
         if incoming is not None and incoming.record is not None:
             self._scheduler.custody.departures.release(incoming.record, cause=ending.reason)
             self._notice(LetGo(request.id, ending.reason))
@@ -192,7 +192,7 @@ class DecodeSide(Side):
 
     def _receive_without_transfer(self, message: Message) -> None:
         """A queued request is known, though not invited yet.  Any other accepted id is closed here."""
-        queued, is_accepted = self._queue.get(message.transfer_id), message.transfer_id <= self._last_transfer_id
+        queued, is_accepted = self._queue.get(message.transfer_id), message.transfer_id <= self.last_transfer_id
         if queued is not None:
             queued.timer.received(self._now_ms)
             reason = disagreement(queued.terms, message.terms) if isinstance(message, TransferRequest) else None

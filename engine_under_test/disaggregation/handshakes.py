@@ -83,9 +83,9 @@ class Handshakes:
         for _ in range(MAX_PENDING):
             try:
                 stream, _address = listener.accept()
+                self._add(stream, Place.LISTENING, now_ms)
             except OSError:  # no connection waits, its peer has closed it again, or too many files are open
                 return
-            self._add(stream, Place.LISTENING, now_ms)
 
     def _connect(self, now_ms: int) -> None:
         assert not isinstance(self._end, socket.socket), "this end listens"
@@ -111,20 +111,18 @@ class Handshakes:
     def _advance(self, pending: Pending, now_ms: int) -> bool:
         """Has the connection passed the handshake?  One that has failed is closed and forgotten."""
         connection = pending.connection
+        is_late = now_ms - pending.since_ms >= heartbeat_ms(self._config.link_timeout_ms)
         try:
             connection.write()
             connection.shake_hands()
+            if is_late and not connection.is_established:
+                raise FrameDamaged("the peer has not shown in time that it has the secret")
         except FrameDamaged:
             self._pending.remove(pending)
             self._refuse(connection, Refusal.HANDSHAKE)
-            return False
         except OSError:
             self._pending.remove(pending)
             connection.close()
-            return False
-        if not connection.is_established and now_ms - pending.since_ms >= heartbeat_ms(self._config.link_timeout_ms):
-            self._pending.remove(pending)
-            self._refuse(connection, Refusal.HANDSHAKE)
         return connection.is_established
 
     def _refuse(self, connection: Connection, refusal: Refusal) -> None:

@@ -89,7 +89,7 @@ class PrefillSide(Side):
         return bool(self._transfers)
 
     def add_request(self, request: Request) -> None:
-        self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
+        self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
         terms, arrival_ms = self._terms_of(request), request.arrival_ms
         self._transfers[request.transfer_id] = Outgoing(request, terms, PeerTimer(arrival_ms, arrival_ms, arrival_ms))
         self._link.send(TransferRequest(request.transfer_id, terms))
@@ -148,7 +148,7 @@ class PrefillSide(Side):
         outgoing = self._transfers.get(request.transfer_id)
         if outgoing is None or outgoing.record is None:
             self._transfers.pop(request.transfer_id, None)
-            self._last_transfer_id = max(self._last_transfer_id, request.transfer_id)
+            self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
             self._close(request.transfer_id, str(ending))
 
     def _why_rejected(self, message: Message) -> str | None:
@@ -183,7 +183,7 @@ class PrefillSide(Side):
         """Accept an invitation; ignore it until the client's request arrives; close it if the transfer has ended."""
         transfer_id = invitation.transfer_id
         if outgoing is None:
-            if transfer_id <= self._last_transfer_id:
+            if transfer_id <= self.last_transfer_id:
                 self._retransmit_close(transfer_id)
         elif detail := disagreement(outgoing.terms, invitation.terms):
             self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))

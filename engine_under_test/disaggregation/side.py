@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import request_terms, terms_of
-from engine_under_test.errors import ConfigError, EngineError
+from engine_under_test.errors import ConfigError
 from engine_under_test.events import Event
 from engine_under_test.messages import Close, Message
 from engine_under_test.pools.memory import KVMemory
@@ -60,7 +60,7 @@ class PeerTimer:
 
 
 class Side(OtherSide):
-    """One end of a link.  `_last_transfer_id` is the highest id that was accepted or rejected here.
+    """One end of a link.
 
     `_close_reasons` has the reasons of the transfers that were closed last.  A Close may be lost, or may arrive before
     the peer knows the transfer; it is sent again when the peer sends another message about that transfer.
@@ -72,7 +72,6 @@ class Side(OtherSide):
         self._scheduler = scheduler
         self._linked_to = linked_to
         self._link, self._observer = linked_to.link, linked_to.observer
-        self._last_transfer_id = 0
         self._close_reasons: dict[int, str] = {}
         self._now_ms = self._answered_ms = 0
         self._is_link_clear = True  # was the send buffer empty when this step began
@@ -81,12 +80,6 @@ class Side(OtherSide):
             if (page_bytes := memory.store.page_bytes(pool)) > frame_bytes:
                 raise ConfigError(f"link_frame_bytes: {frame_bytes}; want at least {page_bytes}, a page of pool {pool}")
         self._terms = f"model {linked_to.model}, {terms_of(memory)}, at most {frame_bytes} bytes a message"
-
-    def check_transfer_id(self, transfer_id: int) -> None:
-        if transfer_id <= self._last_transfer_id:
-            raise EngineError(
-                f"transfer {transfer_id}: the last id was {self._last_transfer_id}; give each request a higher one"
-            )
 
     @abstractmethod
     def _why_rejected(self, message: Message) -> str | None:

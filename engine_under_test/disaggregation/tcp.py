@@ -53,7 +53,7 @@ class TcpLink:
 
     One end has a listening socket, the other end its address, and both have the same `secret` of random bytes.  A
     connection is not replaced while it is alive.  It ends with a damaged frame, with a message against the rules, or
-    when the peer has sent nothing for `link_timeout_ms`.  A thread moves the bytes, and sends heartbeats, while the
+    when no whole frame has arrived for `link_timeout_ms`.  A thread moves the bytes, and sends heartbeats, while the
     engine computes.  Frames are authentic, but they are not encrypted.
     """
 
@@ -171,23 +171,23 @@ class TcpLink:
         """Write what waits, and read what has arrived; messages from before a disconnect are kept."""
         if self._peer is None:
             return
-        connection, num_messages = self._peer.connection, len(self._unread)
-        heartbeat = connection.heartbeat
+        peer, num_messages = self._peer, len(self._unread)
+        connection, heartbeat, num_read = peer.connection, peer.connection.heartbeat, peer.connection.num_read
         try:
             connection.write()
             if self._can_read:
-                self._num_unread += connection.read(self._unread)
+                connection.read(self._unread)
             else:
-                self._peer.silence.heard()  # it may speak, and this end does not listen
+                peer.silence.heard()  # it may speak, and this end does not listen
         except OSError:
             self._disconnect()
         except FrameDamaged:
             self._disconnect(Refusal.FRAME)
-        else:
-            if connection.heartbeat is not heartbeat:
-                self._peer.told_ms = CLOCK.now_ms()
-            if connection.heartbeat is not heartbeat or len(self._unread) > num_messages:
-                self._peer.silence.heard()
+        self._num_unread += connection.num_read - num_read
+        if connection.heartbeat is not heartbeat:
+            peer.told_ms = CLOCK.now_ms()
+        if connection.heartbeat is not heartbeat or len(self._unread) > num_messages:
+            peer.silence.heard()
 
     def _disconnect(self, refusal: Refusal | None = None) -> None:
         """Frames that are partly read or partly written are dropped."""

@@ -8,7 +8,12 @@ from engine_under_test.request import Request
 
 
 class OtherSide:
-    """No peer: requests begin and end in this engine.  The prefill side and the decode side replace this class."""
+    """No peer: requests begin and end in this engine.  The prefill side and the decode side replace this class.
+
+    Transfers up to `last_transfer_id` were accepted, rejected or skipped here.
+    """
+
+    last_transfer_id = 0
 
     @property
     def requests(self) -> Sequence[Request]:
@@ -27,9 +32,6 @@ class OtherSide:
 
     def step(self, now_ms: int) -> None:
         """Receive messages, and send those that are due; runs before the scheduler's step."""
-
-    def check_transfer_id(self, transfer_id: int) -> None:
-        """Raises EngineError for an id that is not above all earlier ids."""
 
     def add_request(self, request: Request) -> None:
         """Accept a new request with a transfer."""

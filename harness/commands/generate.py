@@ -66,10 +66,9 @@ def generate(
     chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 512,
     draft_tokens: Annotated[int, typer.Option(min=0, help="draft tokens per step; 0 for none")] = 0,
     draft: Annotated[Path | None, typer.Option(help="checkpoint of a draft model; prompt lookup by default")] = None,
-    disaggregated: Annotated[
-        bool, typer.Option("--disaggregated", help="one engine computes the prompt, another one decodes")
-    ] = False,
+    disaggregated: Annotated[bool, typer.Option("--disaggregated", help="one engine prefills, one decodes")] = False,
     over_tcp: Annotated[bool, typer.Option("--over-tcp", help="run the two engines in their own processes")] = False,
+    link_timeout_ms: Annotated[int | None, typer.Option(min=1, help="a silent engine has failed after this")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run a checkpoint on a prompt and stream the answer; then print the use of the pools to standard error.
@@ -90,6 +89,7 @@ def generate(
         chunk_len=chunk_len,
         lookahead_tokens=draft_tokens,
         draft_tokens=draft_tokens,
+        **_link_settings(link_timeout_ms, disaggregated=disaggregated),
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
     with serving(config, Running(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
@@ -107,6 +107,14 @@ def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
     except ConfigError as error:
         source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
         raise UsageError(f"{source}{error}") from error
+
+
+def _link_settings(timeout_ms: int | None, *, disaggregated: bool) -> dict[str, int]:
+    if timeout_ms is None:
+        return {}
+    if not disaggregated:
+        raise UsageError("--link-timeout-ms: is for the link between two engines; give --disaggregated too")
+    return {"link_timeout_ms": timeout_ms}
 
 
 def _prompt(text: str | None, file: Path | None) -> str:

@@ -1,16 +1,22 @@
 """Two engines in child processes answer as one engine does, and survive the death of either process."""
 
 import os
+import re
 import signal
+import socket
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
 from time import monotonic
 
 import pytest
 
 from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.connection import Place
 from engine_under_test.engine import create_engine
 from engine_under_test.engine_process import EngineSpec, Occupancy, Submit
 from engine_under_test.errors import CheckpointError, EngineError
@@ -19,6 +25,7 @@ from engine_under_test.processes import SIDES, ProcessPair
 from engine_under_test.sampling import SamplingParams
 from fakes.forward import FakeForward
 from harness.engines.own.adapter import ReferenceModel
+from tests.engine_under_test.disaggregation.strangers import MAX_BEFORE_PROOF, forges
 
 CONFIG = EngineConfig(
     page_size=4,
@@ -36,6 +43,8 @@ SAMPLING = SamplingParams(12)
 DEADLY = 666
 TIMEOUT_S = 20.0  # many times the timeout of the link
 ENDED = "2 prefill processes died with it"
+HANGS = "the decode process has sent nothing for N ms"
+START_MS = 20_000  # for a new process, on a busy machine
 
 
 def fake_ports() -> Ports:
@@ -51,8 +60,26 @@ class DeadlyForward(FakeForward):
         super().launch(batch)
 
 
+class SlowForward(FakeForward):
+    """A forward whose passes take three seconds."""
+
+    def launch(self, batch: ForwardBatch) -> None:
+        Event().wait(3)
+        super().launch(batch)
+
+
+def slow_ports() -> Ports:
+    return Ports(SlowForward(ReferenceModel()))
+
+
 def deadly_ports() -> Ports:
     return Ports(DeadlyForward(ReferenceModel()))
+
+
+def ports_without(obstacle: Path) -> Ports:
+    if obstacle.exists():
+        raise EngineError("there is an obstacle")
+    return fake_ports()
 
 
 def failing_ports() -> Ports:
@@ -117,6 +144,21 @@ def test_death_of_the_decode_process_ends_its_requests_with_that_reason(pair, ex
     assert answers(pair) == expected
 
 
+def test_request_whose_submission_finds_the_decode_process_dead_is_served(pair, expected):
+    pid, transfer_ids = pair.decode.pid, [0]
+    os.kill(pid, signal.SIGKILL)
+    while pair.decode.pid == pid:
+        transfer_ids.append(pair.submit(PROMPTS[1], SAMPLING))
+
+    tokens, reasons = list[int](), dict[int, str | None]()
+    while pair.has_work:
+        for output in pair.step():
+            reasons[output.request_id] = output.finish_reason
+            tokens += output.token_ids if output.request_id == transfer_ids[-1] else ()
+
+    assert (tokens, reasons[transfer_ids[-1]]) == (expected[1], "length")
+
+
 def test_request_that_ended_before_the_decode_process_died_ends_once(pair, expected):
     """Its end was received by a later `submit`, and not returned by `step` yet."""
     first = pair.submit(PROMPTS[1], SAMPLING)
@@ -146,6 +188,81 @@ def test_return_logits_raises_before_it_is_sent(pair, expected):
         pair.submit(PROMPTS[0], SamplingParams(4, return_logits=True))
 
     assert answers(pair) == expected
+
+
+@pytest.mark.parametrize(
+    ("victim", "reasons"),
+    [
+        pytest.param("prefill", {"length"}, id="prefill"),
+        pytest.param("decode", {"length", HANGS}, id="decode"),
+    ],
+)
+def test_stopped_process_is_replaced_within_the_timeout(victim, reasons, expected):
+    """SIGSTOP: requests of the decode process end with a reason, those of the prefill process are served again."""
+    timeout_ms = 2000
+    with closing(ProcessPair(EngineSpec(replace(CONFIG, link_timeout_ms=timeout_ms), ports=fake_ports))) as pair:
+        tokens: dict[int, list[int]] = {pair.submit(prompt, SAMPLING): [] for prompt in PROMPTS}
+        os.kill({"prefill": pair.prefill, "decode": pair.decode}[victim].pid, signal.SIGSTOP)
+        ends, began = Counter[str](), monotonic()
+        while pair.has_work:
+            for output in pair.step():
+                tokens[output.request_id] += output.token_ids
+                if output.finish_reason is not None:
+                    ends[re.sub(r"\d+ ms", "N ms", output.finish_reason)] += 1
+                    ended_ms = 1000 * (monotonic() - began)
+
+        assert ends.keys() <= reasons
+        assert ends.total() == len(PROMPTS)
+        if victim == "decode":
+            assert timeout_ms <= ended_ms <= 2 * timeout_ms + START_MS
+        assert answers(pair) == expected
+
+
+def test_pass_longer_than_the_timeout_fails_no_request(expected):
+    """Each pass takes more than the timeout, in both processes."""
+    config = replace(CONFIG, link_timeout_ms=2000, chunk_len=None, max_running_requests=8)
+    with closing(ProcessPair(EngineSpec(config, ports=slow_ports))) as pair:
+        generations = pair.generate(PROMPTS, SamplingParams(2))
+
+        assert [one.token_ids for one in generations] == [tokens[:2] for tokens in expected]
+        assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)
+
+
+@pytest.mark.parametrize("attack", ["a stranger on the port", "a stranger while the prefill process is restarted"])
+def test_stranger_harms_no_request_and_is_counted(pair, expected, attack):
+    """The forged frames end, invite and feed every transfer; the port stays with the client."""
+    before = pair.refused()["prefill"].total()
+    transfer_ids = [pair.submit(prompt, SAMPLING) for prompt in PROMPTS]
+    if "restarted" in attack:
+        os.kill(pair.prefill.pid, signal.SIGKILL)
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(pair.address)
+    num_read, tokens = list[int](), {transfer_id: list[int]() for transfer_id in transfer_ids}
+
+    def intrude() -> None:
+        with socket.create_connection(pair.address) as stream:
+            num_read.append(forges(Place.CONNECTING)(stream))
+
+    stranger = Thread(target=intrude)
+    stranger.start()
+    while pair.has_work:
+        for output in pair.step():
+            tokens[output.request_id] += output.token_ids
+    stranger.join()
+
+    assert list(tokens.values()) == expected
+    assert num_read[0] <= MAX_BEFORE_PROOF
+    assert pair.refused()["prefill"].total() > before or "restarted" in attack
+
+
+def test_secret_is_not_on_a_command_line_or_in_the_environment(pair):
+    """The secret is what both processes were started with."""
+    secret = pair.prefill._arguments[2]
+    for side in (pair.prefill, pair.decode):
+        for file in ("cmdline", "environ"):
+            public = Path(f"/proc/{side.pid}/{file}").read_bytes()
+            assert secret not in public
+            assert secret.hex().encode() not in public
 
 
 @pytest.mark.parametrize(("victim", "other"), [SIDES, SIDES[::-1]])
@@ -211,6 +328,24 @@ def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected
     pair.close()
 
     assert tokens == {transfer_id: expected[transfer_id % 8] for transfer_id in tokens}
+
+
+def test_requests_end_with_the_reason_for_which_no_new_process_has_an_engine(tmp_path, expected):
+    """Later requests are served again, once the reason is gone."""
+    obstacle = tmp_path / "obstacle"
+    with closing(ProcessPair(EngineSpec(CONFIG, ports=partial(ports_without, obstacle)))) as pair:
+        obstacle.touch()
+        transfer_ids = [pair.submit(prompt, SamplingParams(100)) for prompt in PROMPTS]
+        os.kill(pair.prefill.pid, signal.SIGKILL)
+        ends = Counter[str | None]()
+        while pair.has_work:
+            ends.update(output.finish_reason for output in pair.step() if output.finish_reason is not None)
+        obstacle.unlink()
+
+        assert ends.total() == len(transfer_ids)
+        assert ends.keys() <= {"the prefill process has no engine: there is an obstacle", "length"}
+        assert ends["the prefill process has no engine: there is an obstacle"]
+        assert any(answers(pair) == expected for _ in range(5))  # a process that started before may fail too
 
 
 def test_process_that_dies_during_its_start_raises():

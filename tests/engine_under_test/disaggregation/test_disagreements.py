@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.events import LetGo
-from engine_under_test.messages import Close, Invitation, PageData
+from engine_under_test.messages import Close, Invitation, PageData, TransferRequest
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import HYBRID
 from tests.engine_under_test.disaggregation.sides import LONG, SIDES, Sides
@@ -104,3 +104,23 @@ def test_lost_close_is_retransmitted_with_its_reason():
     sides.step("prefill", "decode", "prefill")
 
     assert sides.logs["prefill"].of(LetGo) == [LetGo(1, "abort")]
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 3], ids=["uninvited", "between two chunks", "while it is held"])
+def test_engine_that_skips_the_transfers_of_its_predecessor_frees_them_in_the_peer(num_steps):
+    """The decode engine was replaced, and the new one never gets the request."""
+    sides = Sides()
+    sides.submit(LONG, to=["prefill"])
+    if num_steps:
+        [request] = [one for one in sides.taps["prefill"].sent if isinstance(one, TransferRequest)]
+        sides.taps["decode"].send(Invitation(1, 0, request.terms))
+    for _ in range(num_steps):
+        sides.step("prefill")
+    before = len(sides.prefill.scheduler.custody.other_side.records)
+
+    sides.decode.skip_transfers(1)
+    began_ms = sides.clock.now_ms()
+    sides.run(ms_per_step=HYBRID.link_retry_ms)
+
+    assert (before, sides.flush_frees_all()) == (num_steps == 3, True)
+    assert sides.clock.now_ms() - began_ms < HYBRID.link_timeout_ms // 2

@@ -52,7 +52,7 @@ def test_messages_arrive_in_order_and_unchanged(address):
 
 def test_message_larger_than_the_socket_buffer_arrives_while_no_engine_polls(ends):
     listening, connecting = ends
-    kv = torch.arange(8_000_000, dtype=torch.int64)
+    kv = torch.arange(1_500_000, dtype=torch.int64)
 
     listening.send(PageData(1, "full", 0, 1, kv))
 
@@ -150,13 +150,13 @@ def test_silent_peer_is_disconnected_after_the_timeout():
 
 def test_lag_grows_while_the_peer_does_not_poll_and_falls_when_it_does():
     """The engine of the peer is in a long pass; its link stays alive."""
-    with connected_ends(replace(CONFIG, link_timeout_ms=600)) as (listening, connecting):
-        assert wait_until(lambda: listening.lag_ms > 1500)
+    with connected_ends(replace(CONFIG, link_timeout_ms=1500)) as (listening, connecting):
+        assert wait_until(lambda: listening.lag_ms > 3000)
         assert listening.is_connected
 
         def falls() -> bool:
             connecting.receive()
-            return listening.lag_ms < 600
+            return listening.lag_ms < 1500
 
         assert wait_until(falls)
 

@@ -82,7 +82,9 @@ def test_draft_tokens_change_only_the_number_of_steps(checkpoint, answer, drafts
 
 
 @pytest.mark.parametrize(
-    "given", [(), ("--over-tcp",), ("--draft-tokens", 3)], ids=["in-process", "over-tcp", "drafts"]
+    "given",
+    [(), ("--over-tcp", "--link-timeout-ms", 3000), ("--draft-tokens", 3)],
+    ids=["in-process", "over-tcp", "drafts"],
 )
 def test_two_engines_generate_the_text_of_one(checkpoint, answer, given):
     run = generate(checkpoint, "--page-size", 4, "--disaggregated", *given, "--json")
@@ -131,6 +133,16 @@ def test_strict_check_of_the_environment_has_no_violation(checkpoint, answer):
             ["--draft", "there", "--draft-tokens", 2],
             r"swarden: there: no such directory; .*",
             id="no draft checkpoint",
+        ),
+        pytest.param(
+            ["--link-timeout-ms", 500],
+            r"swarden: --link-timeout-ms: is for the link between two engines; give --disaggregated too",
+            id="a time-out without a link",
+        ),
+        pytest.param(
+            ["--disaggregated", "--link-timeout-ms", 100],
+            r"swarden: link_timeout_ms: 100 with link_retry_ms 200, after which messages are retransmitted; want more",
+            id="a time-out that is too short",
         ),
         pytest.param(["--prompt-file", "x"], r"swarden: prompt: give either --prompt TEXT or .*", id="two prompts"),
     ],
