@@ -71,7 +71,8 @@ def read_body(preamble: Preamble, data: bytes) -> Message:
     try:
         return _read(json.loads(header), payload)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise FrameDamaged(f"a frame is intact, but its message is invalid: {error}") from error
+        what = str(error).partition("\n")[0]  # torch adds frames of its own code
+        raise FrameDamaged(f"a frame is intact, but its message is invalid: {what}") from error
 
 
 class FrameReader:

@@ -218,3 +218,11 @@ def test_hostile_frame_is_a_message_or_damaged(data, frame):
     fixed = FIXED.pack(MAGIC, len(changed), len(payload), _checksum(changed, payload))
     with bounded(FrameDamaged):
         decode(data.draw(damaged(fixed)) + changed + payload)
+
+
+def test_error_of_a_shape_beyond_64_bits_is_one_line():
+    """torch adds its own stack to the message."""
+    header = text_of({"kind": "PageData", "pages": {"dtype": "int64", "shape": [2, 10**30]}})
+
+    with pytest.raises(FrameDamaged, match=r"^a frame is intact, but its message is invalid: .+$"):
+        decode(FIXED.pack(MAGIC, len(header), 0, _checksum(header, b"")) + header)
