@@ -139,7 +139,8 @@ def _message(header: bytearray, payload: bytearray) -> Message | Heartbeat:
     try:
         return _read(json.loads(header), payload)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:  # RuntimeError: also a header nested too deeply
-        raise FrameDamaged(f"a frame is authentic, but its message is invalid: {error}") from error
+        what = str(error).partition("\n")[0]  # torch adds frames of its own code
+        raise FrameDamaged(f"a frame is authentic, but its message is invalid: {what}") from error
 
 
 def _read(header: Any, payload: bytearray) -> Message | Heartbeat:

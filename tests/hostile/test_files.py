@@ -220,3 +220,12 @@ def test_hostile_frame_is_a_message_or_damaged(data, frame):
     fixed = LENGTHS.pack(len(changed), len(payload)) + Seal(KEY).next(changed, payload)
     with bounded(FrameDamaged):
         FrameReader(KEY, max_payload=1 << 20).feed(data.draw(damaged(fixed)) + changed + payload)
+
+
+def test_error_of_a_shape_beyond_64_bits_is_one_line():
+    """torch adds its own stack to the message."""
+    header = text_of({"kind": "PageData", "pages": {"dtype": "int64", "shape": [2, 10**30]}})
+    frame = LENGTHS.pack(len(header), 0) + Seal(KEY).next(header, b"") + header
+
+    with pytest.raises(FrameDamaged, match=r"^a frame is authentic, but its message is invalid: .+$"):
+        FrameReader(KEY, max_payload=0).feed(frame)
