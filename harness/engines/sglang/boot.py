@@ -28,6 +28,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "server_args:set_global_server_args",
     ),
     "get_parallel": ("runtime_context:get_parallel",),
+    "get_context": ("runtime_context:get_context",),
+    "use_context": ("runtime_context:use_context",),
     "DisaggregationMode": ("disaggregation.utils:DisaggregationMode",),
     "KVClassType": ("disaggregation.utils:KVClassType",),
     "KVArgs": ("disaggregation.base.conn:KVArgs",),

@@ -1,6 +1,8 @@
 """A prefill and a decode scheduler of one release, linked: their systems, and the port of one side."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,8 @@ class LinkedEngine(SglangEngine):
     def __init__(self, release: Release, config: SglangConfig, link: Link) -> None:
         super().__init__(release, config)
         self._config, self._link = config, link
+        has_contexts = release.part("use_context") is not None
+        self._context = copy(release.part("get_context")()) if has_contexts else None  # with the published arguments
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
@@ -45,30 +49,36 @@ class LinkedEngine(SglangEngine):
         return all(place == Place.LINKED for place in places)
 
     def submit(self, submission: Submission) -> int:
-        self._make_current()
-        return super().submit(submission)
+        with self._current():
+            return super().submit(submission)
 
     def abort(self, request_id: int) -> None:
-        self._make_current()
-        super().abort(request_id)
+        with self._current():
+            super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        self._make_current()
-        return super().step()
+        with self._current():
+            return super().step()
 
     def pause(self) -> bool:
         """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
         if self._config.role == DECODE:
             return False
-        self._make_current()
-        return super().pause()
+        with self._current():
+            return super().pause()
 
-    def _make_current(self) -> None:
-        """To publish the arguments takes milliseconds, so a side that is current already does not do it again."""
+    def _current(self) -> AbstractContextManager[Any]:
+        """The arguments of this side are the current ones within the context.
+
+        A release without contexts publishes them, which takes milliseconds, so a side that is current does not do it.
+        """
+        release = self._forward.release
         if self._link.current != self._config.role:
             set_environment(self._config)
-            self._forward.release.part("publish_server_args")(self.built.scheduler.server_args)
             self._link.current = self._config.role
+            if self._context is None:
+                release.part("publish_server_args")(self.built.scheduler.server_args)
+        return nullcontext() if self._context is None else release.part("use_context")(self._context)
 
 
 class Side(LinkedSystem):

@@ -1,0 +1,40 @@
+"""The two sides of a pair are in one process, where a release has one set of server arguments."""
+
+import pytest
+
+from harness.core.registry import target_of
+from harness.engines.sglang.boot import boot
+from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from harness.engines.sglang.pair import side_systems
+from harness.engines.sglang.scheduler import INTAKES
+
+RELEASE = "0.5.23"  # which has contexts
+
+
+def modes_seen_in_turns():
+    """The disaggregation modes that the release has while it runs each side, twice in turns."""
+    target_of(f"sglang=={RELEASE}").prepare_process()
+    release = boot(RELEASE)
+    sides = side_systems(release, [SglangConfig(role=PREFILL), SglangConfig(role=DECODE)])
+    return [modes_of_step(release, side.port) for side in (*sides, *sides)]
+
+
+def modes_of_step(release, engine):
+    modes, scheduler = set(), engine.built.scheduler
+    with pytest.MonkeyPatch.context() as changed:
+        for name in INTAKES:
+            intake = getattr(scheduler, name)
+
+            def noting(*arguments, intake=intake):
+                modes.add(release.part("get_context")().server_args.disaggregation_mode)
+                return intake(*arguments)
+
+            changed.setattr(scheduler, name, noting)
+        engine.step()
+    return modes
+
+
+def test_each_side_runs_with_its_own_server_arguments(on_release):
+    seen = on_release(RELEASE, modes_seen_in_turns)
+
+    assert seen == [{PREFILL}, {DECODE}, {PREFILL}, {DECODE}]
