@@ -257,9 +257,10 @@ class Worker(Listener):
     def _run_batch(self) -> None:
         self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
+        machine = turns[batch % len(turns)]
         batch_settings = settings(
             max_examples=self._quota,
-            stateful_step_count=self.plan.profile.ops_of(batch, num_turns=len(turns)),
+            stateful_step_count=self.plan.profile.calls_of(batch, num_turns=len(turns), has_scenes=machine.has_scenes),
             database=None,
             deadline=None,
             derandomize=False,
@@ -267,7 +268,7 @@ class Worker(Listener):
             suppress_health_check=list(HealthCheck),
             verbosity=Verbosity.quiet,
         )
-        search = seed(batch_seed(self.plan.seed, batch))(partial(turns[batch % len(turns)], self))
+        search = seed(batch_seed(self.plan.seed, batch))(partial(machine, self))
         run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:

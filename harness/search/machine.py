@@ -93,8 +93,11 @@ class Player:
 class Machine(Player, RuleBasedStateMachine):
     """Draws ops and applies them.
 
-    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
+    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.  With `has_scenes` most calls
+    of a rule apply several ops.
     """
+
+    has_scenes = False
 
     def teardown(self) -> None:
         if self.driver is not None and self.listener.aborts_at_end:

@@ -8,8 +8,9 @@ class Profile:
     """A named amount of fuzzing.
 
     A batch is one Hypothesis search from one seed, with runs of one length; the lengths of the batches rotate through
-    `ops_per_run`.  They count the calls of rules: a rule applies one op, or a short sequence of ops.  The runs of one
-    search are alike, so many short searches reach more states.
+    `ops_per_run`, or of a machine with scenes through `scenes_per_run` if the profile has them.  They count the calls
+    of rules: a rule applies one op, or a short sequence of ops.  The runs of one search are alike, so many short
+    searches reach more states.
     `probe_floor` is the share of runs that must reach each probe.  Every `recheck_every`-th passing run is run twice.
     `must_evaluate` requires at least one evaluation of every invariant that the engine supports.  A campaign of fewer
     than `min_runs` runs has the verdict "not judged".
@@ -23,20 +24,32 @@ class Profile:
     must_evaluate: bool
     min_runs: int
     recheck_every: int = 20
+    scenes_per_run: tuple[int, ...] = ()
 
-    def ops_of(self, batch: int, *, num_turns: int) -> int:
+    def calls_of(self, batch: int, *, num_turns: int, has_scenes: bool) -> int:
         """The length of the runs of a batch; each of `num_turns` machines gets the next length in its next turn."""
-        return self.ops_per_run[sum(divmod(batch, num_turns)) % len(self.ops_per_run)]
+        lengths = (self.scenes_per_run if has_scenes else ()) or self.ops_per_run
+        return lengths[sum(divmod(batch, num_turns)) % len(lengths)]
 
 
 # Mostly short runs: most bugs need a configuration and few ops, and short runs try three times as many configurations.
-LENGTHS = tuple(length for last in (12, 60, 12, 24, 16) for length in (8, 8, 8, last))
+# Short runs of single ops reach too little: with these lengths three bugs of SGLang took twice the time (two seeds).
+SCENES_PER_RUN = tuple(length for last in (12, 60, 12, 24, 16) for length in (8, 8, 8, last))
 
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False, min_runs=100),
-        Profile("default", 3.0, 8, LENGTHS, probe_floor=0.0, must_evaluate=True, min_runs=400),
+        Profile(
+            "default",
+            3.0,
+            8,
+            (8, 24, 60),
+            probe_floor=0.0,
+            must_evaluate=True,
+            min_runs=400,
+            scenes_per_run=SCENES_PER_RUN,
+        ),
         Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )
 }

@@ -139,6 +139,7 @@ class PairTraffic(Machine):
     """One rule that draws ops (no swarm: without steps of both sides no transfer completes)."""
 
     machine = "pd"
+    has_scenes = True
     load = LOADS[0]
     faults: tuple[str, ...] = ()
 

@@ -44,6 +44,7 @@ class EngineTraffic(Machine):
     """A rule per kind of op; Hypothesis disables some rules in each run (swarm testing)."""
 
     machine = "engine"
+    has_scenes = True
     faults: tuple[str, ...] = ()
     load = LOADS[0]
     has_drafts = False
@@ -184,6 +185,7 @@ class WeightedEngineTraffic(Machine):
     """One rule that draws ops with the weights of a traffic and a load, both fixed for the run (no swarm testing)."""
 
     machine = "engine"
+    has_scenes = True
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
 
     @initialize(

@@ -77,7 +77,10 @@ def test_each_machine_gets_all_run_lengths(num_turns):
     profile = replace(TINY, ops_per_run=(3, 9, 30))
 
     lengths = [
-        {profile.ops_of(batch, num_turns=num_turns) for batch in range(turn, 3 * num_turns, num_turns)}
+        {
+            profile.calls_of(batch, num_turns=num_turns, has_scenes=True)
+            for batch in range(turn, 3 * num_turns, num_turns)
+        }
         for turn in range(num_turns)
     ]
 
@@ -85,12 +88,19 @@ def test_each_machine_gets_all_run_lengths(num_turns):
 
 
 @pytest.mark.parametrize("num_turns", [1, 2, 10, 15])
-def test_most_runs_of_the_default_profile_are_short_and_the_first_batches_have_long_ones(num_turns):
+def test_most_runs_with_scenes_are_short_and_the_first_batches_have_long_ones(num_turns):
     """A hunt for a planted bug makes few batches in which it has found nothing."""
-    lengths = [PROFILES["default"].ops_of(batch, num_turns=num_turns) for batch in range(16)]
+    profile = PROFILES["default"]
+    lengths = [profile.calls_of(batch, num_turns=num_turns, has_scenes=True) for batch in range(16)]
 
     assert sum(length <= 16 for length in lengths) > 0.8 * len(lengths)
-    assert max(lengths) == max(PROFILES["default"].ops_per_run)
+    assert max(lengths) == max(profile.ops_per_run)
+
+
+def test_runs_of_single_ops_keep_their_lengths():
+    lengths = [PROFILES["default"].calls_of(batch, num_turns=1, has_scenes=False) for batch in range(3)]
+
+    assert lengths == list(PROFILES["default"].ops_per_run)
 
 
 def test_first_finding_ends_a_campaign_that_stops_on_first():
