@@ -47,19 +47,8 @@ MAY_IMPORT = {
 # Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.
 LAYERS = (
     (
-        "clock",
-        "errors",
-        "units",
-        "config",
-        "events",
-        "kv_events",
-        "limits",
-        "messages",
-        "ports",
-        "reasons",
-        "request",
-        "sampling",
-        "strict",
+        *("clock", "errors", "units", "config", "events", "kv_events", "limits", "messages", "ports"),
+        *("reasons", "request", "sampling", "strict"),
     ),
     ("pools",),
     ("cache",),
