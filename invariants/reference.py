@@ -76,12 +76,13 @@ class Expectation:
         """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens."""
         if not drafts:
             return self.tags[start:end]
-        border = end - len(drafts)
+        border = max(0, end - len(drafts))
         tags = self.tags[start:border]
         tag = self.tags[border - 1] if border else namespace_tag(self.namespace)
-        for token in drafts:
+        for position, token in enumerate(drafts, start=border):
             tag = next_tag(tag, token)
-            tags.append(tag)
+            if start <= position < end:
+                tags.append(tag)
         return tags
 
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:

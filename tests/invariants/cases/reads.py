@@ -84,6 +84,11 @@ CASES = [
     ),
     healthy(
         slots_hold_their_prefix,
+        during(LAUNCHED, Proposed(7, 1, (30,)), reading("swa", 21, array("q"))),
+        "no-tag-before-a-draft",
+    ),
+    healthy(
+        slots_hold_their_prefix,
         during(LAUNCHED, reading("full", 16, array("q", [0, 0, 0, 0, 0])), Discarded(7, 1)),
         "discarded-result",
     ),
