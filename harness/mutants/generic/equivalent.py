@@ -59,8 +59,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="A row is written from its first page on, and a write at the end of the array extends it.",
         place="engine_under_test/pools/request_table.py RequestTable.__init__",
         changed=(
-            '- self._handles = array("q", bytes(8 * width * (rows.capacity + 1)))',
-            '+ self._handles = array("q", bytes(8 * width * (rows.capacity + 0)))',
+            '- self._handles = array("q", [0]) * (width * (rows.capacity + 1))',
+            '+ self._handles = array("q", [0]) * (width * (rows.capacity + 0))',
         ),
     ),
     Equivalent(
