@@ -17,6 +17,7 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.connection import Place
+from engine_under_test.disaggregation.silence import heartbeat_ms
 from engine_under_test.engine import create_engine
 from engine_under_test.engine_process import EngineSpec, Occupancy, Submit
 from engine_under_test.errors import CheckpointError, EngineError
@@ -214,7 +215,8 @@ def test_stopped_process_is_replaced_within_the_timeout(victim, reasons, expecte
         assert ends.keys() <= reasons
         assert ends.total() == len(PROMPTS)
         if victim == "decode":
-            assert timeout_ms <= ended_ms <= 2 * timeout_ms + START_MS
+            # the silence began with the last heartbeat before the signal
+            assert timeout_ms - heartbeat_ms(timeout_ms) <= ended_ms <= 2 * timeout_ms + START_MS
         assert answers(pair) == expected
 
 
