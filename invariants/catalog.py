@@ -98,7 +98,7 @@ class Counts:
 
 
 class Check(NamedTuple):
-    """What a check of an invariant needs of it."""
+    """An invariant that is due: its name, its condition if it has one, and its generator of violations."""
 
     name: str
     given: Given | None
@@ -158,9 +158,10 @@ class Case(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The invariants of a moment for an engine, and by name the events after which one that it lacks parts for is due.
+    """The invariants that may be due at one moment, for an engine that lacks certain parts.
 
-    Without events an invariant is due each time.
+    Those that need a missing part are in `not_applicable`, by name, with the types of events after which they are due;
+    without types they are due each time.
     """
 
     applicable: Sequence[Invariant]

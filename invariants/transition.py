@@ -151,6 +151,7 @@ class Transition:
 
     @Derived
     def has_same_limits(self) -> bool:
+        """Are the limits of the engine the same before and after?"""
         return self.before.limits is self.after.limits or self.before.limits == self.after.limits
 
     def events_of(self, kind: type[EventT]) -> list[EventT]:

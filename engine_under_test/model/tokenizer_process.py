@@ -38,7 +38,7 @@ def main() -> None:
         told: dict[str, object]
         try:
             told = {"answer": question(*arguments)}
-        except Exception as error:
+        except Exception as error:  # the library has no common error; the answer has its text
             told = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
