@@ -13,6 +13,7 @@ import typer
 from harness.commands.campaigns import model_of_mutant, plans_for, run_campaigns
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.events import EventsOption, event_lines
+from harness.commands.exhaustive import explore
 from harness.commands.layout import print_lines
 from harness.core.errors import UsageError
 from harness.core.exit_codes import worst
@@ -29,6 +30,8 @@ FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
 STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
+EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
+SETTINGS = typer.Option("--set", help="with --exhaustive: a setting of the tiny engine, in JSON", metavar="NAME=VALUE")
 CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
@@ -47,6 +50,8 @@ def fuzz(
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
     out: Annotated[Path, typer.Option(help="folder for the findings")] = FINDINGS,
     corpus: Annotated[Path | None, CORPUS] = None,
+    exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -69,18 +74,16 @@ def fuzz(
         workers or os.cpu_count() or 1,
         corpus=corpus,
     )
-    plans = plans_for(engines, shared)
-    _check_folders(plans)
+    if exhaustive is not None or settings:
+        also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
+        raise typer.Exit(explore(shared, exhaustive, settings or [], also, as_json=as_json))
+    plans = _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, minutes, step_timeout)
-    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
-        ERR.print(line, markup=False)
+    _announce(shared, plans, command)
     with event_lines(events) as lines:
         campaigns = run_campaigns(plans, step_timeout, lines)
     outcomes = [one.outcome(_command(one.plan, [one.plan.engine], minutes, step_timeout)) for one in campaigns]
-    if not as_json:
-        _print_outcomes(outcomes)
-    else:
-        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
+    _print_outcomes(outcomes, command, as_json=as_json)
     raise typer.Exit(worst(one.exit_code for one in outcomes))
 
 
@@ -116,8 +119,8 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
     _check("--model", model, list(dict.fromkeys(chain.from_iterable(models.values()))))
 
 
-def _check_folders(plans: Sequence[Plan]) -> None:
-    """Raise UsageError unless a file can be written to the folders of the findings and of the corpus."""
+def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
+    """The plans; raises UsageError unless a file can be written to their folders, of the findings and of the corpus."""
     folders = [
         (option, folder) for plan in plans for option, folder in (("--out", plan.out), ("--corpus", plan.corpus))
     ]
@@ -131,6 +134,12 @@ def _check_folders(plans: Sequence[Plan]) -> None:
             trial.unlink()
         except OSError as error:
             raise UsageError(f"{option}: {folder} cannot be written: {error.strerror}; name another folder") from error
+    return plans
+
+
+def _announce(shared: Plan, plans: Sequence[Plan], command: str) -> None:
+    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
+        ERR.print(line, markup=False)
 
 
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
@@ -185,7 +194,10 @@ def _command(plan: Plan, engines: Sequence[str], minutes: float | None, step_tim
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 
 
-def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+def _print_outcomes(outcomes: Sequence[Outcome], command: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
+        return
     for outcome in outcomes:
         _print_findings(outcome)
     for outcome in outcomes:

@@ -27,6 +27,11 @@ def _plain(value: object) -> object:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
 
 
+def encoded(facts: object) -> bytes:
+    """Facts of snapshots as bytes; equal facts give equal bytes."""
+    return _ENCODER.encode(facts)
+
+
 class Digest:
     """The digest of a run: a hash of all transitions so far and of the current states."""
 

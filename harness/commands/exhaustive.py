@@ -1,0 +1,153 @@
+"""swarden fuzz --exhaustive: all sequences of ops up to a length, on a tiny engine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from harness.commands.console import ERR, OUT, print_json
+from harness.commands.layout import print_lines
+from harness.core.driver import STUCK
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode, worst
+from harness.core.oplog import Header
+from harness.core.registry import target_of
+from harness.core.replay import planted
+from harness.core.target import ENGINE
+from harness.search.campaign import Plan
+from harness.search.exhaustive import Exploration, Level, Subject, alphabet_of, tiny_config
+from harness.search.findings import FindingReport, report_finding, write_unshrunk
+from harness.search.process import prepare_process
+from harness.search.profiles import SHRINK_CPU_SECONDS
+from harness.search.result import Finding
+from harness.search.shrink import Budget
+
+
+@dataclass
+class Explored:
+    """The levels that were searched, and their findings, shrunk and written."""
+
+    levels: list[Level] = field(default_factory=list)
+    findings: list[FindingReport] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def states(self) -> int:
+        return sum(level.states for level in self.levels)
+
+    @property
+    def reached(self) -> int:
+        """The number of ops up to which every sequence was tried."""
+        return max((level.length for level in self.levels if level.share == 1), default=0)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        codes = [ExitCode.STUCK if one.fingerprint == STUCK else ExitCode.VIOLATED for one in self.findings]
+        return worst(codes)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures for scripts; shares are from 0 to 1."""
+        return {
+            "version": version("swarden"),
+            "reached": self.reached,
+            "states": self.states,
+            "pruned": sum(level.pruned for level in self.levels),
+            "steps": sum(level.steps for level in self.levels),
+            "seconds": round(self.seconds, 3),
+            "states_per_second": round(self.states / self.seconds, 1) if self.seconds else 0.0,
+            "levels": [
+                {"ops": one.length, "states": one.states, "pruned": one.pruned, "share": round(one.share, 4)}
+                for one in self.levels
+            ],
+            "findings": [finding.figures() for finding in self.findings],
+        }
+
+    def line(self) -> str:
+        """The last line of the output."""
+        pruned = sum(level.pruned for level in self.levels)
+        return (
+            f"all sequences of up to {self.reached} ops: {self.states} states in {self.seconds:.0f} s "
+            f"({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "
+            f"{len(self.findings)} findings"
+        )
+
+
+def explore(
+    plan: Plan, depth: int | None, settings: Sequence[str], ignored: Mapping[str, object], *, as_json: bool
+) -> ExitCode:
+    """Search for what a plan of random traffic names, up to `depth` ops, and print it.
+
+    `settings` change the tiny configuration; `ignored` are further options, which must not be given.  Raises UsageError
+    if the engine has no tiny configuration, too.
+    """
+    if depth is None:
+        raise UsageError("--set: has no effect without --exhaustive; leave it out")
+    for option, value in {"--model": plan.model, "--runs": plan.max_runs, "--corpus": plan.corpus, **ignored}.items():
+        if value:
+            raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
+    found = _explored(plan, depth, dict(map(_setting, settings)))
+    if as_json:
+        print_json(found.summary())
+    else:
+        for finding in found.findings:
+            print_lines(OUT, finding.story)
+            OUT.print("")
+        OUT.print(found.line(), markup=False)
+    return found.exit_code
+
+
+def _explored(plan: Plan, depth: int, settings: Mapping[str, Any]) -> Explored:
+    """Search, print each level, and shrink and write the findings."""
+    target, machine = target_of(plan.engine), plan.machine or ENGINE
+    if target.machines[machine].roles:
+        raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
+    config = tiny_config(target, settings)
+    configs = [target.encode(config)]
+    header = Header(engine=target.name, version=target.version(), machine=machine, configs=configs, mutant=plan.mutant)
+    subject = Subject(header, alphabet_of(target, machine, config))
+    assert plan.out is not None, "a search has a folder for its findings"
+    prepare_process()
+    target.prepare_process()
+    found, start = Explored(), monotonic()
+    ERR.print(f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}", markup=False)
+    with planted(target, plan.mutant):
+        search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
+        for level in _until_interrupted(search.levels(depth)):
+            found.levels.append(level)
+            found.seconds = monotonic() - start
+            ERR.print(_level_line(level, found.seconds), markup=False)
+            found.findings += [_reported(finding, plan.out) for finding in level.findings]
+    return found
+
+
+def _reported(finding: Finding, out: Path) -> FindingReport:
+    if finding.died:
+        return write_unshrunk(finding, out, "the sequence kills the process of the engine")
+    return report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+
+
+def _until_interrupted(levels: Iterator[Level]) -> Iterator[Level]:
+    """The levels that are complete when the user interrupts the search."""
+    try:
+        yield from levels
+    except KeyboardInterrupt:
+        ERR.print("swarden: interrupted")
+
+
+def _level_line(level: Level, seconds: float) -> str:
+    part = "" if level.share == 1 else f" ({level.share:.0%} of the sequences, then the time was over)"
+    return f"{level.length} ops: {level.states} new states, {level.pruned} pruned, after {seconds:.1f} s{part}"
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, is_set, value = text.partition("=")
+    if not is_set:
+        raise UsageError(f"--set: {text!r}; want NAME=VALUE with a value in JSON, such as overlap=true")
+    try:
+        return name, msgspec.json.decode(value.encode())
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--set: {text!r}: the value is not JSON: {error}") from error

@@ -1,0 +1,254 @@
+"""The bounded exhaustive search: all sequences of ops up to a length, on a tiny engine.
+
+It goes by the number of ops: each sequence of the level before is extended by each op of the alphabet.  The prefix is
+applied again to fresh engines, unchecked, because the level before has checked it.  A state that was seen before is not
+extended.  In each new state a drain is tried as well, so a leak shows, but its state is not extended either.
+"""
+
+import hashlib
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from time import monotonic
+from typing import Any, NamedTuple
+
+from harness.core.digest import encoded
+from harness.core.driver import Checking, Driver, Kept
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import (
+    Abort,
+    Accept,
+    Ack,
+    CloseSession,
+    Complete,
+    Drain,
+    Evict,
+    Fetch,
+    Flush,
+    Free,
+    Give,
+    Insert,
+    Lock,
+    Op,
+    OpenSession,
+    Pause,
+    Pressure,
+    Recipe,
+    Resume,
+    Slide,
+    Step,
+    Submit,
+    Take,
+    TakeOver,
+    Turn,
+    Unlock,
+)
+from harness.core.system import System
+from harness.core.target import Pool, Shape, Target
+from harness.search.deaths import CRASH, HANG
+from harness.search.jobs import JobDeath, run_jobs
+from harness.search.result import Finding
+from invariants.catalog import catalog_of
+from invariants.view import Snapshot
+
+TINY = Shape(2, (Pool("full", 8), Pool("swa", 6, window=3)), chunk_len=2, max_running_requests=2, max_context_len=24)
+EXTENSIONS_PER_JOB = 400
+JOB_CPU_SECONDS = 60.0  # a job of so many needs about a second
+KEY_BYTES = 10  # 10 million states collide with a probability of 1e-11
+
+Ops = tuple[Op, ...]
+Key = bytes
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The engine to explore: the header of its op-logs, without ops, and the alphabet."""
+
+    header: Header
+    alphabet: Sequence[Op]
+
+
+class Extension(NamedTuple):
+    """A sequence to run: `ops` and one more."""
+
+    ops: Ops
+    op: Op
+
+
+class Reached(NamedTuple):
+    """The result of one sequence: its state ("" if its last op fails), its checked engine steps, and its failure."""
+
+    ops: Ops
+    key: Key
+    steps: int = 0
+    finding: Finding | None = None
+
+
+@dataclass
+class Level:
+    """The sequences of one length: the new states, the sequences to a known state, and the first of each finding.
+
+    `steps` are checked engine steps.  `share` is the part of the sequences that were run; below 1 if the time was over.
+    """
+
+    length: int
+    states: int = 0
+    pruned: int = 0
+    share: float = 1.0
+    steps: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def tiny_config(target: Target, changes: Mapping[str, Any]) -> Any:
+    """A configuration with tiny pools; `changes` are settings in their JSON form.
+
+    Raises InvalidConfig if the target cannot be built from it.
+    """
+    return target.decode({**target.encode(target.config_of(TINY)), **changes})
+
+
+def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
+    """The ops to combine: a few of each kind that the machine supports, but for faults and the clock."""
+    shape = target.shape(config)
+    page, pools = shape.page_size or TINY.page_size, range(len(shape.pools or TINY.pools))
+    whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
+    candidates: tuple[Op, ...] = (
+        *(Submit(recipe=whole), Submit(recipe=branch, max_new_tokens=2 * page), Step()),
+        *(Abort(), Abort(request=1), Flush(), Pause(), Resume()),
+        *chain.from_iterable((Pressure(pool=pool, pages=3), Pressure(pool=pool)) for pool in pools),
+        *(OpenSession(), Turn(recipe=whole, max_new_tokens=2), CloseSession()),
+        *((Accept(lengths=(0,)), Accept(lengths=(8,))) if shape.lookahead_len else ()),
+        *(Take(count=2), Take(owner=1), Give(to=1), Free(), Free(fenced=True), Free(part="windowed")),
+        *(Free(part="rest"), TakeOver(giver=1), Complete()),
+        *(Insert(recipe=whole), Insert(recipe=branch), Insert(recipe=whole, dead=1), Lock(recipe=branch)),
+        *(Lock(recipe=whole), Unlock(), Unlock(receipt=1), Slide(page=1), Evict(need=(1,)), Evict(need=(0, 1))),
+        *(Fetch(recipe=whole), Ack()),
+    )
+    supported = tuple(target.machines[machine].ops)
+    return [op for op in candidates if isinstance(op, supported)]
+
+
+@dataclass
+class Exploration:
+    """The search; `levels` makes one level after the other until `seconds` are over.
+
+    The same sequences are found with any number of workers, unless the time ends a level early.
+    """
+
+    subject: Subject
+    workers: int
+    seconds: float
+    stop_on_first: bool = False
+    _seen: set[Key] = field(default_factory=set)
+    _began: float = field(default_factory=monotonic)
+
+    @property
+    def is_over(self) -> bool:
+        return monotonic() - self._began > self.seconds
+
+    def levels(self, depth: int) -> Iterator[Level]:
+        """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
+        frontier: list[Ops] = [()]
+        known: set[str] = set()
+        for length in range(1, depth + 1):
+            level = Level(length)
+            reached = self._extended(frontier, level)
+            frontier = []
+            for ops, key, steps, finding in reached:
+                level.steps += steps
+                if finding is not None and finding.fingerprint not in known:
+                    known.add(finding.fingerprint)
+                    level.findings.append(finding)
+                if not key:
+                    continue
+                if key in self._seen:
+                    level.pruned += 1
+                else:
+                    self._seen.add(key)
+                    frontier.append(ops)
+            level.states = len(frontier)
+            yield level
+            if not frontier or self.is_over or (self.stop_on_first and known):
+                return
+
+    def _extended(self, frontier: Sequence[Ops], level: Level) -> list[Reached]:
+        """Run each sequence of the frontier with each op, in the order of the sequences."""
+        extensions = [Extension(ops, op) for ops in frontier for op in self.subject.alphabet]
+        starts = range(0, len(extensions), EXTENSIONS_PER_JOB)
+        jobs = [(start, extensions[start : start + EXTENSIONS_PER_JOB]) for start in starts]
+        done: dict[int, list[Reached]] = {}
+        running = iter(jobs)
+        in_time = iter(lambda: None if self.is_over else next(running, None), None)
+        for (index, job), ended in run_jobs(in_time, self._work, workers=self.workers):
+            if isinstance(ended, JobDeath):
+                done[index] = [one for extension in job for one in self._alone(extension)]
+            else:
+                done[index] = ended
+        level.share = sum(len(job) for index, job in jobs if index in done) / len(extensions)
+        return [one for index in sorted(done) for one in done[index]]
+
+    def _alone(self, extension: Extension) -> list[Reached]:
+        """Run a sequence in a process of its own, because one of its job has killed the process.
+
+        A process that ends by an exception of swarden itself is no finding: raises RuntimeError.
+        """
+        [(_, ended)] = run_jobs([(0, [extension])], self._work, workers=1)
+        if not isinstance(ended, JobDeath):
+            return ended
+        if ended.exit_code > 0:
+            raise RuntimeError(f"{ended}, in the sequence {[*extension.ops, extension.op]}")
+        name = f"{HANG if ended.has_hung else CRASH}/{ended.name}"
+        log = OpLog(self.subject.header, [*extension.ops, extension.op, Drain()])
+        return [Reached((), b"", 0, Finding(name, log, monotonic() - self._began, died=str(ended)))]
+
+    def _work(self, job: tuple[int, Sequence[Extension]]) -> list[Reached]:
+        """Run sequences, in a process of their own."""
+        signal.setitimer(signal.ITIMER_PROF, JOB_CPU_SECONDS)
+        new: set[Key] = set()
+        reached = []
+        for extension in job[1]:
+            one = self._run(extension, new)
+            new.add(one.key)
+            reached.append(one)
+        return reached
+
+    def _run(self, extension: Extension, new: set[Key]) -> Reached:
+        """Run one sequence; a drain follows if its state is neither in `new` nor was seen before."""
+        header, ops = self.subject.header, (*extension.ops, extension.op)
+        target = header.target
+        systems = target.systems(header.machine, [target.decode(config) for config in header.configs], "")
+        for op, system in ((op, system) for op in extension.ops for system in systems):
+            system.do(op)
+            system.capture()  # some ports tell the owners of units in events from the last capture
+            system.take_events()
+        checking = Checking(catalog_of(target.contracts), code=target.code)
+        driver = Driver(systems, checking=checking, keep=Kept(digests=False, moments=1))
+        driver.apply(extension.op)
+        key = b"" if driver.failure else key_of(systems, [driver.snapshot()], ops)
+        if key and key not in self._seen and key not in new:
+            driver.apply(Drain())
+        steps = driver.counts.engine_steps
+        if driver.failure is None:
+            return Reached(ops, key, steps)
+        log = OpLog(header, [*ops, *[Drain()] * (driver.ops[-1] == Drain())])
+        return Reached(ops, key, steps, Finding(driver.failure.fingerprint, log, monotonic() - self._began))
+
+
+def key_of(systems: Sequence[System], snapshots: Sequence[Snapshot], ops: Ops) -> Key:
+    """The key of a state: two sequences with one key can be continued in the same way.
+
+    It has all that a snapshot shows but the number of steps, the tokens of all requests, and what no snapshot shows:
+    the steps without a pass, and the drafts that are accepted.
+    """
+    facts = [
+        [replace(snapshot, step=0) for snapshot in snapshots],
+        [
+            (one.namespace, one.prompt_len, one.tokens, one.len_at_abort)
+            for system in systems
+            for one in system.reference.expectations.values()
+        ],
+        [system.steps_without_forward for system in systems],
+        [op for op in ops if isinstance(op, Accept)][-1:],
+    ]
+    return hashlib.blake2b(encoded(facts), digest_size=KEY_BYTES).digest()

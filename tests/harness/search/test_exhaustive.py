@@ -1,0 +1,127 @@
+"""The exhaustive search: what it finds, what it may prune, and what it does with a process that dies."""
+
+import os
+import signal
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from harness.core.oplog import Header
+from harness.core.ops import Drain, Flush, Pause, Step, Submit
+from harness.core.registry import target_of
+from harness.core.replay import failure_like, planted
+from harness.core.system import EngineSystem
+from harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
+
+OWN = target_of("swarden")
+
+
+def explored(depth, *, machine="engine", mutant=None, ops=None, **options):
+    """The levels of a search of our own engine, with these ops of its alphabet."""
+    config = tiny_config(OWN, {})
+    header = Header(engine="swarden", machine=machine, configs=[OWN.encode(config)], mutant=mutant)
+    alphabet = [op for op in alphabet_of(OWN, machine, config) if ops is None or isinstance(op, ops)]
+    with planted(OWN, mutant):
+        return list(Exploration(Subject(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth))
+
+
+@pytest.mark.parametrize("machine", ["engine", "ledger", "tree", "host"])
+def test_healthy_engine_has_no_findings(machine):
+    levels = explored(2, machine=machine)
+
+    assert [finding.fingerprint for level in levels for finding in level.findings] == []
+    assert [level.share for level in levels] == [1, 1]
+
+
+def test_search_reaches_each_state_that_the_sequences_reach():
+    """Pruning leaves out no state: sequences without any pruning end in the same states."""
+    few, depth = (Submit, Step, Flush, Pause), 3
+    config = tiny_config(OWN, {})
+    header = Header(engine="swarden", configs=[OWN.encode(config)])
+    alphabet = [op for op in alphabet_of(OWN, "engine", config) if isinstance(op, few)]
+    states = set()
+    for length in range(1, depth + 1):
+        for ops in product(alphabet, repeat=length):
+            system = EngineSystem(OWN.build(config))
+            for op in ops:
+                system.do(op)
+                system.capture()
+                system.take_events()
+            states.add(key_of([system], [system.capture()], ops))
+
+    search = Exploration(Subject(header, alphabet), 1, 60)
+    levels = list(search.levels(depth))
+
+    assert sum(level.states for level in levels) == len(states)
+    assert sum(level.pruned for level in levels) > 0
+
+
+def test_planted_bug_is_found_by_a_sequence_that_replays():
+    [level, *_] = explored(1, mutant="B3")
+
+    [finding] = level.findings
+    assert finding.fingerprint == "peers_are_unique_and_live/full page/peer_free"
+    assert len(finding.log.ops) == 2
+    assert finding.log.ops[-1] == Drain()
+    assert failure_like(finding.log, finding.fingerprint) is not None
+
+
+def test_number_of_workers_does_not_change_the_states():
+    one, two = explored(3), explored(3, workers=2)
+
+    assert [(level.states, level.pruned, level.steps) for level in one] == [
+        (level.states, level.pruned, level.steps) for level in two
+    ]
+
+
+def test_search_that_is_out_of_time_says_which_part_it_has_done():
+    [level] = explored(3, seconds=0)
+
+    assert level.share == 0
+    assert level.states == 0
+
+
+class DyingEngine(EngineSystem):
+    """An engine whose process is killed when it is paused while a request waits."""
+
+    def do(self, op):
+        if isinstance(op, Pause) and self.has_work:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().do(op)
+
+
+def test_sequence_that_kills_its_process_is_a_finding(monkeypatch):
+    """The other sequences of its job are run all the same."""
+    monkeypatch.setattr(type(OWN), "systems", lambda *arguments: [DyingEngine(OWN.build(*arguments[2]))])
+
+    levels = explored(2, ops=(Submit, Step, Pause))
+
+    [finding] = [finding for level in levels for finding in level.findings]
+    assert finding.fingerprint == "crash/SIGKILL"
+    assert [type(op) for op in finding.log.ops] == [Submit, Pause, Drain]
+    assert [level.share for level in levels] == [1, 1]
+    assert levels[1].states > 0
+
+
+def test_fault_of_swarden_itself_is_not_a_finding(monkeypatch):
+    def capture(_system):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(EngineSystem, "capture", capture)
+
+    with pytest.raises(RuntimeError, match="worker died: 1, in the sequence"):
+        explored(1)
+
+
+def test_key_of_a_state_has_the_tokens_of_the_requests():
+    """Two prompts of one length are two states, although a snapshot shows no tokens."""
+    config = tiny_config(OWN, {})
+    keys = set()
+    for tokens in ((1, 2, 3), (1, 2, 4)):
+        system = EngineSystem(OWN.build(config))
+        system.do(Submit(tokens=tokens))
+        keys.add(key_of([system], [system.capture()], ()))
+        keys.add(key_of([system], [replace(system.capture(), step=7)], ()))
+
+    assert len(keys) == 2
