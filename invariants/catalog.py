@@ -64,6 +64,7 @@ CAUSES_FIRST = (
     "copies",
     "reads",
     "outputs",
+    "twins",
     "clients",
     "aborted_requests",
     "progress",

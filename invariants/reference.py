@@ -39,7 +39,8 @@ def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
 class Expectation:
     """The tokens of a request with the tag of each, and `sums`, where sums[n] is the sum of the first n tags.
 
-    `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.
+    `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
+    finish reason that the client got, None until then.
     """
 
     namespace: int
@@ -47,6 +48,7 @@ class Expectation:
     tokens: list[int]
     stop: frozenset[int] = frozenset()
     len_at_abort: int | None = None
+    reason: str | None = None
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -102,12 +104,14 @@ class Reference:
     """The client's view of the requests: prompts, and the output tokens that the client got.
 
     The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
-    If `vocabulary` is 0, outputs cannot be predicted.
+    If `vocabulary` is 0, outputs cannot be predicted.  `twins` has the same requests at a second engine, by their ids
+    here.
     """
 
     vocabulary: int = 0
     windows: tuple[int | None, ...] = ()
     expectations: dict[int, Expectation] = field(default_factory=dict)
+    twins: dict[int, Expectation] = field(default_factory=dict)
 
     def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int], stop: Sequence[int] = ()) -> None:
         self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt), frozenset(stop))
@@ -116,8 +120,9 @@ class Reference:
         expected = self.expectations[request_id]
         expected.len_at_abort = len(expected.tokens)
 
-    def streamed(self, request_id: int, tokens: Sequence[int]) -> None:
+    def streamed(self, request_id: int, tokens: Sequence[int], reason: str | None = None) -> None:
         self.expectations[request_id].extend(tokens)
+        self.expectations[request_id].reason = reason
 
     def tokens_of(self, request_id: int) -> Sequence[int]:
         """A request's prompt and output so far; empty if the request is unknown or was forgotten."""

@@ -86,7 +86,13 @@ def explore(
     """
     if depth is None:
         raise UsageError("--set: has no effect without --exhaustive; leave it out")
-    for option, value in {"--model": plan.model, "--runs": plan.max_runs, "--corpus": plan.corpus, **ignored}.items():
+    for option, value in {
+        "--model": plan.model,
+        "--runs": plan.max_runs,
+        "--corpus": plan.corpus,
+        "--twin": plan.twin,
+        **ignored,
+    }.items():
         if value:
             raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
     found = _explored(plan, depth, dict(map(_setting, settings)))

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -16,11 +16,12 @@ from harness.commands.events import EventsOption, event_lines
 from harness.commands.exhaustive import explore
 from harness.commands.layout import print_lines
 from harness.core.errors import UsageError
-from harness.core.exit_codes import worst
+from harness.core.exit_codes import ExitCode, worst
 from harness.core.mutant_file import VARIABLE
 from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
-from harness.core.target import Target
+from harness.core.target import ENGINE, Target
+from harness.core.twins import check_wanted
 from harness.search.campaign import Plan
 from harness.search.corpus import digest_of, files_of
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
@@ -30,6 +31,7 @@ FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
 STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
+TWIN = typer.Option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
 EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
 SETTINGS = typer.Option("--set", help="with --exhaustive: a setting of the tiny engine, in JSON", metavar="NAME=VALUE")
 CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
@@ -50,6 +52,7 @@ def fuzz(
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
     out: Annotated[Path, typer.Option(help="folder for the findings")] = FINDINGS,
     corpus: Annotated[Path | None, CORPUS] = None,
+    twin: Annotated[str | None, TWIN] = None,
     exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
     events: EventsOption = None,
@@ -58,7 +61,8 @@ def fuzz(
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
     engines = engine or [OWN]
-    _check_engines(engines, machine, model, mutant)
+    machine = machine or (ENGINE if twin else None)
+    _check_engines(engines, machine, model, mutant, twin)
     chosen = PROFILES[profile]
     shared = Plan(
         engines[0],
@@ -73,22 +77,42 @@ def fuzz(
         model or "",
         workers or os.cpu_count() or 1,
         corpus=corpus,
+        twin=twin,
     )
     if exhaustive is not None or settings:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, settings or [], also, as_json=as_json))
+    raise typer.Exit(_campaigns(shared, engines, Asked(minutes, step_timeout, events), as_json=as_json))
+
+
+class Asked(NamedTuple):
+    """Options that are in no plan: the limit in minutes (None: the default), the time-out and the file of events."""
+
+    minutes: float | None
+    step_timeout: float
+    events: Path | None
+
+
+def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: bool) -> ExitCode:
+    """Run the campaigns of all engines, and print the outcome."""
     plans = _with_folders(plans_for(engines, shared))
-    command = _command(shared, engines, minutes, step_timeout)
-    _announce(shared, plans, command)
-    with event_lines(events) as lines:
-        campaigns = run_campaigns(plans, step_timeout, lines)
-    outcomes = [one.outcome(_command(one.plan, [one.plan.engine], minutes, step_timeout)) for one in campaigns]
-    _print_outcomes(outcomes, command, as_json=as_json)
-    raise typer.Exit(worst(one.exit_code for one in outcomes))
+    command = _command(shared, engines, asked)
+    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
+        ERR.print(line, markup=False)
+    with event_lines(asked.events) as lines:
+        campaigns = run_campaigns(plans, asked.step_timeout, lines)
+    outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
+    if not as_json:
+        _print_outcomes(outcomes)
+    else:
+        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
+    return worst(one.exit_code for one in outcomes)
 
 
-def _check_engines(engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None) -> None:
-    """Raise UsageError unless all engines differ, and each can run here with this machine, model and mutant."""
+def _check_engines(
+    engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None, twin: str | None
+) -> None:
+    """Raise UsageError unless all engines differ, and each can run here with this machine, model, mutant and twin."""
     found: dict[tuple[str, str], str] = {}
     for engine in engines:
         target = target_of(engine)
@@ -97,6 +121,8 @@ def _check_engines(engines: Sequence[str], machine: str | None, model: str | Non
             raise UsageError(f"--engine: {found[same]} and {engine} are the same; name it once")
         found[same] = engine
         _check_machine(target, machine, model)
+        if twin is not None:
+            check_wanted(target, twin)
         with planted(target, mutant):
             pass
 
@@ -137,11 +163,6 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
     return plans
 
 
-def _announce(shared: Plan, plans: Sequence[Plan], command: str) -> None:
-    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
-        ERR.print(line, markup=False)
-
-
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
     """The first line of the output: the length and the subjects of the campaigns."""
     length = _count(shared.max_runs, "run") if shared.max_runs is not None else _count(shared.seconds / 60, "minute")
@@ -172,7 +193,7 @@ def _count(number: float, noun: str) -> str:
     return f"{number:g} {noun}" + "s" * (number != 1)
 
 
-def _command(plan: Plan, engines: Sequence[str], minutes: float | None, step_timeout: float) -> str:
+def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
@@ -181,23 +202,21 @@ def _command(plan: Plan, engines: Sequence[str], minutes: float | None, step_tim
         "--machine": plan.machine,
         "--model": plan.model if plan.model != model_of_bug else None,
         "--mutant": plan.mutant,
-        "--minutes": minutes,
+        "--minutes": asked.minutes,
         "--runs": plan.max_runs,
         "--workers": plan.workers,
         "--seed": plan.seed,
-        "--step-timeout": step_timeout if step_timeout != STEP_TIMEOUT_S else None,
+        "--step-timeout": asked.step_timeout if asked.step_timeout != STEP_TIMEOUT_S else None,
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
+        "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 
 
-def _print_outcomes(outcomes: Sequence[Outcome], command: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
-        return
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         _print_findings(outcome)
     for outcome in outcomes:

@@ -28,6 +28,7 @@ from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLO
 from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
 from harness.core.registry import OWN, UnknownEngine, target_at, target_of
 from harness.core.target import ENGINE, MachineSpec, Target
+from harness.core.twins import Twin, twin_of
 from harness.core.validation import shortened, validation_text
 
 FORMAT = 2
@@ -58,8 +59,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything that a run depends on except its ops; `configs` has one JSON object for each engine.
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
-    batch, `model` the model that the engines run, if any; `faults` are those that the ops arm; `expected` is the
-    fingerprint with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
+    batch, `model` the model that the engines run, if any; `twin` a second engine that gets the same ops; `faults` are
+    those that the ops arm; `expected` is the fingerprint with which the run failed, if known.  `truncated` describes
+    the missing part of an incomplete log.
     """
 
     engine: str
@@ -71,6 +73,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     source_hash: str = ""
     mutant: str | None = None
     model: str = ""
+    twin: Twin | None = None
     faults: list[str] = []
     expected: str | None = None
     truncated: str = ""
@@ -268,6 +271,11 @@ def _check_configs(line: Line, header: Header, target: Target) -> None:
         found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
         what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
         raise line.error(what, "correct the configurations")
+    if header.twin is not None:
+        try:
+            twin_of(target, decoded, header.twin)
+        except UsageError as error:
+            raise line.error(f"the twin: {error}", "correct it") from error
     if len(decoded) > 1:
         try:
             target.check_linked(decoded)

@@ -174,7 +174,7 @@ class EngineSystem:
         self.streamed = self.last_events = ()
         self.streamed = self.port.step()
         for streamed in self.streamed:
-            self.reference.streamed(streamed.request_id, streamed.token_ids)
+            self.reference.streamed(streamed.request_id, streamed.token_ids, streamed.finish_reason)
             if streamed.finish_reason is not None:
                 del self._live[streamed.request_id]
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):

@@ -151,6 +151,10 @@ class Target(Protocol):
         """A configuration of this shape with defaults for the rest, for recorded traffic and benchmarks."""
         raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
 
+    def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
+        """Changes of settings, by name, that leave the outputs of an engine of this configuration as they are."""
+        return {}
+
     def role(self, config: Any) -> str:
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""

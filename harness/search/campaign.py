@@ -22,6 +22,7 @@ from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
 from harness.core.target import ENGINE, Target, Watch
+from harness.core.twins import Twin, twin_for
 from harness.search.corpus import CorpusLog, RareRun, Share, logs_of
 from harness.search.features import Features
 from harness.search.known import CONFIRMATIONS, KnownFailures
@@ -50,7 +51,8 @@ class Plan:
 
     `engine` is "NAME" or "NAME==VERSION".  With `machine` None all machines run.  A machine that cannot run `model`
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
-    saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first; see corpus.py.
+    saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first; see corpus.py.  `twin` names
+    the second engine of each run; see core/twins.py.
     """
 
     engine: str
@@ -66,6 +68,7 @@ class Plan:
     workers: int = 1
     first_run: RunIndex = FIRST_RUN
     corpus: Path | None = None
+    twin: str | None = None
 
     @property
     def keeps_runs(self) -> bool:
@@ -167,6 +170,7 @@ class Worker(Listener):
             run=current.run,
             mutant=self.plan.mutant,
             model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
+            twin=self._twin(header, current.run),
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._known.begin_run(header)
@@ -174,6 +178,11 @@ class Worker(Listener):
         if self._running is not None:
             self._running.begin(header)
         return driver_of(header, keep=KEPT, observe=self._observe)
+
+    def _twin(self, header: Header, run: int) -> Twin | None:
+        if self.plan.twin is None:
+            return None
+        return twin_for(self.target, self.target.decode(header.configs[0]), self.plan.twin, run)
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)

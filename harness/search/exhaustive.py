@@ -111,7 +111,7 @@ def tiny_config(target: Target, changes: Mapping[str, Any]) -> Any:
 def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
     """The ops to combine: a few of each kind that the machine supports, but for faults and the clock."""
     shape = target.shape(config)
-    page, pools = shape.page_size or TINY.page_size, range(len(shape.pools or TINY.pools))
+    page, pools = shape.page_size, range(len(shape.pools))
     whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
     candidates: tuple[Op, ...] = (
         *(Submit(recipe=whole), Submit(recipe=branch, max_new_tokens=2 * page), Step()),

@@ -19,7 +19,7 @@ from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, SESSION_OPS
 from harness.core.registry import OWN
 from harness.core.system import EngineSystem, System
-from harness.core.target import ENGINE, MachineSpec, Shape, Target
+from harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.own.adapter import SwardenEngine
 from harness.engines.own.faults import FAULTS
@@ -65,6 +65,7 @@ class OwnTarget(Target):
         ("host_full_pages", "host_swa_pages"),
         ("swa_pages", "sliding_window", "host_swa_pages"),
     )  # one setting of a group can be invalid without the others
+    catalog = CATALOG
     kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
 
     def encode(self, config: Any) -> dict[str, Any]:
@@ -81,6 +82,17 @@ class OwnTarget(Target):
         except ConfigError as error:
             raise InvalidConfig(str(error)) from error
 
+    def shape(self, config: Any) -> Shape:
+        pools = [Pool("full", config.full_pages), Pool("swa", config.swa_pages, config.sliding_window)]
+        return Shape(
+            config.page_size,
+            [pool for pool in pools if pool.units],
+            config.chunk_len,
+            config.max_running_requests,
+            config.max_context_len,
+            config.lookahead_tokens,
+        )
+
     def config_of(self, shape: Shape) -> EngineConfig:
         full, *windowed = shape.pools
         return EngineConfig(
@@ -92,6 +104,19 @@ class OwnTarget(Target):
             max_context_len=shape.max_context_len,
             chunk_len=shape.chunk_len,
         )
+
+    def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
+        no_host = {"host_full_pages": 0, "host_swa_pages": 0}
+        return {
+            "ample": {"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages},
+            "uncached": {"prefix_sharing": False, **no_host},
+            "no-host": no_host,
+            "whole-prompts": {"chunk_len": None},
+            "page-chunks": {"chunk_len": config.page_size},
+            "overlap": {"overlap": not config.overlap},
+            "mixed": {"mixed_batches": not config.mixed_batches},
+            "no-drafts": {"draft_tokens": 0},
+        }
 
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)
@@ -129,9 +154,6 @@ class OwnTarget(Target):
 
     def watch(self) -> ProbeWatch:
         return ProbeWatch()
-
-    def mutants(self) -> Sequence[Mutant]:
-        return CATALOG
 
     def mutant(self, name: str) -> Mutant:
         return mutant_of_catalog(name)

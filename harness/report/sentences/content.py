@@ -7,6 +7,7 @@ from invariants.laws.content.drafts import DraftCode
 from invariants.laws.content.matches import MatchCode
 from invariants.laws.content.outputs import OutputCode
 from invariants.laws.content.reads import ReadCode
+from invariants.laws.content.twins import TwinCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
@@ -25,6 +26,8 @@ SENTENCES: Mapping[Code, str] = {
     OutputCode.NOT_COMPUTED: "{num_new} new tokens are streamed, but the valid results of the step have {num_computed}",
     OutputCode.COMPUTED_IN_PART: "a token is streamed after {num_computed} of its {num_known} tokens are computed",
     OutputCode.TOO_LONG: "{num_outputs} tokens are streamed, {asked} were requested",
+    TwinCode.OTHER_TOKEN: "token {token} at position {position}, its twin has {other}",
+    TwinCode.GOES_ON_AFTER_STOP: "{count} output tokens, its twin has {other}, and the shorter output ends with a stop",
     MatchCode.NOT_USABLE: "matched {length} tokens, which are not a usable cached prefix of whole pages",
     MatchCode.OTHER_PAGES: "matched the pages {pages}, the tree has {want}",
     DraftCode.TOO_MANY: "{count} drafts, at most {most} are allowed",

@@ -1,0 +1,134 @@
+"""Twins: a second engine that gets the same ops and must give the same outputs.
+
+It is the same engine with another setting that clients must not notice, or another engine.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from harness.core.errors import InvalidConfig, UsageError
+from harness.core.event_log import EventLog
+from harness.core.ops import Op
+from harness.core.registry import target_of
+from harness.core.system import System
+from harness.core.target import Target
+from invariants.view import Snapshot
+
+ALL = "all"  # every twin of the target in turn
+
+ValueT = TypeVar("ValueT")
+
+
+class Twin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The second engine: `engine` is NAME or NAME==VERSION, "" for the same; `settings` are changes, as JSON."""
+
+    engine: str = ""
+    settings: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        return " with ".join(filter(None, (self.engine, settings)))
+
+
+def twin_of(target: Target, configs: Sequence[Any], twin: Twin) -> tuple[Target, Any]:
+    """The target and the configuration of the second engine; raises UsageError if it cannot be built."""
+    if len(configs) > 1:
+        raise UsageError(f"a twin belongs to one engine, not to {len(configs)}")
+    other = target_of(twin.engine) if twin.engine else target
+    if target.process and other.process:
+        raise UsageError(f"two engines of {target.process} cannot be in one process; name another engine")
+    config = other.config_of(target.shape(configs[0])) if twin.engine else configs[0]
+    return other, other.decode({**other.encode(config), **twin.settings})
+
+
+def twin_for(target: Target, config: Any, wanted: str, ordinal: int) -> Twin | None:
+    """The twin of a run: `wanted` is another engine, the name of a twin of the target, or ALL.
+
+    With ALL the twins take turns, by the ordinal of the run.  None if an engine of this configuration has no such twin.
+    """
+    named = target.twins(config)
+    names = list(named) if wanted == ALL else [wanted]
+    name = names[ordinal % len(names)] if names else ""
+    twin = Twin(settings=dict(named[name])) if name in named else Twin(engine=wanted)
+    try:
+        _, other = twin_of(target, [config], twin)
+    except InvalidConfig:
+        return None
+    return twin if twin.engine or target.encode(other) != target.encode(config) else None
+
+
+def check_wanted(target: Target, wanted: str) -> None:
+    """Raise UsageError unless `wanted` is a twin that a run of the target can have."""
+    names = list(target.twins(target.decode({})))
+    if wanted in names or (wanted == ALL and names):
+        return
+    try:
+        target_of(wanted).check_environment()
+        twin_of(target, [target.decode({})], Twin(engine=wanted))
+    except InvalidConfig:  # of another shape than the default
+        return
+    except UsageError as error:
+        known = ", ".join([ALL, *names]) if names else "none"
+        raise UsageError(f"--twin: {wanted!r} is no twin of {target.name} ({known}) and no engine: {error}") from error
+
+
+class TwinSystem(System):
+    """Two systems that get the same ops; only the first is captured and checked.
+
+    An error of either ends the run.  The outputs are compared by a law, `twins_agree`.
+    """
+
+    def __init__(self, first: System, second: System) -> None:
+        self._both = (first, second)
+        self._first = first
+        self.reference = first.reference
+
+    @property
+    def steps_without_forward(self) -> int:
+        return self._first.steps_without_forward
+
+    @property
+    def log(self) -> EventLog:
+        return self._first.log
+
+    def do(self, op: Op) -> bool:
+        """Both do the op; a request that only one of them takes has no twin."""
+        known = [len(one.reference.expectations) for one in self._both]
+        result = self._on_both(lambda one: one.do(op))
+        here, there = (
+            list(one.reference.expectations.items())[old:] for one, old in zip(self._both, known, strict=True)
+        )
+        for (request_id, _), (_, expectation) in zip(here, there, strict=False):
+            self.reference.twins[request_id] = expectation
+        return result
+
+    @property
+    def has_work(self) -> bool:
+        return any(one.has_work for one in self._both)
+
+    def heal(self) -> None:
+        self._on_both(lambda one: one.heal())
+
+    def clear(self) -> None:
+        self._on_both(lambda one: one.clear())
+
+    @property
+    def drain_bound(self) -> int:
+        return max(one.drain_bound for one in self._both)
+
+    def capture(self) -> Snapshot:
+        return self._first.capture()
+
+    def take_events(self) -> list[NamedTuple]:
+        return self._first.take_events()
+
+    def _on_both(self, act: Callable[[System], ValueT]) -> ValueT:
+        """Act on the first system and then on the second, whose events are dropped; returns the first result."""
+        first, second = self._both
+        result = act(first)
+        act(second)
+        second.capture()  # some ports tell the owners of units in events from the last capture
+        second.take_events()
+        return result

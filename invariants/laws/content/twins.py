@@ -1,0 +1,44 @@
+"""Two engines that get the same requests."""
+
+from invariants.invariant import invariant
+from invariants.kinds import FinishReason
+from invariants.reference import Expectation
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, request_ref
+
+
+class TwinCode(Code):
+    OTHER_TOKEN = "other_token"
+    GOES_ON_AFTER_STOP = "goes_on_after_stop"
+
+
+def has_twin(change: Transition) -> bool:
+    return bool(change.reference.twins)
+
+
+@invariant(When.QUIESCENT, given=has_twin)
+def twins_agree(change: Transition) -> Evidence:
+    """A request gets the same output from an engine and from its twin.
+
+    They are compared as far as both go, and neither goes beyond a stop.  An output may be shorter, by an abort, an
+    error or a limit of one engine.  Prompts can differ: they continue outputs that an abort ended at different places.
+    """
+    for request_id, there in change.reference.twins.items():
+        here = change.reference.expectations[request_id]
+        if here.tokens[: here.prompt_len] != there.tokens[: there.prompt_len]:
+            continue
+        position = _first_difference(here, there)
+        if position is not None:
+            values = {"position": position, "token": here.tokens[position], "other": there.tokens[position]}
+            yield found(request_ref(request_id), TwinCode.OTHER_TOKEN, **values)
+            continue
+        shorter, longer = sorted((here, there), key=lambda one: len(one.tokens))
+        if shorter.reason == FinishReason.STOP and len(shorter.tokens) < len(longer.tokens):
+            values = {"count": len(here.tokens) - here.prompt_len, "other": len(there.tokens) - there.prompt_len}
+            yield found(request_ref(request_id), TwinCode.GOES_ON_AFTER_STOP, **values)
+
+
+def _first_difference(here: Expectation, there: Expectation) -> int | None:
+    """The first position at which both have a token, and another one."""
+    both = enumerate(zip(here.tokens, there.tokens, strict=False))
+    return next((position for position, (one, other) in both if one != other), None)

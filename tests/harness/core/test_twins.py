@@ -1,0 +1,115 @@
+"""Twins: two engines that get the same ops, and the comparison of their outputs."""
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.core.oplog import Header, OpLog, OpLogError
+from harness.core.ops import Abort, Accept, Drain, Step, Submit
+from harness.core.registry import target_of
+from harness.core.replay import run_log
+from harness.core.twins import ALL, Twin, check_wanted, twin_for
+from harness.engines.own.adapter import SwardenEngine
+
+OWN = target_of("swarden")
+CONFIG = {"page_size": 4, "full_pages": 12, "swa_pages": 8, "sliding_window": 6, "chunk_len": 8}
+OPS = [Submit(tokens=(1, 2, 3, 4, 5), max_new_tokens=6), Submit(tokens=(1, 2, 3, 9), max_new_tokens=3), Step(), Drain()]
+
+
+def failure_with(twin, ops=OPS, **config):
+    """The failure of a run with a twin."""
+    return run_log(OpLog(Header(engine="swarden", configs=[CONFIG | config], twin=twin), ops)).failure
+
+
+def names():
+    return list(OWN.twins(OWN.decode(CONFIG)))
+
+
+@pytest.mark.parametrize("name", names())
+def test_healthy_engine_agrees_with_each_of_its_twins(name):
+    settings = dict(OWN.twins(OWN.decode(CONFIG))[name])
+
+    assert failure_with(Twin(settings=settings)) is None
+
+
+class OtherToken(SwardenEngine):
+    """An engine that adds one to the first token of each output."""
+
+    def step(self):
+        return [one._replace(token_ids=[one.token_ids[0] + 1, *one.token_ids[1:]]) for one in super().step()]
+
+
+@pytest.fixture
+def _another_second_engine(monkeypatch):
+    """The second engine of each run is OtherToken."""
+    built = []
+
+    def build(config, *_):
+        built.append(config)
+        return (SwardenEngine, OtherToken)[len(built) == 2](config)
+
+    monkeypatch.setattr("harness.engines.own.target.SwardenEngine", build)
+
+
+@pytest.mark.usefixtures("_another_second_engine")
+def test_other_output_of_the_twin_is_a_violation_of_the_first_engine():
+    failure = failure_with(Twin())
+
+    assert failure is not None
+    assert failure.fingerprint == "twins_agree/request/other_token"
+    assert failure.violations[0].values["position"] == 5
+
+
+def test_aborted_request_is_compared_as_far_as_both_go():
+    """The twin has computed fewer tokens at the abort, and a prompt that continues them differs."""
+    ops = [OPS[0], Step(count=4), Abort(), Submit(max_new_tokens=2), Accept(lengths=(1,)), Drain()]
+
+    assert failure_with(Twin(settings={"chunk_len": 4}), ops) is None
+
+
+def test_twin_of_a_run_is_the_wanted_one_and_all_take_turns():
+    config = OWN.decode(CONFIG)
+
+    assert twin_for(OWN, config, "overlap", 3) == Twin(settings={"overlap": True})
+    turns = [twin_for(OWN, config, ALL, ordinal) for ordinal in range(len(names()))]
+    assert [one.settings for one in turns if one] == [
+        dict(settings)
+        for settings in OWN.twins(config).values()
+        if OWN.decode(CONFIG | dict(settings)) != config  # no twin if nothing changes
+    ]
+
+
+def test_run_without_a_valid_twin_has_none():
+    """Drafts need lookahead: a change that makes the configuration invalid is left out."""
+    drafting = OWN.decode(CONFIG | {"lookahead_tokens": 2, "draft_tokens": 2})
+
+    assert twin_for(OWN, drafting, "no-drafts", 0) == Twin(settings={"draft_tokens": 0})
+    assert twin_for(OWN, OWN.decode(CONFIG), "no-drafts", 0) is None
+
+
+def test_unknown_twin_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match=r"--twin: 'overlop' is no twin of swarden \(all, ample, .*\) and no engine"):
+        check_wanted(OWN, "overlop")
+
+
+@pytest.mark.parametrize(
+    ("twin", "message"),
+    [
+        (b'{"settings":{"page_size":3}}', "the twin: page_size: 3 is not one of"),
+        (b'{"engine":"no-such-engine"}', "the twin: .*no-such-engine"),
+        (b'{"setting":{}}', "the header: "),
+    ],
+)
+def test_log_with_a_bad_twin_is_refused_at_its_line(tmp_path, twin, message):
+    path = tmp_path / "some.oplog"
+    path.write_bytes(b'{"format":2,"engine":"swarden","configs":[{}],"twin":%s}\n{"op":"step"}\n' % twin)
+
+    with pytest.raises(OpLogError, match=rf"some.oplog:1: {message}"):
+        OpLog.load(path)
+
+
+def test_log_with_a_twin_is_read_as_it_was_written(tmp_path):
+    header = Header(engine="swarden", configs=[CONFIG], twin=Twin(settings={"overlap": True}))
+    path = tmp_path / "some.oplog"
+    OpLog(header, OPS).save(path)
+
+    assert OpLog.load(path).header.twin == header.twin
