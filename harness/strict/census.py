@@ -35,12 +35,23 @@ class Census:
     def tally(self) -> Tally:
         return self._transitions.tally
 
+    @property
+    def last(self) -> Snapshot:
+        """The state at the last check."""
+        return self._transitions.last
+
+    def note(self, event: NamedTuple) -> None:
+        """Note an event, in the type that invariants check, for the next check."""
+        self._events.append(event)
+
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         self._engine, self._outside = engine, outside
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
         self._transitions = Transitions(ALL, self._take_snapshot())
-        handlers_by_event = dict.fromkeys(TRANSLATION, self._note) | {Submitted: self.submitted}
+        handlers_by_event = dict.fromkeys(TRANSLATION, lambda event: self.note(translated(event))) | {
+            Submitted: self.submitted
+        }
         return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
 
     def submitted(self, _event: Submitted) -> None:
@@ -48,7 +59,7 @@ class Census:
         self._has_submission = True
 
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
-        found = self._check(When.OP) if self._events or self._has_submission else ()
+        found = self.check(When.OP) if self._events or self._has_submission else ()
         self._num_steps += 1
         self._has_submission = False
         return found
@@ -58,15 +69,13 @@ class Census:
             self._idle_steps.restart()
         elif not self._engine.scheduler.is_paused:
             self._idle_steps.note(self._events)
-        return self._check(When.STEP)
+        return self.check(When.STEP)
 
     def evidence(self) -> Evidence:
         return self._transitions.evidence()
 
-    def _note(self, event: NamedTuple) -> None:
-        self._events.append(translated(event))
-
-    def _check(self, when: When) -> Sequence[Violation]:
+    def check(self, when: When) -> Sequence[Violation]:
+        """Check the state as it is now, and the events since the last check."""
         events, self._events = self._events, []
         after = self._take_snapshot()
         return self._transitions.check(when, events, after, steps_without_forward=self._idle_steps.count)

@@ -31,6 +31,8 @@ WITHOUT_MUTANT = {
     "evictions_count_freed_units",
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
+    "peers_change_only_by_pairing",
+    "slots_keep_their_bytes",
 }
 COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)
