@@ -32,7 +32,7 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.scheduler.storage import Storage
-from engine_under_test.strict import POISONING, Checker, both, checker_of, setting_of
+from engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
 PAUSED = "paused: the engine generates no tokens; call resume first"
@@ -275,8 +275,8 @@ def create_engine(
     """
     setting = setting_of(os.environ)
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
-    if setting is not None and setting.level in POISONING:
-        config = replace(config, poison_freed_pages=True)
+    if setting is not None and setting.level in (CENSUS, CONTENT):
+        config = replace(config, poison_freed_pages=True, checksum_transfers=setting.level == CONTENT)
     if ports.forward is not None and checkpoint is not None:
         raise ConfigError(f"checkpoint: {checkpoint} and a forward are given; give one of them")
     if ports.forward is None:

@@ -18,8 +18,8 @@ from engine_under_test.ports import Observer
 
 VARIABLE = "SWARDEN_STRICT_MEM_CHECK"
 GROUP = "swarden.checkers"
-LEVELS = ("off", "sums", "audit", "census", "content")
-POISONING = frozenset({"census", "content"})  # at these levels a freed page is overwritten
+CENSUS, CONTENT = "census", "content"
+LEVELS = ("off", "sums", "audit", CENSUS, CONTENT)
 REPORT = "report"
 
 EngineT = TypeVar("EngineT", contravariant=True)

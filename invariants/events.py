@@ -392,6 +392,14 @@ class Copied(NamedTuple):
     different: Sequence[tuple[int, int]]
 
 
+class Received(NamedTuple):
+    """Pages that arrived, or were restored from a swap, were compared with their checksums: the units that differ."""
+
+    request_id: int
+    pool: str
+    different: Sequence[int]
+
+
 class BytesCompared(NamedTuple):
     """Slots of one pool were compared with the checksums of what was written there: the (unit, offset) that differ."""
 
@@ -552,12 +560,16 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices."""
+    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices.
+
+    `checksums` has those that came with the pages, one per page, or none.
+    """
 
     request_id: int
     pool: str
     places: tuple[int, ...]
     pages: tuple[int, ...]
+    checksums: tuple[int, ...] = ()
 
 
 class TakenOver(NamedTuple):

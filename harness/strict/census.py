@@ -29,7 +29,7 @@ class Census:
         self._events: list[NamedTuple] = []
         self._num_steps = 0
         self._idle_steps = IdleSteps()
-        self._has_submission = False
+        self.is_due = False  # a check at the next step, although there is no event
 
     @property
     def tally(self) -> Tally:
@@ -56,12 +56,12 @@ class Census:
 
     def submitted(self, _event: Submitted) -> None:
         """Note that a request arrived; a submission has no other event."""
-        self._has_submission = True
+        self.is_due = True
 
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
-        found = self.check(When.OP) if self._events or self._has_submission else ()
+        found = self._check(When.OP) if self._events or self.is_due else ()
         self._num_steps += 1
-        self._has_submission = False
+        self.is_due = False
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
@@ -69,13 +69,12 @@ class Census:
             self._idle_steps.restart()
         elif not self._engine.scheduler.is_paused:
             self._idle_steps.note(self._events)
-        return self.check(When.STEP)
+        return self._check(When.STEP)
 
     def evidence(self) -> Evidence:
         return self._transitions.evidence()
 
-    def check(self, when: When) -> Sequence[Violation]:
-        """Check the state as it is now, and the events since the last check."""
+    def _check(self, when: When) -> Sequence[Violation]:
         events, self._events = self._events, []
         after = self._take_snapshot()
         return self._transitions.check(when, events, after, steps_without_forward=self._idle_steps.count)

@@ -3,7 +3,7 @@
 SWARDEN_STRICT_CONTENT_SHARE=1     the share of the slots that are compared, above 0 and at most 1
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine_under_test import events
 from engine_under_test.engine import Engine
@@ -16,7 +16,6 @@ from harness.strict.outside import Outside
 from harness.strict.pass_content import PassContent
 from harness.strict.prefixes import Prefixes
 from harness.strict.tables import Tables
-from invariants.transition import When
 from invariants.violation import Violation
 
 VARIABLE = "SWARDEN_STRICT_CONTENT_SHARE"
@@ -52,7 +51,7 @@ class Content:
         self._engine = engine
         self._tables, prefixes = Tables(engine.memory, self._census.note), Prefixes()
         handlers = dict(self._census.attach(engine, outside))
-        own: dict[type, Handler] = {
+        own: dict[type, Callable[..., None]] = {
             events.Submitted: prefixes.submitted,
             events.Finished: prefixes.finished,
             events.Taken: self._tables.moved,
@@ -67,8 +66,8 @@ class Content:
     def evidence(self) -> Evidence:
         return self._census.evidence()
 
-    def _step_began(self, _event: events.StepBegan) -> Sequence[Violation]:
-        """Check the state if a row or a peer changed since the last check, before a pass reads by it."""
+    def _step_began(self, _event: events.StepBegan) -> None:
+        """Have the state checked if a row or a peer changed since the last check, before a pass reads by it."""
         last, memory = self._census.last, self._engine.memory
         rows = {record.row: record.table for record in last.records or ()}
         peers_are_same = all(one.peers == memory.ledgers.peers[one.to_pool] for one in last.peer_maps or ())
@@ -76,9 +75,14 @@ class Content:
             memory.table.read(record.row, 0, len(record.handles)) == rows.get(record.row)
             for record in self._engine.scheduler.custody.with_row
         )
-        return () if peers_are_same and rows_are_same else self._census.check(When.OP)
+        self._census.is_due = self._census.is_due or not (peers_are_same and rows_are_same)
 
 
-def _in_turn(first: Handler, second: Handler | None) -> Handler:
-    """One handler for two, with the violations of both."""
-    return first if second is None else lambda event: [*(first(event) or ()), *(second(event) or ())]
+def _in_turn(first: Callable[..., None], second: Handler | None) -> Handler:
+    """One handler for two, of which the second finds violations."""
+
+    def handle(event: events.Event) -> Sequence[Violation] | None:
+        first(event)
+        return second(event) if second is not None else None
+
+    return handle

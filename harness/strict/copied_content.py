@@ -1,13 +1,15 @@
 """What copies move: to and from the host, over the link to another engine, and out of the pools and back."""
 
 from collections.abc import Callable, Mapping
+from itertools import compress
+from operator import ne
 
 from engine_under_test import events
 from engine_under_test.engine import Engine
 from engine_under_test.units import request_owner
 from harness.strict.prefixes import Prefixes
 from harness.strict.tables import Tables
-from invariants.events import Copied
+from invariants.events import Copied, Received
 
 
 class CopiedContent:
@@ -33,7 +35,7 @@ class CopiedContent:
         self._copies[event.job] = event
 
     def copy_ended(self, event: events.CopyEnded) -> None:
-        """Both ends of a copy are unchanged at this event."""
+        """Both ends of a copy are unchanged at this event.  A copy of a changed page is not blamed, too."""
         copy = self._copies.pop(event.job)
         for pool, here, there in copy.pages if event.failure is None else ():
             device, host = self._tables.by_pool[pool], self._tables.host_of(pool)
@@ -41,10 +43,14 @@ class CopiedContent:
             source, read, target, written = (
                 (device, on_device, host, on_host) if copy.to_host else (host, on_host, device, on_device)
             )
-            self._tables.compare(source, read)
+            changed = self._tables.compare(source, read)
             differ = (source.sums(read).cpu() != target.sums(written).cpu()).view(len(here), -1).any(1).tolist()
-            pairs = [pair for *pair, is_other in zip(here, there, differ, strict=True) if is_other]
-            self._tables.note(Copied(event.job, pool, [(one, other) for one, other in pairs]))
+            pairs = [
+                pair
+                for pair in compress(zip(here, there, strict=True), differ)
+                if pair[not copy.to_host] not in changed
+            ]
+            self._tables.note(Copied(event.job, pool, pairs))
             target.record(written, source.tags[read])
 
     def set_aside(self, event: events.SetAside) -> None:
@@ -58,4 +64,8 @@ class CopiedContent:
     def filled(self, event: events.Filled) -> None:
         table = self._tables.by_pool[event.pool]
         tags = self._prefixes.filled(event.request_id, event.places, table.page_size)
-        table.record(table.slots_of(event.pages), tags)
+        slots = table.slots_of(event.pages)
+        table.record(slots, tags)
+        if event.checksums:
+            differ = map(ne, table.page_sums(event.pages), event.checksums)
+            self._tables.note(Received(event.request_id, event.pool, [*compress(event.pages, differ)]))

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine_under_test.pools.checksums import slot_sums
+from engine_under_test.pools.checksums import page_sums, slot_sums
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -21,6 +21,7 @@ class SlotTable:
     def __init__(self, name: str, kv: torch.Tensor, page_dim: int) -> None:
         self.name = name
         self.page_size = kv.shape[page_dim + 1]
+        self._pages = kv
         self._slots = kv.flatten(page_dim, page_dim + 1)
         assert self._slots.data_ptr() == kv.data_ptr(), f"the storage of {name} is not contiguous"
         self._dim = page_dim
@@ -47,6 +48,12 @@ class SlotTable:
         """The checksums of the bytes as they are now."""
         return slot_sums(self._slots, self._dim, self._index(slots))
 
+    def page_sums(self, pages: Sequence[int]) -> list[int]:
+        """The checksums of whole pages as they are now."""
+        index = torch.tensor(pages, dtype=torch.int64).to(self._sums.device)
+        sums: list[int] = page_sums(self._pages.index_select(self._dim, index), self._dim).tolist()
+        return sums
+
     def altered(self, slots: Ints) -> list[tuple[int, int]]:
         """The page and offset of each slot whose bytes are not those recorded; each change is found once."""
         known = slots[self.tags[slots] != 0]
@@ -56,7 +63,7 @@ class SlotTable:
         sums = slot_sums(self._slots, self._dim, index)
         differing = (sums != self._sums[index]).nonzero().flatten()
         self._sums[index[differing]] = sums[differing]
-        pages, offsets = np.divmod(known[differing.cpu().numpy()], self.page_size)
+        pages, offsets = np.divmod(np.unique(known[differing.cpu().numpy()]), self.page_size)
         return list(zip(pages.tolist(), offsets.tolist(), strict=True))
 
     def next_swept(self, count: int) -> Ints:

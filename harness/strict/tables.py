@@ -31,9 +31,11 @@ class Tables:
         if event.pool in self.by_pool:
             self.by_pool[event.pool].forget(event.units)
 
-    def compare(self, table: SlotTable, slots: Ints) -> None:
-        """Compare the bytes of slots with what was written there."""
-        self.note(BytesCompared(table.name, table.altered(slots)))
+    def compare(self, table: SlotTable, slots: Ints) -> set[int]:
+        """Compare the bytes of slots with what was written there; the pages that changed."""
+        altered = table.altered(slots)
+        self.note(BytesCompared(table.name, altered))
+        return {page for page, _ in altered}
 
     def compare_pages(self, pool: str, pages: Sequence[int]) -> None:
         table = self.by_pool[pool]

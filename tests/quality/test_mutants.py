@@ -31,6 +31,7 @@ WITHOUT_MUTANT = {
     "evictions_count_freed_units",
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
+    "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",
 }

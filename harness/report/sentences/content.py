@@ -12,6 +12,7 @@ from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
     CopyCode.DIFFERS: "holds other content than {copy}, the other end of the copy",
+    CopyCode.CHANGED_ON_THE_WAY: "holds other bytes than were sent to it for {request}",
     BytesCode.ALTERED: "the slot at offset {offset} has other bytes than were last written there",
     ReadCode.UNWRITTEN: "position {position} in {place} is read and was never written",
     ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens "
