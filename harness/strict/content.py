@@ -1,6 +1,8 @@
 """The level above the census: what each slot holds, by the prefix that it was written for and a checksum of its bytes.
 
-SWARDEN_STRICT_CONTENT_SHARE=1     the share of the slots that are compared, above 0 and at most 1
+    SWARDEN_STRICT_CONTENT_SHARE=1     the share of the slots that are compared, above 0 and at most 1
+
+The share holds for the slots that passes read and for the pages that are swept; copies are always compared.
 """
 
 from collections.abc import Callable, Mapping, Sequence

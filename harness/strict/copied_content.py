@@ -63,7 +63,8 @@ class CopiedContent:
 
     def filled(self, event: events.Filled) -> None:
         table = self._tables.by_pool[event.pool]
-        tags = self._prefixes.filled(event.request_id, event.places, table.page_size)
+        [request] = [one for one in self._custody.other_side.requests if one.id == event.request_id]
+        tags = self._prefixes.filled(request, event.places, table.page_size)
         slots = table.slots_of(event.pages)
         table.record(slots, tags)
         if event.checksums:

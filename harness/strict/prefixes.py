@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine_under_test.events import Finished, Submitted
+from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry
 from harness.strict.slots import Ints
 from invariants.reference import Expectation
@@ -24,25 +25,29 @@ class Prefixes:
 
     def tags(self, entry: Entry) -> Ints:
         """The tags of the known tokens of an entry's request.  A view, which must be dropped before the next call."""
-        expected, tokens = self._expected[entry.request.id], entry.request.tokens
-        if len(expected.tokens) < len(tokens):
-            expected.extend(tokens[len(expected.tokens) :])
-        return np.frombuffer(expected.tags, np.int64)
+        return np.frombuffer(self._known(entry.request).tags, np.int64)
 
     def written(self, entry: Entry) -> Ints:
         """The tags of the slots that a completed pass wrote for an entry of a live request, drafts included."""
-        num_known = len(self.tags(entry))
-        assert num_known >= entry.end, f"request {entry.request.id} has {num_known} tokens, want {entry.end}"
-        return np.array(self._expected[entry.request.id].tags_of(entry.start, entry.reach, entry.drafts))
+        expected = self._known(entry.request)
+        assert len(expected.tags) >= entry.end, f"request {entry.request.id}: {len(expected.tags)} tags of {entry.end}"
+        return np.array(expected.tags_of(entry.start, entry.reach, entry.drafts))
 
-    def filled(self, request_id: int, places: Sequence[int], page_size: int) -> Ints:
+    def filled(self, request: Request, places: Sequence[int], page_size: int) -> Ints:
         """The tags of whole pages of a request, by their page indices; 0 behind its tokens."""
-        tags = np.zeros((len(places), page_size), np.int64)
+        expected, tags = self._known(request), np.zeros((len(places), page_size), np.int64)
         for line, place in zip(tags, places, strict=True):
-            known = self._expected[request_id].tags[place * page_size : (place + 1) * page_size]
+            known = expected.tags[place * page_size : (place + 1) * page_size]
             line[: len(known)] = known
         return tags.reshape(-1)
 
     def holders(self, tag: int) -> tuple[int, ...]:
         """The requests with a prefix of this tag."""
         return tuple(request_id for request_id, one in self._expected.items() if tag in one.tags)
+
+    def _known(self, request: Request) -> Expectation:
+        """All tokens of a live request so far."""
+        expected, tokens = self._expected[request.id], request.tokens
+        if len(expected.tokens) < len(tokens):
+            expected.extend(tokens[len(expected.tokens) :])
+        return expected

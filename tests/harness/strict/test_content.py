@@ -1,9 +1,12 @@
 """The level content: healthy models pass, and what is changed behind the engine's back is told once, all of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import AccountingError
+from engine_under_test.events import SetAside
 from engine_under_test.model.runner import ModelForward
 from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
@@ -16,6 +19,7 @@ from harness.engines.own.models import tiny_model
 from harness.strict.checker import LOGS
 from harness.strict.content import VARIABLE as SHARE
 from harness.strict.content import share_of
+from tests.engine_under_test.builders import EventLog
 from tests.harness.strict.some_traffic import Watched, some_config
 
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 37, 16, 22))]
@@ -51,14 +55,16 @@ def test_healthy_model_has_no_violation(config, share, monkeypatch):
     assert not LOGS.exists()
 
 
-def test_healthy_pair_with_a_model_has_no_violation():
-    """Requests of the decode side are retracted, and restored from their copies."""
-    config = some_config(full_pages=14, swa_pages=12)
-    pair = create_pair(config, ports=(model_ports(config), model_ports(config)))
+@pytest.mark.parametrize("ahead", [{}, {"overlap": True, "lookahead_tokens": 2, "draft_tokens": 1}], ids=["", "drafts"])
+def test_healthy_pair_with_a_model_has_no_violation(ahead):
+    """Requests of the decode side are set aside, and filled from their copies, also after an accepted draft."""
+    config, log = some_config(full_pages=22, swa_pages=24, reserved_decode_tokens=0, **ahead), EventLog()
+    pair = create_pair(config, ports=(model_ports(config), replace(model_ports(config), observer=log)))
 
-    generations = pair.generate(PROMPTS, SamplingParams(9))
+    generations = pair.generate([[5, 6, 7, 8] * 4, [5, 6, 7, 8] * 5, [1, 2] * 9], SamplingParams(24))
 
     assert {one.finish_reason for one in generations} == {"length"}
+    assert log.of(SetAside)
 
 
 def running(**settings):
