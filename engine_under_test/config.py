@@ -52,7 +52,8 @@ class EngineConfig:
     if its priority is higher by more than `preemption_threshold` (None: no preemption).  A request ends when more
     than `max_forward_retries` of its passes have failed, or `request_timeout_ms` after its arrival (None: never).  A
     checker keeps a record of the last `max_recorded_ops` calls of the engine.  With `poison_freed_pages` a freed page
-    is overwritten, so that a stale read of it shows in the output.
+    is overwritten, so that a stale read of it shows in the output.  With `checksum_transfers` an engine sends a
+    checksum of each page over its link, and keeps one of each page that it swaps out, for a checker to compare.
 
     Each pool may have a pool on the host, of `host_full_pages` and `host_swa_pages`.  By `host_policy` a cached node is
     copied there at once, at its first match, or at its eviction.  Copies are loaded if that saves
@@ -92,6 +93,7 @@ class EngineConfig:
     window_eviction_interval: int = 1
     max_recorded_ops: int = 10_000
     poison_freed_pages: bool = False
+    checksum_transfers: bool = False
     host_full_pages: int = 0
     host_swa_pages: int = 0
     host_policy: str = "write_through"
@@ -173,7 +175,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in choices or type(value) is not type(choices[0]):
                 raise ConfigError(f"{name}: {shortened(value)} is not one of {', '.join(map(str, choices))}")
-        for name in ("prefix_sharing", "overlap", "mixed_batches", "poison_freed_pages"):
+        for name in ("prefix_sharing", "overlap", "mixed_batches", "poison_freed_pages", "checksum_transfers"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name}: {shortened(value)} is not true or false")
 

@@ -32,7 +32,7 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.scheduler.storage import Storage
-from engine_under_test.strict import CENSUS, Checker, both, checker_of, setting_of
+from engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
 
 PAUSED = "paused: the engine generates no tokens; call resume first"
@@ -269,14 +269,14 @@ def create_engine(
     """An engine with empty pools, which runs a given forward, or the model of a checkpoint directory.
 
     The checkpoint sets the window and the pools of its layers where the configuration leaves them open.  The
-    environment may select a checker, which receives all events of the observer; at level census freed pages are
-    poisoned.  Raises ConfigError for an unknown checker, and for a configuration that does not match the checkpoint or
-    the ports.  Raises CheckpointError for a checkpoint that the engine cannot run.
+    environment may select a checker, which receives all events of the observer; at the levels census and content freed
+    pages are poisoned.  Raises ConfigError for an unknown checker, and for a configuration that does not match the
+    checkpoint or the ports.  Raises CheckpointError for a checkpoint that the engine cannot run.
     """
     setting = setting_of(os.environ)
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
-    if setting is not None and setting.level == CENSUS:
-        config = replace(config, poison_freed_pages=True)
+    if setting is not None and setting.level in (CENSUS, CONTENT):
+        config = replace(config, poison_freed_pages=True, checksum_transfers=setting.level == CONTENT)
     if ports.forward is not None and checkpoint is not None:
         raise ConfigError(f"checkpoint: {checkpoint} and a forward are given; give one of them")
     if ports.forward is None:

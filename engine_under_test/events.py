@@ -483,12 +483,16 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages were filled from the transfer, or from a swap; `places` are their page indices."""
+    """Reserved pages were filled from the transfer, or from a swap; `places` are their page indices.
+
+    `checksums` has those that came with the pages, one per page, or none.
+    """
 
     request_id: int
     pool: str
     places: tuple[int, ...]
     pages: tuple[int, ...]
+    checksums: tuple[int, ...] = ()
 
 
 class TakenOver(NamedTuple):

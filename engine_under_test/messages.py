@@ -31,13 +31,17 @@ class KeepAlive(NamedTuple):
 
 
 class PageData(NamedTuple):
-    """Pages of one pool, from page index `first` of the prompt on; `pages` has the layout of the pool's storage."""
+    """Pages of one pool, from page index `first` of the prompt on; `pages` has the layout of the pool's storage.
+
+    `checksums` has one per page, or none.
+    """
 
     transfer_id: int
     pool: str
     first: int
     num_pages: int
     pages: torch.Tensor
+    checksums: tuple[int, ...] = ()
 
 
 class PageAck(NamedTuple):

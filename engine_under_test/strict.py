@@ -1,7 +1,7 @@
 """The strict memory check: its setting in the environment, and the checker that runs it.
 
-    SWARDEN_STRICT_MEM_CHECK=off|sums|audit|census     or 0 to 3; unset or empty is off
-    SWARDEN_STRICT_MEM_CHECK=audit:report              violations are logged and counted, not raised
+    SWARDEN_STRICT_MEM_CHECK=off|sums|audit|census|content     or 0 to 4; unset or empty is off
+    SWARDEN_STRICT_MEM_CHECK=audit:report                      violations are logged and counted, not raised
 
 The engine does not depend on a checker.  A package offers one as an entry point of the group `swarden.checkers`, by
 the name of its level: a callable with the argument `reports` that returns a Checker.  A level has one checker.
@@ -18,8 +18,8 @@ from engine_under_test.ports import Observer
 
 VARIABLE = "SWARDEN_STRICT_MEM_CHECK"
 GROUP = "swarden.checkers"
-CENSUS = "census"
-LEVELS = ("off", "sums", "audit", CENSUS)
+CENSUS, CONTENT = "census", "content"
+LEVELS = ("off", "sums", "audit", CENSUS, CONTENT)
 REPORT = "report"
 
 EngineT = TypeVar("EngineT", contravariant=True)

@@ -17,6 +17,8 @@ CAUSES_FIRST = (
     "moves",
     "flights",
     "fence_release",
+    "slots",
+    "pairing",
     "matches",
     "batches",
     "chunk_budget",

@@ -392,6 +392,45 @@ class Copied(NamedTuple):
     different: Sequence[tuple[int, int]]
 
 
+class Received(NamedTuple):
+    """Pages that arrived, or were restored from a swap, were compared with their checksums: the units that differ."""
+
+    request_id: int
+    pool: str
+    different: Sequence[int]
+
+
+class BytesCompared(NamedTuple):
+    """Slots of one pool were compared with the checksums of what was written there: the (unit, offset) that differ."""
+
+    pool: str
+    altered: Sequence[tuple[int, int]]
+
+
+class WrongSlot(NamedTuple):
+    """A slot that a request reads for its `position`, with the KV of another prefix, that of the `known_from` requests.
+
+    The slot holds the KV of no prefix unless it `is_written`.
+    """
+
+    request_id: int
+    position: int
+    unit: int
+    is_written: bool
+    known_from: Sequence[int] = ()
+
+
+class PrefixesCompared(NamedTuple):
+    """The slots that a pass reads in one pool were compared with the prefixes of its requests.
+
+    `wrong` has the first wrong slot of each request.
+    """
+
+    launch: int
+    pool: str
+    wrong: Sequence[WrongSlot]
+
+
 class LoadPlanned(NamedTuple):
     """A request was admitted and waits for the load `job`, to continue after [0, length).
 
@@ -521,12 +560,16 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices."""
+    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices.
+
+    `checksums` has those that came with the pages, one per page, or none.
+    """
 
     request_id: int
     pool: str
     places: tuple[int, ...]
     pages: tuple[int, ...]
+    checksums: tuple[int, ...] = ()
 
 
 class TakenOver(NamedTuple):

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
     "invariants": ("invariants",),
     "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports"),
-    "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer", "pytest"),
+    "harness": (*PACKAGES, "torch", "numpy", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
     "harness/report": ("harness.core", "harness.report", "invariants"),
     "harness/search": ("harness.core", "harness.report", "harness.search", "invariants", "hypothesis", "msgspec"),

@@ -11,6 +11,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import (
     Pages,
     all_pages_due,
+    checksums_of,
     disagreement,
     num_first_tokens,
     read_pages,
@@ -131,7 +132,8 @@ class DecodeSide(Side):
         swapped_out = []
         for pool, due in all_pages_due(memory, prefix_len=0, length=length).items():
             _, kv = read_pages(memory, pool, record.handles[due.start : due.stop])
-            swapped_out.append(Pages(pool, due.start, len(due), kv.to("cpu")))
+            checksums = checksums_of(memory, pool, kv) if self._config.checksum_transfers else ()
+            swapped_out.append(Pages(pool, due.start, len(due), kv.to("cpu"), checksums))
         self._swapped_out[request.transfer_id] = Incoming(request, swapped_out)
         self._notice(SetAside(request.id, length))
         return True
@@ -175,7 +177,7 @@ class DecodeSide(Side):
             incoming.timer.received(self._now_ms)
         match message:
             case PageData():
-                pages = Pages(message.pool, message.first, message.num_pages, message.pages)
+                pages = Pages(message.pool, message.first, message.num_pages, message.pages, message.checksums)
                 if incoming.swapped_out is None:
                     self._fill(incoming, pages)
                 self._link.send(PageAck(message.transfer_id, pages.pool, pages.first, pages.num_pages))
@@ -293,7 +295,8 @@ class DecodeSide(Side):
         written = dict(write_pages(self._memory, pages, incoming.record.handles, missing))
         missing.difference_update(written)
         if written:
-            self._notice(Filled(incoming.request.id, pages.pool, tuple(written), tuple(written.values())))
+            checksums = tuple(pages.checksums[index - pages.first] for index in written) if pages.checksums else ()
+            self._notice(Filled(incoming.request.id, pages.pool, tuple(written), tuple(written.values()), checksums))
 
     def _join_complete(self) -> None:
         """Close each complete transfer, and let its request run."""

@@ -152,8 +152,8 @@ def _read(header: Any, payload: bytearray) -> Message | Heartbeat:
         fields["pages"] = flat.view(DTYPES[layout["dtype"]]).reshape(layout["shape"])
     elif payload:
         raise ValueError(f"a {kind.__name__} has no payload, and {len(payload)} bytes follow")
-    if "tokens" in fields:
-        fields["tokens"] = tuple(map(index, fields["tokens"]))
+    for name in {"tokens", "checksums"} & fields.keys():
+        fields[name] = tuple(map(index, fields[name]))
     message: Message | Heartbeat = kind(**fields)
     for name, wanted in FIELDS[kind].items():
         value = getattr(message, name)

@@ -11,18 +11,25 @@ from typing import NamedTuple
 import torch
 
 from engine_under_test.config import PoolSpec
+from engine_under_test.pools.checksums import page_sums
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
 from engine_under_test.units import align_down, lookback, num_pages
 
+MOST_PAGES = 1024  # of one message, whose header has their checksums
+
 
 class Pages(NamedTuple):
-    """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage."""
+    """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage.
+
+    `checksums` has one per page, or none.
+    """
 
     pool: str
     first: int
     num_pages: int
     kv: torch.Tensor
+    checksums: tuple[int, ...] = ()
 
 
 def shape_of(memory: KVMemory, pool: str, count: int) -> tuple[int, ...]:
@@ -80,8 +87,8 @@ def all_pages_due(memory: KVMemory, *, prefix_len: int, length: int) -> dict[str
 
 
 def pieces(memory: KVMemory, pool: str, due: range, *, max_bytes: int) -> Iterator[range]:
-    """Page indices of one pool, split so that the content of each piece has at most `max_bytes`."""
-    size = max_bytes // memory.store.page_bytes(pool)
+    """Page indices of one pool, split so that each piece has at most `max_bytes` of content and MOST_PAGES."""
+    size = min(MOST_PAGES, max_bytes // memory.store.page_bytes(pool))
     for start in range(due.start, due.stop, size):
         yield range(start, min(start + size, due.stop))
 
@@ -92,6 +99,11 @@ def read_pages(memory: KVMemory, pool: str, handles: Sequence[int]) -> tuple[lis
     index = torch.tensor(pages, dtype=torch.int64)
     kv = memory.store.kv(pool)
     return pages, kv.index_select(memory.store.page_dim(pool), index.to(kv.device))
+
+
+def checksums_of(memory: KVMemory, pool: str, kv: torch.Tensor) -> tuple[int, ...]:
+    """A checksum of each page of a content."""
+    return tuple(page_sums(kv, memory.store.page_dim(pool)).tolist())
 
 
 def write_pages(memory: KVMemory, sent: Pages, handles: Sequence[int], due: Set[int]) -> Iterator[tuple[int, int]]:

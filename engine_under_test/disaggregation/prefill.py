@@ -8,6 +8,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.payload import (
     all_pages_due,
+    checksums_of,
     disagreement,
     pages_due,
     pieces,
@@ -251,4 +252,5 @@ class PrefillSide(Side):
         pool, first, count = pages
         numbers, kv = read_pages(self._memory, pool, record.handles[first : first + count])
         self._notice(Sent(outgoing.request.id, pool, first, tuple(numbers)))
-        self._link.send(PageData(outgoing.request.transfer_id, pool, first, count, kv))
+        checksums = checksums_of(self._memory, pool, kv) if self._config.checksum_transfers else ()
+        self._link.send(PageData(outgoing.request.transfer_id, pool, first, count, kv, checksums))

@@ -9,8 +9,20 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.events import Event
 from harness.bench.load import PAGES, Load, Served, config_of
 from harness.strict.checker import StrictChecker, audit, census, sums
+from harness.strict.content import Content
 
-CHECKERS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
+
+def content_at(share: float) -> Callable[..., StrictChecker]:
+    """The level content with a share of the slots."""
+    return lambda *, reports: StrictChecker(Content(share), reports=reports)
+
+
+CHECKERS: dict[str, Callable[..., StrictChecker]] = {
+    "sums": sums,
+    "audit": audit,
+    "census": census,
+    **{f"content {share}": content_at(share) for share in (0.01, 0.1, 1)},
+}
 CPU_SECONDS = 10.0  # per level
 BLOCK_STEPS = 16  # per engine at a time, because reading the clock has a cost
 LEAST_BLOCKS = 4

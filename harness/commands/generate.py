@@ -73,7 +73,7 @@ def generate(
 ) -> None:
     """Run a checkpoint on a prompt and stream the answer; then print the use of the pools to standard error.
 
-    SWARDEN_STRICT_MEM_CHECK selects a strict memory check; at level census freed pages are overwritten.
+    SWARDEN_STRICT_MEM_CHECK selects a strict memory check; at levels census and content freed pages are overwritten.
     """
     spec, tokenizer = read_spec(checkpoint), Tokenizer(checkpoint)
     token_ids = tokenizer.encode(_prompt(prompt, prompt_file))

@@ -29,28 +29,39 @@ class Census:
         self._events: list[NamedTuple] = []
         self._num_steps = 0
         self._idle_steps = IdleSteps()
-        self._has_submission = False
+        self.is_due = False  # a check at the next step, although there is no event
 
     @property
     def tally(self) -> Tally:
         return self._transitions.tally
+
+    @property
+    def last(self) -> Snapshot:
+        """The state at the last check."""
+        return self._transitions.last
+
+    def note(self, event: NamedTuple) -> None:
+        """Note an event, in the type that invariants check, for the next check."""
+        self._events.append(event)
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         self._engine, self._outside = engine, outside
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
         self._transitions = Transitions(ALL, self._take_snapshot())
-        handlers_by_event = dict.fromkeys(TRANSLATION, self._note) | {Submitted: self.submitted}
+        handlers_by_event = dict.fromkeys(TRANSLATION, lambda event: self.note(translated(event))) | {
+            Submitted: self.submitted
+        }
         return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
 
     def submitted(self, _event: Submitted) -> None:
         """Note that a request arrived; a submission has no other event."""
-        self._has_submission = True
+        self.is_due = True
 
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
-        found = self._check(When.OP) if self._events or self._has_submission else ()
+        found = self._check(When.OP) if self._events or self.is_due else ()
         self._num_steps += 1
-        self._has_submission = False
+        self.is_due = False
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
@@ -62,9 +73,6 @@ class Census:
 
     def evidence(self) -> Evidence:
         return self._transitions.evidence()
-
-    def _note(self, event: NamedTuple) -> None:
-        self._events.append(translated(event))
 
     def _check(self, when: When) -> Sequence[Violation]:
         events, self._events = self._events, []

@@ -1,5 +1,6 @@
 """The checkers that swarden offers for the strict memory check, a level each."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from engine_under_test.events import Event, Freed, Given, Taken
 from harness.strict.audit import Audit
 from harness.strict.census import Census
 from harness.strict.check import Check, Handler
+from harness.strict.content import Content, share_of
 from harness.strict.outside import Outside
 from harness.strict.recorder import FlightRecorder
 from harness.strict.reporter import Reporter
@@ -71,3 +73,8 @@ def audit(*, reports: bool) -> StrictChecker:
 def census(*, reports: bool) -> StrictChecker:
     """All invariants are checked each step."""
     return StrictChecker(Census(), reports=reports)
+
+
+def content(*, reports: bool) -> StrictChecker:
+    """All invariants are checked each step, and what is read is compared with what was written."""
+    return StrictChecker(Content(share_of(os.environ)), reports=reports)

@@ -168,7 +168,8 @@ def test_unknown_field_raises_with_the_known_fields():
         EngineConfig.from_mapping({"page_size": 4, "pages": 8})
 
     assert str(caught.value) == (
-        "pages: no such field; the fields are chunk_len, draft_tokens, full_pages, host_full_pages, host_policy, "
+        "pages: no such field; the fields are checksum_transfers, chunk_len, draft_tokens, full_pages, "
+        "host_full_pages, host_policy, "
         "host_swa_pages, idle_session_share, link_buffer_bytes, link_frame_bytes, link_retry_ms, link_timeout_ms, "
         "load_back_threshold, lookahead_tokens, "
         "max_context_len, "

@@ -25,6 +25,7 @@ from tests.engine_under_test.builders import EventLog
         pytest.param("1", Setting("sums", reports=False), id="number-sums"),
         pytest.param("2:report", Setting("audit", reports=True), id="number-report"),
         pytest.param("census:report", Setting("census", reports=True), id="report"),
+        pytest.param("4", Setting("content", reports=False), id="number-content"),
     ],
 )
 def test_level_is_read_by_name_and_by_number(value, setting):
@@ -35,13 +36,13 @@ def test_missing_variable_means_off():
     assert setting_of({}) is None
 
 
-@pytest.mark.parametrize("value", ["audi", "4", "-1", "audit:", "audit:log", ":report:report", "²"])
+@pytest.mark.parametrize("value", ["audi", "5", "-1", "audit:", "audit:log", ":report:report", "²"])
 def test_unknown_level_raises_with_the_known_levels(value):
     with pytest.raises(ConfigError) as raised:
         setting_of({VARIABLE: value})
 
     assert str(raised.value) == (
-        f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, census (0 to 3), "
+        f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, census, content (0 to 4), "
         "with :report behind it to log violations instead of raising"
     )
 

@@ -32,6 +32,9 @@ WITHOUT_MUTANT = {
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
     "twins_agree",  # a run of these op-logs has no twin
+    "pages_arrive_as_they_were_sent",
+    "peers_change_only_by_pairing",
+    "slots_keep_their_bytes",
 }
 COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)

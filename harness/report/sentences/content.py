@@ -7,11 +7,14 @@ from invariants.laws.content.drafts import DraftCode
 from invariants.laws.content.matches import MatchCode
 from invariants.laws.content.outputs import OutputCode
 from invariants.laws.content.reads import ReadCode
+from invariants.laws.content.slots import BytesCode
 from invariants.laws.content.twins import TwinCode
 from invariants.violation import Code
 
 SENTENCES: Mapping[Code, str] = {
     CopyCode.DIFFERS: "holds other content than {copy}, the other end of the copy",
+    CopyCode.CHANGED_ON_THE_WAY: "holds other bytes than were sent to it for {request}",
+    BytesCode.ALTERED: "the slot at offset {offset} has other bytes than were last written there",
     ReadCode.UNWRITTEN: "position {position} in {place} is read and was never written",
     ReadCode.OTHER_CONTENT: "position {position} in {place} holds the KV of other tokens "
     "(that prefix belongs to {known_from})",

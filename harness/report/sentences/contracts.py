@@ -16,6 +16,7 @@ from invariants.contracts.longest_match import LongestMatchCode
 from invariants.contracts.naive_model import NaiveModelCode
 from invariants.contracts.out_of_memory import OutOfMemoryCode
 from invariants.contracts.overdue_requests import OverdueRequestsCode
+from invariants.contracts.pairing import PairingCode
 from invariants.contracts.preemption import PreemptionCode
 from invariants.contracts.publishing import PublishingCode
 from invariants.contracts.queue_order import QueueOrderCode
@@ -42,6 +43,7 @@ SENTENCES: Mapping[Code, str] = {
     LoadCode.JOINED_TOO_SHORT: "lacks {lacks} pages of {pool}, but {load} loads {brings}",
     LoadCode.LOADED_BUT_UNUSED: "continues at {start}, but the prefix loaded for it has {loaded} tokens",
     LoadCode.COMPUTED_AGAIN: "admitted at {start}, but {cached} tokens are cached on the device and the host",
+    PairingCode.CHANGED_ALONE: "its peer is {peer}, but it was last paired with {paired_with}",
     AbortedRequestsCode.STILL_SERVED: "aborted, but still {place}",
     FenceReleaseCode.FENCED_AFTER_COMPLETION: "still fenced after {launch} completed",
     FenceReleaseCode.FENCED_FOR_NO_LAUNCH: "fenced for {launch}, which is not in flight",

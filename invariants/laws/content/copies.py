@@ -1,13 +1,14 @@
-"""The contents of copies between the device and the host."""
+"""The contents of copies: between the device and the host, between two engines, and of swaps."""
 
-from invariants.events import Copied
+from invariants.events import Copied, Received
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, unit_ref
+from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
 
 
 class CopyCode(Code):
     DIFFERS = "differs"
+    CHANGED_ON_THE_WAY = "changed_on_the_way"
 
 
 @invariant(When.OP, needs=("copy_jobs",), on=(Copied,))
@@ -17,3 +18,12 @@ def copies_equal_their_source(change: Transition) -> Evidence:
         pool, host = change.after.pool(event.pool), change.after.host_pool_of[event.pool]
         for here, there in event.different:
             yield found(unit_ref(pool, here), CopyCode.DIFFERS, copy=Ref(pool.unit, there, host))
+
+
+@invariant(When.OP, on=(Received,))
+def pages_arrive_as_they_were_sent(change: Transition) -> Evidence:
+    """A page that was transferred or swapped has the bytes that were read at the other end."""
+    for event in change.events_of(Received):
+        for unit in event.different:
+            subject = unit_ref(change.after.pool(event.pool), unit)
+            yield found(subject, CopyCode.CHANGED_ON_THE_WAY, request=request_ref(event.request_id))

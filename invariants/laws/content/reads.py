@@ -2,11 +2,11 @@
 
 from array import array
 
-from invariants.events import Compared, Launched, Read
+from invariants.events import Compared, Launched, PrefixesCompared, Read
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
 from invariants.view import LaunchView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, pool_ref, request_ref, unit_ref
+from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
 from invariants.windows import lookback
 
 
@@ -21,14 +21,15 @@ def reads_are_reported(change: Transition) -> bool:
     return Read in change.by_type
 
 
-def expected_tags_are_known(change: Transition) -> bool:
-    """Did a pass report a read, and does the reference have requests, from whose tokens the expected tags follow?"""
-    return reads_are_reported(change) and bool(change.reference.expectations)
+def prefixes_are_known(change: Transition) -> bool:
+    """Were reads compared, or can they be: does the reference have requests, from whose tokens the tags follow?"""
+    is_tagged = reads_are_reported(change) and bool(change.reference.expectations)
+    return is_tagged or PrefixesCompared in change.by_type
 
 
 # A fake forward reports Read, a real model Compared.  `Compared` is in `on` so that a run with a real model counts
 # these invariants as not applicable (`given` is false then).  Without it they would not be counted at all.
-@invariant(When.OP, on=(Read, Compared), given=expected_tags_are_known)
+@invariant(When.OP, on=(Read, Compared, PrefixesCompared), given=prefixes_are_known)
 def slots_hold_their_prefix(change: Transition) -> Evidence:
     """Every slot that a pass reads holds the KV of exactly its request's tokens up to that position, drafts included.
 
@@ -45,6 +46,12 @@ def slots_hold_their_prefix(change: Transition) -> Evidence:
         wanted = expected.tags_of(event.start, event.start + len(event.tags), drafts)
         if event.tags != wanted:
             yield from _wrong_content(change, event, wanted)
+    for compared in change.events_of(PrefixesCompared):
+        for one in compared.wrong:
+            if (compared.launch, one.request_id) not in change.discarded:
+                place = unit_ref(change.after.pool(compared.pool), one.unit)
+                holders = tuple(map(request_ref, one.known_from)) if one.is_written else None
+                yield _wrong_slot(one.request_id, one.position, place, holders)
 
 
 @invariant(When.OP, on=(Read, Compared), given=reads_are_reported)
@@ -76,13 +83,17 @@ def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evid
     pairs = enumerate(zip(read.tags, wanted, strict=False))
     offset = next((offset for offset, (tag, want) in pairs if tag != want), len(wanted))
     tag, position = read.tags[offset], read.start + offset
-    subject, place = request_ref(read.request_id), _place(change.after, read, position)
-    if not tag:
-        yield found(subject, ReadCode.UNWRITTEN, position=position, place=place)
-    else:
-        expectations = change.reference.expectations
-        holders = tuple(request_ref(one) for one, expected in expectations.items() if tag in expected.tags)
-        yield found(subject, ReadCode.OTHER_CONTENT, position=position, place=place, known_from=holders)
+    expectations = change.reference.expectations
+    holders = tuple(request_ref(one) for one, expected in expectations.items() if tag in expected.tags)
+    yield _wrong_slot(read.request_id, position, _place(change.after, read, position), holders if tag else None)
+
+
+def _wrong_slot(request_id: int, position: int, place: Ref, known_from: tuple[Ref, ...] | None) -> Found:
+    """A slot that was never written (None), or holds the KV of another prefix, which these requests have."""
+    subject = request_ref(request_id)
+    if known_from is None:
+        return found(subject, ReadCode.UNWRITTEN, position=position, place=place)
+    return found(subject, ReadCode.OTHER_CONTENT, position=position, place=place, known_from=known_from)
 
 
 def _place(snapshot: Snapshot, read: Read, position: int) -> Ref:

@@ -30,7 +30,7 @@ from engine_under_test.messages import (
 from tests.engine_under_test.disaggregation.framed import KEY, MAX_PAYLOAD, frame_of, messages_of
 
 TERMS = "pages of 4 tokens, full of int64 [] a token"
-PAGE_DATA = PageData(4, "swa", 7, 2, torch.arange(8).view(2, 4))
+PAGE_DATA = PageData(4, "swa", 7, 2, torch.arange(8).view(2, 4), (-(1 << 63), (1 << 63) - 1))
 MESSAGES: Sequence[Message] = [
     TransferRequest(1, TERMS),
     Invitation(2, 8, TERMS),

@@ -5,8 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from engine_under_test.config import EngineConfig
+from engine_under_test.disaggregation.frames import MAX_HEADER
+from engine_under_test.disaggregation.payload import MOST_PAGES, pieces
 from engine_under_test.events import HandedOver, Invited, Launched, LetGo, Sent
 from engine_under_test.messages import Close, Invitation, KeepAlive, PageAck, PageData, TransferEnd
+from engine_under_test.pools.checksums import page_sums
+from engine_under_test.pools.memory import KVMemory
 from tests.engine_under_test.builders import HYBRID, free_pages, hold, release_held
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 
@@ -120,6 +125,24 @@ def test_page_data_equals_the_content_of_the_pages():
     assert [(one.pool, one.first, len(one.pages)) for one in sent] == page_ranges(sides)
     for one, message in zip(sent, sides.taps["prefill"].pages(), strict=True):
         assert message.pages.tolist() == memory.store.kv(one.pool)[list(one.pages)].tolist()
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_pages_carry_checksums_if_configured(is_on):
+    sides = Sides(replace(HYBRID, checksum_transfers=is_on))
+    held(sides)
+
+    for message in sides.taps["prefill"].pages():
+        assert message.checksums == (tuple(page_sums(message.pages, 0).tolist()) if is_on else ())
+
+
+def test_message_has_at_most_the_pages_whose_checksums_fit_its_header():
+    memory = KVMemory.for_config(EngineConfig(), None)
+
+    parts = list(pieces(memory, "full", range(5, 5 + 2 * MOST_PAGES + 1), max_bytes=1 << 30))
+
+    assert [len(part) for part in parts] == [MOST_PAGES, MOST_PAGES, 1]
+    assert MOST_PAGES * len(f"{-(1 << 63)}, ") < MAX_HEADER // 2
 
 
 def test_recomputed_pages_are_sent_again():

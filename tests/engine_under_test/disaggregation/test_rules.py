@@ -43,6 +43,7 @@ TO_DECODE: dict[str, Message] = {
     "a wrong shape": PageData(1, "full", 0, 1, pages(slots=3)),
     "fewer pages than announced": PageData(1, "full", 0, 2, pages(1)),
     "one dimension more": PageData(1, "full", 0, 1, pages()[None]),
+    "a checksum for two pages": PageData(1, "full", 0, 2, pages(2), (7,)),
     "another dtype": PageData(1, "full", 0, 1, pages(dtype=torch.float64)),
     "too many tokens": TransferEnd(1, (7,) * 1000),
     "no token": TransferEnd(1, ()),

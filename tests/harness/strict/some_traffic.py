@@ -27,10 +27,10 @@ from harness.core.ops import (
 )
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import ReferenceModel, SwardenEngine
-from harness.strict.checker import StrictChecker, audit, census, sums
+from harness.strict.checker import StrictChecker, audit, census, content, sums
 
 Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # weight and op
-LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census}
+LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census, "content": content}
 NUM_OPS = 120
 FAULTS = ("forward.late", "forward.fails", "pool.refuses")
 

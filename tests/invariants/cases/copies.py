@@ -1,9 +1,9 @@
 """Copies that differ from their source."""
 
-from invariants.events import Copied
-from invariants.laws.content.copies import CopyCode, copies_equal_their_source
-from invariants.violation import found
-from tests.invariants.builders import broken, healthy, page
+from invariants.events import Copied, Received
+from invariants.laws.content.copies import CopyCode, copies_equal_their_source, pages_arrive_as_they_were_sent
+from invariants.violation import Ref, found
+from tests.invariants.builders import broken, during, healthy, page
 from tests.invariants.host_builders import COPYING_ENDS, while_copying
 
 
@@ -20,5 +20,12 @@ CASES = [
         differs("full", 4, 8),
         differs("swa", 7, 3),
         differs("swa", 8, 4),
+    ),
+    healthy(pages_arrive_as_they_were_sent, during(Received(1, "full", ()))),
+    broken(
+        pages_arrive_as_they_were_sent,
+        "changed",
+        during(Received(1, "full", (6,))),
+        found(page("full", 6), CopyCode.CHANGED_ON_THE_WAY, request=Ref("request", 1)),
     ),
 ]

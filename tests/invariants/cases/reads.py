@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Launched, Proposed, Read
+from invariants.events import Completed, Discarded, Launched, PrefixesCompared, Proposed, Read, WrongSlot
 from invariants.laws.content.reads import ReadCode, reads_cover_the_window, slots_hold_their_prefix
 from invariants.reference import next_tag
 from invariants.transition import Transition
@@ -48,6 +48,12 @@ def of_one_pool(*reads: Read) -> Transition:
     return replace(during(LAUNCHED, *reads), before=states[0], after=states[1])
 
 
+def compared(*events: Discarded) -> Transition:
+    """A pass in which r1 reads a page of r2 and a page without KV."""
+    wrong = (WrongSlot(1, 18, 7, True, (2,)), WrongSlot(2, 3, 5, False))
+    return during(LAUNCHED, PrefixesCompared(7, "full", wrong), *events)
+
+
 WHOLE = reading("full", 0, tags(0, 21))
 NOT_READ = {"pool": "swa", "want_start": 15, "want_end": 21}
 
@@ -65,6 +71,14 @@ CASES = [
         read("swa", 16, tags(16, 20) + OTHER[3:4]),
         other_content(20, Ref("page", 6, "swa"), Ref("request", 2)),
     ),
+    broken(
+        slots_hold_their_prefix,
+        "compared-prefixes",
+        compared(),
+        other_content(18, Ref("page", 7, "full"), Ref("request", 2)),
+        found(Ref("request", 2), ReadCode.UNWRITTEN, position=3, place=Ref("page", 5, "full")),
+    ),
+    healthy(slots_hold_their_prefix, compared(Discarded(7, 1), Discarded(7, 2)), "compared-prefixes-of-discarded"),
     broken(
         slots_hold_their_prefix,
         "unknown-tag-beyond-the-record",

@@ -1,0 +1,53 @@
+"""The tags of the prefixes of all live requests, as they follow from the tokens of clients and of passes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine_under_test.events import Finished, Submitted
+from engine_under_test.request import Request
+from engine_under_test.scheduler.batch import Entry
+from harness.strict.slots import Ints
+from invariants.reference import Expectation
+
+
+class Prefixes:
+    """The tokens of each live request with a tag each, which is a hash of the prefix that ends there."""
+
+    def __init__(self) -> None:
+        self._expected: dict[int, Expectation] = {}
+
+    def submitted(self, event: Submitted) -> None:
+        self._expected[event.request_id] = Expectation(event.namespace, len(event.tokens), list(event.tokens))
+
+    def finished(self, event: Finished) -> None:
+        self._expected.pop(event.request_id, None)
+
+    def tags(self, entry: Entry) -> Ints:
+        """The tags of the known tokens of an entry's request.  A view, which must be dropped before the next call."""
+        return np.frombuffer(self._known(entry.request).tags, np.int64)
+
+    def written(self, entry: Entry) -> Ints:
+        """The tags of the slots that a completed pass wrote for an entry of a live request, drafts included."""
+        expected = self._known(entry.request)
+        assert len(expected.tags) >= entry.end, f"request {entry.request.id}: {len(expected.tags)} tags of {entry.end}"
+        return np.array(expected.tags_of(entry.start, entry.reach, entry.drafts))
+
+    def filled(self, request: Request, places: Sequence[int], page_size: int) -> Ints:
+        """The tags of whole pages of a request, by their page indices; 0 behind its tokens."""
+        expected, tags = self._known(request), np.zeros((len(places), page_size), np.int64)
+        for line, place in zip(tags, places, strict=True):
+            known = expected.tags[place * page_size : (place + 1) * page_size]
+            line[: len(known)] = known
+        return tags.reshape(-1)
+
+    def holders(self, tag: int) -> tuple[int, ...]:
+        """The requests with a prefix of this tag."""
+        return tuple(request_id for request_id, one in self._expected.items() if tag in one.tags)
+
+    def _known(self, request: Request) -> Expectation:
+        """All tokens of a live request so far."""
+        expected, tokens = self._expected[request.id], request.tokens
+        if len(expected.tokens) < len(tokens):
+            expected.extend(tokens[len(expected.tokens) :])
+        return expected

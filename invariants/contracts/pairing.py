@@ -1,0 +1,41 @@
+"""The engine reports each change of a peer map."""
+
+from collections.abc import Sequence
+
+from invariants.events import Paired
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, unit_ref
+
+BLOCK = 256  # units that are compared at once
+
+
+class PairingCode(Code):
+    CHANGED_ALONE = "changed_alone"
+
+
+@invariant(When.OP, needs=("peer_maps", "Paired"))
+def peers_change_only_by_pairing(change: Transition) -> Evidence:
+    """The peer of a unit changes only when the two are paired, or their pairing ends."""
+    for before, after in zip(change.before.peer_maps or (), change.after.peer_maps or (), strict=True):
+        paired = {
+            unit: peer
+            for event in change.events_of(Paired)
+            if event.to_pool == after.to_pool
+            for unit, peer in zip(event.units, event.peers, strict=True)
+        }
+        for unit in sorted(paired.keys() | _differing(before.peers, after.peers)):
+            peer, want = after.peers[unit], paired.get(unit, before.peers[unit])
+            if peer != want:
+                subject, to_pool = unit_ref(change.after.pool(after.from_pool), unit), change.after.pool(after.to_pool)
+                refs = [unit_ref(to_pool, one) if one else None for one in (peer, want)]
+                yield found(subject, PairingCode.CHANGED_ALONE, peer=refs[0], paired_with=refs[1])
+
+
+def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
+    """The indices at which two maps differ; equal blocks are skipped with one comparison."""
+    if old is new:
+        return set()
+    blocks = [range(first, min(first + BLOCK, len(new))) for first in range(0, len(new), BLOCK)]
+    unequal = [block for block in blocks if old[block.start : block.stop] != new[block.start : block.stop]]
+    return {unit for block in unequal for unit in block if old[unit] != new[unit]}

@@ -1,0 +1,18 @@
+"""The bytes of slots: they are those that were last written there."""
+
+from invariants.events import BytesCompared
+from invariants.invariant import invariant
+from invariants.transition import Transition, When
+from invariants.violation import Code, Evidence, found, unit_ref
+
+
+class BytesCode(Code):
+    ALTERED = "altered"
+
+
+@invariant(When.OP, on=(BytesCompared,))
+def slots_keep_their_bytes(change: Transition) -> Evidence:
+    """The bytes of a slot change only when a pass, a copy or a transfer writes them."""
+    for event in change.events_of(BytesCompared):
+        for unit, offset in event.altered:
+            yield found(unit_ref(change.after.pool(event.pool), unit), BytesCode.ALTERED, offset=offset)
