@@ -1,4 +1,4 @@
-"""The private handles of a record: whole pages, split at the frontier."""
+"""The private handles of a record: whole pages, split at the frontiers."""
 
 import pytest
 
@@ -23,6 +23,6 @@ def test_private_pages_are_dead_below_the_frontier(protected_len, allocated_len,
     receipt = bench.custody.record(bench.start([1])).receipt
     handles = [1, 2, 3, 4, 5, 6][: -(-allocated_len // 4)]
     lens = (protected_len, allocated_len, allocated_len, allocated_len)
-    record = KVRecord(request_owner(9), 1, receipt, *lens, frontier, handles=handles)
+    record = KVRecord(request_owner(9), 1, receipt, *lens, {"swa": frontier}, handles=handles)
 
-    assert record.private_handles(4) == (dead, live)
+    assert list(record.private_parts(4)) == [(dead, ["swa"] if dead else []), (live, [])]
