@@ -39,23 +39,16 @@ class Component(ABC):
     `window` counts the tokens that a position reads, itself included; None: all.
     """
 
-    window: int | None = None
-    tail_len = UNBOUNDED
-    leaves_tombstones = False  # can a cached node lose these pages, and keep others?
-    chunk_reserve = 0  # pages that a chunk leaves free, unless its request is alone
+    leaves_tombstones: bool  # can a cached node lose these pages, and keep others?
+    chunk_reserve: int  # pages that a chunk leaves free, unless its request is alone
 
-    def __init__(self, name: str, num_pages: int, page_size: int) -> None:
+    def __init__(self, name: str, num_pages: int, page_size: int, window: int | None = None) -> None:
         self.name = name
         self.num_pages = num_pages
         self.page_size = page_size
-
-    @abstractmethod
-    def read_from(self, position: int) -> int:
-        """The first position that the token at `position` reads."""
-
-    @abstractmethod
-    def frontier(self, position: int) -> int:
-        """The position below which the pages of a request may go, before it computes `position`; a page boundary."""
+        self.window = window
+        self._reach = UNBOUNDED if window is None else window
+        self.tail_len = tail_len(window=self._reach, page_size=page_size)
 
     @abstractmethod
     def locked_from(self, start: int) -> int:
@@ -70,20 +63,16 @@ class Component(ABC):
         """Pages for a stretch and what follows it; `ratio` scales the output tokens that are still to come."""
 
     @abstractmethod
-    def longest_chunk(self, extent: Extent) -> int:
-        """The most tokens of a stretch whose demand the otherwise empty pool can meet; a page at least."""
-
-    @abstractmethod
-    def most_kept(self, lookahead: int) -> int:
-        """The most tokens whose pages a decoding request keeps, with those of the lookahead."""
-
-    @abstractmethod
     def net_growth(self, count: int) -> int:
         """Of `count` pages that a request takes those for which it frees no other."""
 
     @abstractmethod
     def lasting_pages(self, start: int, end: int) -> range:
         """The indices of the whole pages of [start, end) that a reader needs after every longer prefix too."""
+
+    def read_from(self, position: int) -> int:
+        """The first position that the token at `position` reads."""
+        return max(0, position - lookback(self._reach))
 
     def needed_from(self, position: int) -> int:
         """The start of the first page that the token at `position` reads."""
@@ -94,15 +83,44 @@ class Component(ABC):
         start = max(self.needed_from(length), prefix_len)
         return range(start // self.page_size, num_pages(length, self.page_size))
 
+    def frontier(self, position: int) -> int:
+        """The position below which the pages of a request may go, before it computes `position`; a page boundary."""
+        return window_frontier(position, window=self._reach, page_size=self.page_size)
+
+    def most_kept(self, lookahead: int) -> int:
+        """The most tokens whose pages a decoding request keeps: what is read, a page, and the lookahead."""
+        return lookback(self._reach) + self.page_size + align_up(lookahead, self.page_size)
+
+    def demand_len(self, extent: Extent) -> int:
+        """Tokens that a request may take beyond those it holds: never more than a chunk, a window and a page.
+
+        Pages that the request holds already are not available pages, so only the next chunk and the decoding headroom
+        must fit.  Demanding a whole window for a short resume would livelock a small pool (sglang issue 32379;
+        semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
+        """
+        return max(extent.end - extent.start - lookback(self._reach), 0) + self._headroom(extent)
+
+    def longest_chunk(self, extent: Extent) -> int:
+        """The most tokens of a stretch whose demand_len fits, beside what a match has locked; a page at least.
+
+        A request with a demand above the capacity would wait forever (sglang issue 31205).
+        """
+        seen = lookback(self._reach)
+        free = self.num_pages - num_pages(min(extent.start, seen), self.page_size)
+        return max(free * self.page_size - self._headroom(extent) + seen, self.page_size)
+
+    def _headroom(self, extent: Extent) -> int:
+        """The tokens read after a stretch, the lookahead, and a page."""
+        rest = extent.input_len - extent.start
+        read_len = min(rest + extent.new_len, lookback(self._reach))
+        return read_len + align_up(extent.lookahead, self.page_size) + self.page_size
+
 
 class Whole(Component):
     """Layers that read the whole prefix."""
 
-    def read_from(self, position: int) -> int:
-        return 0
-
-    def frontier(self, position: int) -> int:
-        return 0
+    leaves_tombstones = False
+    chunk_reserve = 0
 
     def locked_from(self, start: int) -> int:
         return 0
@@ -116,12 +134,6 @@ class Whole(Component):
         total_len = extent.input_len + computed + extent.lookahead
         return pages_between(extent.start, total_len, self.page_size)
 
-    def longest_chunk(self, extent: Extent) -> int:
-        return UNBOUNDED
-
-    def most_kept(self, lookahead: int) -> int:
-        return UNBOUNDED
-
     def net_growth(self, count: int) -> int:
         return count
 
@@ -132,21 +144,8 @@ class Whole(Component):
 class Window(Component):
     """Layers with a sliding window; the configuration makes sure that one request always fits into the pool."""
 
-    window: int
     leaves_tombstones = True
     chunk_reserve = 1  # sglang pull 23174
-
-    def __init__(self, name: str, num_pages: int, page_size: int, window: int) -> None:
-        super().__init__(name, num_pages, page_size)
-        self.window = window
-        self.tail_len = tail_len(window=window, page_size=page_size)
-        self._seen = lookback(window)
-
-    def read_from(self, position: int) -> int:
-        return max(0, position - self._seen)
-
-    def frontier(self, position: int) -> int:
-        return window_frontier(position, window=self.window, page_size=self.page_size)
 
     def locked_from(self, start: int) -> int:
         return start
@@ -157,38 +156,13 @@ class Window(Component):
     def demand(self, extent: Extent, *, ratio: float) -> int:
         return num_pages(self.demand_len(extent), self.page_size)
 
-    def demand_len(self, extent: Extent) -> int:
-        """Tokens that a request may take beyond those it holds: never more than a chunk, a window and a page.
-
-        Pages that the request holds already are not available pages, so only the next chunk and the decoding headroom
-        must fit.  Demanding a whole window for a short resume would livelock a small pool (sglang issue 32379;
-        semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
-        """
-        return max(extent.end - extent.start - self._seen, 0) + self._headroom(extent)
-
-    def longest_chunk(self, extent: Extent) -> int:
-        """The inverse of demand_len, less the window that a match has locked.
-
-        A request with a demand above the capacity would wait forever (sglang issue 31205).
-        """
-        free = self.num_pages - num_pages(min(extent.start, self._seen), self.page_size)
-        return max(free * self.page_size - self._headroom(extent) + self._seen, self.page_size)
-
-    def most_kept(self, lookahead: int) -> int:
-        """The window and a page; from then on the request frees as many pages as it takes."""
-        return self._seen + self.page_size + align_up(lookahead, self.page_size)
-
     def net_growth(self, count: int) -> int:
         return min(count, 1)
 
     def lasting_pages(self, start: int, end: int) -> range:
         return range(0)
 
-    def _headroom(self, extent: Extent) -> int:
-        rest = extent.input_len - extent.start
-        return min(rest + extent.new_len, self._seen) + align_up(extent.lookahead, self.page_size) + self.page_size
-
 
 def component_of(name: str, num_pages: int, *, window: int | None, page_size: int) -> Component:
     """The component of a pool with this window; None: its layers read the whole prefix."""
-    return Whole(name, num_pages, page_size) if window is None else Window(name, num_pages, page_size, window)
+    return (Whole if window is None else Window)(name, num_pages, page_size, window)

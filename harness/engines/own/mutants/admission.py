@@ -43,9 +43,9 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
     hunks=(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
         Hunk(
-            f"{COMPONENTS}:Window.demand_len",
+            f"{COMPONENTS}:Component.demand_len",
             healthy="self._headroom(extent)",
-            broken="self._seen + align_up(extent.lookahead, self.page_size) + self.page_size",
+            broken="lookback(self._reach) + align_up(extent.lookahead, self.page_size) + self.page_size",
         ),
     ),
     caught_by=(
