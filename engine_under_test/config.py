@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
+from engine_under_test.components import Component, component_of
 from engine_under_test.errors import ConfigError
 from engine_under_test.limits import (
     MAX_CONTEXT_LEN,
@@ -127,6 +128,14 @@ class EngineConfig:
             PoolSpec("swa", self.swa_pages, self.sliding_window),
         )
         return tuple(spec for spec in specs if spec.num_pages)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """What the layers of each of `pools` read; in the same order."""
+        return tuple(
+            component_of(name, num_pages, window=window, page_size=self.page_size)
+            for name, num_pages, window in self.pools
+        )
 
     @property
     def host_pools(self) -> tuple[PoolSpec, ...]:

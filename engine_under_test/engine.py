@@ -252,8 +252,8 @@ class Engine:
             ahead = f" with the lookahead of {config.lookahead_tokens}" if config.lookahead_tokens else ""
             return f"{most} tokens{ahead} are more than max_context_len {config.max_context_len}"
         needed = num_pages(request.prompt_len + 1 + config.lookahead_tokens, config.page_size)
-        for pool in config.pools:
-            if pool.window is None and needed > pool.num_pages:
+        for pool in self.memory.pools:
+            if not pool.holds(needed):
                 return f"the prompt needs {needed} {pool.name} pages of {pool.num_pages}"
         return None
 

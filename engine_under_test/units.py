@@ -49,6 +49,11 @@ def num_pages(length: int, page_size: int) -> int:
     return -(-length // page_size)
 
 
+def pages_between(start: int, end: int, page_size: int) -> int:
+    """New pages for [start, end), if the page around `start` is taken already."""
+    return num_pages(end, page_size) - num_pages(start, page_size)
+
+
 def lookback(window: int) -> int:
     """The number of earlier tokens that a token reads; `window` counts the token itself too."""
     return window - 1

@@ -130,6 +130,14 @@ def test_no_invariant_names_a_pool():
     expect_none(tidy.named_pools, within("invariants"))
 
 
+def test_engine_asks_a_component_and_not_which_it_is():
+    parts = ("pools", "cache", "host", "sessions", "scheduler", "disaggregation")
+    engine = [*within(*(f"engine_under_test/{part}" for part in parts))]
+
+    expect_none(tidy.kinds_of_components, engine)
+    assert set(tidy.MAY_READ_A_WINDOW) <= {module.path for module in engine if ".window" in module.source}
+
+
 def test_no_file_names_a_path_outside_the_repository():
     expect_none(tidy.machine_paths, FILES)
 
@@ -231,6 +239,8 @@ BROKEN = [
     ),
     (tidy.named_pools, "invariants/pools.py", "pool = 'swa'", "1: names a pool: 'swa'"),
     (tidy.named_pools, "invariants/pools.py", "x = f'the full pool {y}'", "1: names a pool: 'the full pool '"),
+    (tidy.kinds_of_components, ENGINE, "if pool.window: ...", "1: reads pool.window: ask the component"),
+    (tidy.kinds_of_components, ENGINE, "x = node.live[0]", "1: numbers a component: node.live[0]"),
     (tidy.machine_paths, "README.md", "see\n/wor" + "k/main", "2: names a place outside the repository: /wor" + "k/"),
 ]
 
@@ -250,6 +260,8 @@ KEPT = [
     (tidy.unnumbered_todos, ENGINE, "# TODO #12: later"),
     (tidy.built_attribute_names, ENGINE, "getattr(a, name)"),
     (tidy.crowded_inits, "invariants/__init__.py", "from invariants import pools\n\nALL = (pools.a,)"),
+    (tidy.kinds_of_components, ENGINE, "x = node.live[component], chain[0]"),
+    (tidy.kinds_of_components, "engine_under_test/scheduler/batch.py", "pool.window"),
     (tidy.named_pools, "invariants/pools.py", "def f():\n    '''The full pool.'''\n    return 'fully'"),
 ]
 

@@ -36,9 +36,8 @@ class Departures:
     def release(self, record: KVRecord, *, cause: str) -> None:
         """Release everything that a record has: private pages, lock, and row if it has one."""
         ledgers, after = self._memory.ledgers, record.last_launch
-        dead, live = record.private_handles(self._memory.page_size)
-        ledgers.free_rest(dead, owner=record.owner, cause=cause, after=after)
-        ledgers.free(live, owner=record.owner, cause=cause, after=after)
+        for handles, freed in record.private_parts(self._memory.page_size):
+            ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)
         if record.row:
             self._memory.table.rows.free([record.row], owner=record.owner, cause=cause, after=after)
         if after > self._memory.completed_launch:
@@ -48,7 +47,7 @@ class Departures:
 
     def give(self, record: KVRecord, to_owner: Owner) -> None:
         """Give a whole record to another owner: its private pages, and its row if it has one."""
-        private = [handle for part in record.private_handles(self._memory.page_size) for handle in part]
+        private = [handle for part, _ in record.private_parts(self._memory.page_size) for handle in part]
         self._memory.ledgers.give(private, from_owner=record.owner, to_owner=to_owner)
         if record.row:
             self._memory.table.rows.give([record.row], from_owner=record.owner, to_owner=to_owner)

@@ -1,15 +1,15 @@
 """Eviction: which pages the tree releases when a pool is short.
 
-In a pool that keeps the whole prefix, unlocked leaves are evicted, least recently used first.  A tombstone left
-without children is evicted with its leaf.  In a windowed pool, pages outside the window of every branch are evicted
-first, then the rest, both least recently used first.  A node with a copy on the host stays in the tree for that copy.
+If a component leaves no tombstones, unlocked leaves are evicted, least recently used first.  A tombstone left without
+children is evicted with its leaf.  In any other component, pages outside the tail of every branch are evicted first,
+then the rest, both least recently used first.  A node with a copy on the host stays in the tree for that copy.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import RadixTree
+from engine_under_test.cache.tree import Pools, RadixTree
 from engine_under_test.events import Demoted, Removed, Tombstoned
 
 
@@ -17,23 +17,22 @@ from engine_under_test.events import Demoted, Removed, Tombstoned
 class Eviction:
     """The evicted pages, for the caller to free, and their count in each component.
 
-    The caller first frees the windowed pages of the nodes in `tombstoned`; such a node may be in `dead` too.
-    It then frees all pages of the nodes in `whole`, and the remaining pages of the nodes in `dead`.
+    The caller first frees the pages of the `tombstoned` nodes in one pool each; such a node may be in `whole` too.
+    It then frees the remaining pages of the nodes in `whole`, which are by the pools in which they have none.
     The nodes in `spared` were next in the eviction order, but were kept.
     """
 
     freed: list[int]
-    tombstoned: list[Node] = field(default_factory=list)
-    whole: list[Node] = field(default_factory=list)
-    dead: list[Node] = field(default_factory=list)
+    tombstoned: list[tuple[str, Node]] = field(default_factory=list)
+    whole: dict[Pools, list[Node]] = field(default_factory=dict)
     spared: dict[Node, None] = field(default_factory=dict)  # an ordered set
     num_spared: list[int] = field(default_factory=list)  # pages of the spared nodes, by component
 
-    def take(self, node: Node) -> None:
-        """Count all remaining pages of a node as evicted."""
+    def take(self, node: Node, lacks: Pools) -> None:
+        """Count all remaining pages of a node as evicted; it has none in the pools `lacks`."""
         for component, live in enumerate(node.live):
             self.freed[component] += node.num_pages if live else 0
-        (self.whole if all(node.live) else self.dead).append(node)
+        self.whole.setdefault(lacks, []).append(node)
 
     def due(self, component: int, wanted: int) -> int:
         """Of `wanted` pages those that had to become free; ancestors of a spared node cannot be evicted."""
@@ -49,7 +48,7 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
 
     No node is split, and a leaf loses its pages of all components, so more pages may be freed.
 
-    Costs O(log n) a node; in a windowed pool also a walk over the branches below the node, within its window.
+    Costs O(log n) a node; in a component with tombstones also a walk over the branches below the node, within a tail.
     The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped,
     up to as many pages as are missing.
     """
@@ -57,7 +56,7 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
     for component, wanted in enumerate(need):
         spared: dict[Node, None] = {}
         while eviction.freed[component] + eviction.num_spared[component] < wanted:
-            victim = _next_victim(tree, component)
+            victim = tree.candidates.victims[component].pop()
             if victim is None:
                 break
             if victim in spared:
@@ -75,8 +74,8 @@ def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] =
 
 def _evict_node(tree: RadixTree, victim: Node, component: int, eviction: Eviction) -> None:
     """Evict all pages of an unlocked leaf; of any other node only its pages of the one component."""
-    may_go_whole = victim.is_device_leaf and not any(victim.locks)
-    if may_go_whole and victim.host.pages[0]:
+    may_go_whole = victim.is_device_leaf and not victim.is_locked
+    if may_go_whole and victim.has_copy:
         _demote(tree, victim, component, eviction)
     elif may_go_whole and victim.is_leaf:
         _remove(tree, victim, component, eviction)
@@ -84,28 +83,18 @@ def _evict_node(tree: RadixTree, victim: Node, component: int, eviction: Evictio
         _tombstone(tree, victim, component, eviction)
 
 
-def _next_victim(tree: RadixTree, component: int) -> Node | None:
-    if tree.components[component].window is None:
-        return tree.candidates.leaves.pop()
-    while (node := tree.candidates.interior.pop()) is not None:
-        if not tree.is_tail(node):
-            return node
-        tree.candidates.tails.push(node)
-    return tree.candidates.tails.pop()
-
-
 def _tombstone(tree: RadixTree, node: Node, component: int, eviction: Eviction) -> None:
-    in_tail = tree.is_tail(node)
+    name, in_tail = tree.components[component].name, tree.candidates.victims[component].is_tail(node)
     tree.set_live(node, component, live=False)
     eviction.freed[component] += node.num_pages
-    eviction.tombstoned.append(node)
+    eviction.tombstoned.append((name, node))
     if tree.observer:
-        tree.observer.notice(Tombstoned(node.id, tree.components[component].name, in_tail))
+        tree.observer.notice(Tombstoned(node.id, name, in_tail))
 
 
 def _demote(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> None:
-    in_tail = tree.is_tail(leaf)
-    eviction.take(leaf)
+    in_tail = tree.candidates.victims[component].is_tail(leaf)
+    eviction.take(leaf, tree.lacking(leaf.live))
     tree.demote(leaf)
     if tree.observer:
         tree.observer.notice(Demoted(leaf.id, tree.components[component].name, in_tail))
@@ -114,11 +103,11 @@ def _demote(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> 
 def _remove(tree: RadixTree, leaf: Node, component: int, eviction: Eviction) -> None:
     """Remove a leaf, and the ancestors that are childless tombstones after that."""
     node: Node | None = leaf
-    while node is not None and node.in_tree and node.is_leaf and not any(node.locks):
-        if node is not leaf and (all(node.live) or node.host.pages[0]):
+    while node is not None and node.in_tree and node.is_leaf and not node.is_locked:
+        if node is not leaf and (all(node.live) or node.has_copy):
             break
-        above, in_tail = node.parent, tree.is_tail(node)
-        eviction.take(node)
+        above, in_tail = node.parent, tree.candidates.victims[component].is_tail(node)
+        eviction.take(node, tree.lacking(node.live))
         tree.remove(node)
         if tree.observer:
             tree.observer.notice(Removed(node.id, tree.components[component].name, in_tail))

@@ -1,14 +1,14 @@
 """Locks on the tree: pages that a receipt covers cannot be evicted.
 
-In a component without a window a lock covers every node from the root.  In a windowed component it covers only the
-nodes that hold the last `window - 1` tokens, in whole pages:
+In each component a lock covers the nodes that a reader at its end needs: all nodes from the root, or those of the last
+tokens, in whole pages:
 
-    |root ..... |  covered without a window  ...........|
-                             | covered with one ........|
+    |root ..... |  covered in one component  ...........|
+                             | covered in another .......|
                                                      node
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine_under_test.cache.node import Node
@@ -48,15 +48,12 @@ class LockDesk:
         self._num_receipts = 0
         self._out: dict[int, LockReceipt] = {}
 
-    def lock(self, node: Node, windowed_len: int | None = None) -> LockReceipt:
-        """Protect the pages that a reader at the end of `node` needs; in a window `windowed_len` tokens, if given."""
+    def lock(self, node: Node, start: int | None = None) -> LockReceipt:
+        """Protect the pages that a reader at the end of `node` needs; if `start` is given, those of [start, end)."""
         self._num_receipts += 1
         lens = self._tree.covered_lens(node.end)
-        if windowed_len is not None:
-            windows = [component.window for component in self._tree.components]
-            lens = tuple(
-                length if window is None else windowed_len for length, window in zip(lens, windows, strict=True)
-            )
+        if start is not None:
+            lens = tuple(node.end - component.locked_from(start) for component in self._tree.components)
         receipt = self._out[self._num_receipts] = LockReceipt(self._num_receipts, node, lens)
         for length in receipt.lens:
             self._cut(node, node.end - length)
@@ -76,22 +73,22 @@ class LockDesk:
         if self._tree.observer:
             self._tree.observer.notice(Unlocked(receipt.id, receipt.node.id))
 
-    def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
-        """Release the windowed part below `frontier`, which no later token reads.
+    def slide(self, receipt: LockReceipt, frontiers: Mapping[str, int]) -> LockReceipt:
+        """Release, in each of these components, the part below the frontier, which no later token reads.
 
         Returns a receipt with the same id, which replaces the old one; the same receipt if there is nothing to release.
         """
         self._check_out(receipt)
-        component = self._tree.windowed
-        if component is None or frontier <= receipt.node.end - receipt.lens[component]:
-            return receipt
-        frontier = min(frontier, receipt.node.end)
-        self._cut(receipt.node, frontier)
-        self._release([node for node in receipt.segment(component) if node.end <= frontier], component)
         lens = list(receipt.lens)
-        lens[component] = receipt.node.end - frontier
-        slid = self._out[receipt.id] = LockReceipt(receipt.id, receipt.node, tuple(lens))
-        return slid
+        for index, component in enumerate(self._tree.components):
+            frontier = frontiers.get(component.name, 0)
+            if frontier > receipt.node.end - lens[index]:
+                frontier = min(frontier, receipt.node.end)
+                self._cut(receipt.node, frontier)
+                self._release([node for node in receipt.segment(index) if node.end <= frontier], index)
+                lens[index] = receipt.node.end - frontier
+                receipt = self._out[receipt.id] = LockReceipt(receipt.id, receipt.node, tuple(lens))
+        return receipt
 
     def _check_out(self, receipt: LockReceipt) -> None:
         if self._out.get(receipt.id) is not receipt:

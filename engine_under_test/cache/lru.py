@@ -1,9 +1,11 @@
 """Eviction candidates, least recently used first."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from engine_under_test.cache.node import Node
+from engine_under_test.cache.node import Node, ends_within
+from engine_under_test.components import Component
 
 COMPACT_AT = 32  # entries; a longer queue is searched for stale entries
 
@@ -52,31 +54,73 @@ class LruQueue:
         self._compact_at = max(COMPACT_AT, 4 * len(self._heap))
 
 
-class Candidates:
-    """The nodes that may be evicted, by kind: unlocked leaves, and unlocked live nodes of the windowed component.
+class Victims:
+    """The nodes that may lose their pages of one component, in the order of eviction.
 
-    A windowed node is first in `interior`.  Eviction moves it to `tails` if it is still in the tail of a branch.
-    On the host, nodes in `copies` may lose the whole copy, nodes in `copied_windows` that of the windowed component.
+    If the component leaves tombstones, any unlocked node may; those outside of every tail, `tail_len` tokens at the end
+    of a branch, come first.  Otherwise only unlocked leaves may.
     """
 
-    def __init__(self, windowed: int | None) -> None:
-        self._windowed = windowed
-        self.leaves = LruQueue(self._is_unlocked_leaf)
-        self.interior = LruQueue(self._is_unlocked_and_live)
-        self.tails = LruQueue(self._is_unlocked_and_live)
+    def __init__(self, index: int, component: Component) -> None:
+        self._index = index
+        self._leaves_tombstones, self._tail_len = component.leaves_tombstones, component.tail_len
+        self._first = LruQueue(self._is_unlocked_and_live if self._leaves_tombstones else self._is_unlocked_leaf)
+        self._tails = LruQueue(self._is_unlocked_and_live)
+        self.offer = self._first.push
+
+    def is_tail(self, node: Node) -> bool:
+        """Would a match to the end of some branch read this node in the component?"""
+        return ends_within(node, self._tail_len)
+
+    def pop(self) -> Node | None:
+        """The next victim; None when there is none.  A node in a tail is queued again behind all others."""
+        while (node := self._first.pop()) is not None:
+            if not self._leaves_tombstones or not self.is_tail(node):
+                return node
+            self._tails.push(node)
+        return self._tails.pop()
+
+    def _is_unlocked_leaf(self, node: Node) -> bool:
+        return self._is_unlocked_and_live(node) and node.is_device_leaf
+
+    def _is_unlocked_and_live(self, node: Node) -> bool:
+        return node.in_tree and node.live[self._index] and not node.locks[self._index]
+
+
+class Candidates:
+    """The nodes that may lose pages: `victims` on the device, by component, and copies on the host.
+
+    Nodes in `copies` may lose the whole copy.  If some component leaves no tombstones, copies are rooted: each needs
+    that of its parent.  Then the copies of pages in the other components may be dropped alone.
+    """
+
+    def __init__(self, components: Sequence[Component]) -> None:
+        self.is_rooted = not all(component.leaves_tombstones for component in components)
+        self.victims = [Victims(index, component) for index, component in enumerate(components)]
         self.copies = LruQueue(self._is_idle_copy)
-        self.copied_windows = LruQueue(self._is_idle_copied_window)
+        self._parts = {
+            index: LruQueue(partial(self._is_idle_part, index))
+            for index, component in enumerate(components)
+            if self.is_rooted and component.leaves_tombstones
+        }
         self._planned_drops: set[Node] = set()
 
     def offer(self, node: Node) -> None:
         """Queue a node again after a change of its use, locks, pages or children."""
-        self.leaves.push(node)
-        if self._windowed is not None:
-            self.interior.push(node)
-        if node.host.pages[0]:
+        for victims in self.victims:
+            victims.offer(node)
+        if node.has_copy:
             self.copies.push(node)
-            if self._windowed:
-                self.copied_windows.push(node)
+            for queue in self._parts.values():
+                queue.push(node)
+
+    def can_drop_alone(self, component: int) -> bool:
+        """Can a node lose the copies of its pages in a component, and keep others?"""
+        return component in self._parts
+
+    def copies_of(self, component: int) -> LruQueue:
+        """The nodes that may lose the copies of their pages in a component, alone or with all others."""
+        return self._parts.get(component, self.copies)
 
     def plan_drop(self, node: Node) -> None:
         """Count the copy of a node as dropped, until `forget_planned_drops`; the copy of its parent may be next."""
@@ -88,26 +132,18 @@ class Candidates:
         """Forget all planned drops; the caller offers the nodes that keep their copies again."""
         self._planned_drops.clear()
 
-    def _is_unlocked_leaf(self, node: Node) -> bool:
-        return node.in_tree and node.live[0] and not node.locks[0] and node.is_device_leaf
-
-    def _is_unlocked_and_live(self, node: Node) -> bool:
-        index = self._windowed
-        return index is not None and node.in_tree and node.live[index] and not node.locks[index]
-
     def _is_idle_copy(self, node: Node) -> bool:
         """Does the node have a copy that no load, no copy of a child and no lock needs?"""
         return (
             node.in_tree
             and self._has_copy(node)
             and not any(node.host.pins)
-            and (node.live[0] or not any(node.locks))
-            and (self._windowed == 0 or not any(map(self._has_copy, node.children.values())))
+            and (node.is_on_device or not node.is_locked)
+            and (not self.is_rooted or not any(map(self._has_copy, node.children.values())))
         )
 
-    def _is_idle_copied_window(self, node: Node) -> bool:
-        index = self._windowed
-        return index is not None and node.in_tree and bool(node.host.pages[index]) and not node.host.pins[index]
+    def _is_idle_part(self, component: int, node: Node) -> bool:
+        return node.in_tree and bool(node.host.pages[component]) and not node.host.pins[component]
 
     def _has_copy(self, node: Node) -> bool:
-        return bool(node.host.pages[0]) and node not in self._planned_drops
+        return node.has_copy and node not in self._planned_drops

@@ -45,16 +45,18 @@ def on_either(node: Node, component: int) -> bool:
 def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[Node, int], bool]) -> Boundary:
     """The last boundary on a path from a root that a reader can start from; `has` is true for nodes with pages.
 
-    A component without a window needs the whole prefix.  A windowed component needs the last `tail_len` tokens.
+    A component needs every page of the last `tail_len` tokens.
     """
-    best, dead_until, windowed = Boundary(tree.nowhere, 0), 0, tree.windowed
+    best = Boundary(tree.nowhere, 0)
+    dead_until = [0] * len(tree.tail_lens)
     for node, length in path:
-        end = node.start + length
-        if windowed != 0 and not has(node, 0):
-            break
-        if windowed is not None and not has(node, windowed):
-            dead_until = end
-        elif not dead_until or end - dead_until >= tree.tail_len:
+        end, is_usable = node.start + length, True
+        for component, tail_len in enumerate(tree.tail_lens):
+            if not has(node, component):
+                dead_until[component], is_usable = end, False
+            elif dead_until[component] and end - dead_until[component] < tail_len:
+                is_usable = False
+        if is_usable:
             best = Boundary(node, end)
     return best
 

@@ -2,16 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 PageKey = tuple[int, ...]
-
-
-class Component(NamedTuple):
-    """A pool and its window; with a window a reader needs only the last tokens of a prefix, else the whole prefix."""
-
-    name: str
-    window: int | None
 
 
 @dataclass(slots=True)
@@ -43,8 +35,8 @@ class Node:
     """Tokens [start, end) of every prefix that contains this node.
 
     `handles` name one page per `page_size` tokens.  Per component, `live` tells whether the device holds the pages, and
-    `locks` counts the receipts that cover the node.  A node that is not live in a windowed component is a tombstone.
-    A node that is not live in a component without a window has pages on the host only.
+    `locks` counts the receipts that cover the node.  A node is a tombstone in a component in which it is not live while
+    others are; a node that is live in none has pages on the host only.
     """
 
     id: int
@@ -74,7 +66,22 @@ class Node:
     @property
     def is_device_leaf(self) -> bool:
         """Is no child of the node on the device?"""
-        return not any(child.live[0] for child in self.children.values())
+        return not any(child.is_on_device for child in self.children.values())
+
+    @property
+    def is_on_device(self) -> bool:
+        """Does the device hold pages of the node?"""
+        return True in self.live
+
+    @property
+    def has_copy(self) -> bool:
+        """Does the host hold pages of the node?"""
+        return any(self.host.pages)
+
+    @property
+    def is_locked(self) -> bool:
+        """Does any receipt cover the node?"""
+        return any(self.locks)
 
     @property
     def in_tree(self) -> bool:

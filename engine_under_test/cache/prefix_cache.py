@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from engine_under_test.cache.evict import evict, spare_none
 from engine_under_test.cache.locks import LockDesk, LockReceipt
 from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either, pages_between
-from engine_under_test.cache.node import Component, Node
+from engine_under_test.cache.node import Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import Insertion, RadixTree
 from engine_under_test.events import Evicted, Inserted, Loaded
@@ -15,6 +15,8 @@ from engine_under_test.ports import Observer
 from engine_under_test.reasons import FreeCause
 from engine_under_test.units import TREE, align_down
 
+NO_FRONTIERS: Mapping[str, int] = {}  # no page is given up
+
 
 class PrefixCache:
     """Matches, locks, publishes and evicts prefixes; without `sharing` it holds nothing.
@@ -23,22 +25,20 @@ class PrefixCache:
     """
 
     def __init__(self, memory: KVMemory, *, sharing: bool, observer: Observer | None = None) -> None:
-        components = [Component(spec.name, spec.window) for spec in memory.pools]
-        self.tree = RadixTree(components, page_size=memory.page_size, observer=observer)
+        self.tree = RadixTree(memory.pools, page_size=memory.page_size, observer=observer)
         self._ledgers = memory.ledgers
         self._table = memory.table
         self._page_size = memory.page_size
         self._sharing = sharing
         self._desk = LockDesk(self.tree)
         self._observer = observer
-        self._index = {component.name: index for index, component in enumerate(components)}
+        self._index = {component.name: index for index, component in enumerate(memory.pools)}
         self._has_host = memory.host is not None
 
     def match(self, tokens: Sequence[int], namespace: int) -> Match:
         """The longest prefix in whole pages, at least a token shorter than `tokens`, that a request can start from.
 
-        The prefix is resident in every component without a window.  In a windowed component either no page of it is a
-        tombstone, or the pages that cover its last `window - 1` tokens are all live.  Changes nothing.
+        In each component either all its pages are live, or at least those that the next token reads.  Changes nothing.
         """
         if not self._sharing:
             return Match(self.tree.nowhere, 0, [])
@@ -49,16 +49,14 @@ class PrefixCache:
         farther = reach if reach and reach.length > length else None
         return Match(node, length, self._handles(node, length), farther)
 
-    def pages_to_lock(self, match: Match, *, frontier: int = 0) -> dict[str, int]:
+    def pages_to_lock(self, match: Match, *, frontiers: Mapping[str, int] = NO_FRONTIERS) -> dict[str, int]:
         """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.
 
-        Windowed pages below `frontier` are not counted: the holder of the lock releases them at once.
+        The pages of a pool below its frontier are not counted: the holder of the lock releases them at once.
         """
         wanted, (node, length) = {}, match.farthest
         for index, component in enumerate(self.tree.components):
-            top = length - self.tree.covered_lens(length)[index]
-            if component.window is not None:
-                top = max(top, frontier)
+            top = max(length - self.tree.covered_lens(length)[index], frontiers.get(component.name, 0))
             pages = self._evictable_between(node, index, top, length)
             if match.reach is not None:
                 own_top = match.length - self.tree.covered_lens(match.length)[index]
@@ -87,15 +85,15 @@ class PrefixCache:
         return self._desk.lock(node)
 
     def lock_from(self, start: int, node: Node) -> LockReceipt:
-        """Protect the tree's pages of [start, node.end) in a windowed component, of [0, node.end) in any other."""
-        return self._desk.lock(node, node.end - start)
+        """Protect the tree's pages of [start, node.end), and the nodes without which they could not stay."""
+        return self._desk.lock(node, start)
 
     def unlock(self, receipt: LockReceipt) -> None:
         self._desk.unlock(receipt)
 
-    def slide(self, receipt: LockReceipt, frontier: int) -> LockReceipt:
-        """Release the windowed part of a lock below `frontier`; returns the receipt that replaces the old one."""
-        return self._desk.slide(receipt, frontier)
+    def slide(self, receipt: LockReceipt, frontiers: Mapping[str, int]) -> LockReceipt:
+        """Release the part of a lock below the frontier of a pool; returns the receipt that replaces the old one."""
+        return self._desk.slide(receipt, frontiers)
 
     def publish(self, record: KVRecord, tokens: Sequence[int], *, namespace: int, end: int) -> None:
         """Give the tree the whole pages of [0, end); the record shares them from now on.
@@ -111,11 +109,11 @@ class PrefixCache:
             record.handles[: end // self._page_size],
             namespace=namespace,
             protected_len=record.protected_len,
-            frontier=record.frontier,
+            frontiers=record.frontiers,
         )
         self._execute(insertion, record)
         if self._observer:
-            self._observer.notice(Inserted(record.owner.id, record.protected_len, record.frontier, end))
+            self._observer.notice(Inserted(record.owner.id, record.protected_len, record.highest_frontier, end))
         old, record.receipt = record.receipt, self._desk.lock(insertion.node)
         self._desk.unlock(old)
         record.protected_len = end
@@ -142,12 +140,13 @@ class PrefixCache:
         if not any(count > 0 for count in wanted):
             return []
         eviction = evict(self.tree, wanted, spares)
-        for node in eviction.tombstoned:
-            node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause=FreeCause.EVICTED)
-        self._ledgers.free(_handles_of(eviction.whole), owner=TREE, cause=FreeCause.EVICTED)
-        self._ledgers.free_rest(_handles_of(eviction.dead), owner=TREE, cause=FreeCause.EVICTED)
-        for node in (*eviction.whole, *eviction.dead):
-            node.handles = [NO_PAGE] * node.num_pages
+        for pool, node in eviction.tombstoned:
+            node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)
+        for lacks, nodes in sorted(eviction.whole.items()):
+            handles = [handle for node in nodes for handle in node.handles]
+            self._ledgers.free(handles, owner=TREE, cause=FreeCause.EVICTED, lacks=lacks)
+            for node in nodes:
+                node.handles = [NO_PAGE] * node.num_pages
         if self._observer:
             left = zip(need, (self.evictable(pool) for pool in need), strict=True)
             names = [component.name for component in self.tree.components]
@@ -172,12 +171,16 @@ class PrefixCache:
         |...................... the tree's, under the new receipt ....|private|
         """
         owner, ledgers = record.owner, self._ledgers
-        ledgers.take_over(insertion.kept, insertion.replacing, from_owner=owner, to_owner=TREE)
-        ledgers.free_rest(insertion.replacing, owner=owner, cause=FreeCause.PEERS_TAKEN_OVER, after=record.last_launch)
-        ledgers.free_rest(insertion.displaced, owner=TREE, cause=FreeCause.RECOVERED)
+        after = record.last_launch
+        for one in insertion.taken_over:
+            for pool in one.gained:
+                ledgers.take_over(pool, one.kept, one.replacing, from_owner=owner, to_owner=TREE)
+            ledgers.free(one.replacing, owner=owner, cause=FreeCause.PEERS_TAKEN_OVER, after=after, lacks=one.lacks)
+        for lacks, handles in insertion.displaced.items():
+            ledgers.free(handles, owner=TREE, cause=FreeCause.RECOVERED, lacks=lacks)
         ledgers.give(insertion.adopted, from_owner=owner, to_owner=TREE)
-        ledgers.free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)
-        ledgers.free_rest(insertion.dead_duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)
+        for lacks, handles in sorted(insertion.duplicates.items()):
+            ledgers.free(handles, owner=owner, cause=FreeCause.DUPLICATE, after=after, lacks=lacks)
         record.write(self._table, 0, self._under_lock(insertion.handles))
 
     def _handles(self, node: Node, length: int) -> list[int]:
@@ -190,11 +193,9 @@ class PrefixCache:
         return sum(pages for node, pages in walk if node.live[component] and not node.locks[component])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
-        """The handles, but NO_PAGE for pages of a windowed anchor that a lock on their end does not protect."""
+        """The handles, but NO_PAGE for pages of the anchor that a lock on their end does not protect."""
         length = len(handles) * self._page_size
-        open_pages = (length - min(self.tree.covered_lens(length))) // self._page_size
-        return self._ledgers.without_windowed(handles[:open_pages]) + handles[open_pages:]
-
-
-def _handles_of(nodes: Sequence[Node]) -> list[int]:
-    return [handle for node in nodes for handle in node.handles]
+        for component, covered in zip(self.tree.components, self.tree.covered_lens(length), strict=True):
+            open_pages = (length - covered) // self._page_size
+            handles = self._ledgers.without(component.name, handles[:open_pages]) + handles[open_pages:]
+        return handles

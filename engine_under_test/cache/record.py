@@ -1,9 +1,11 @@
 """A KV record: cursors and pages of one row, a value that moves whole from owner to owner."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from engine_under_test.cache.locks import LockReceipt
+from engine_under_test.components import Component
 from engine_under_test.pools.request_table import RequestTable
 from engine_under_test.units import Owner, align_up
 
@@ -14,11 +16,12 @@ class KVRecord:
 
         0 ........ protected_len ........ committed_len ...... launched_len .... allocated_len
         |the tree's, under receipt|private, KV written|private, in flight|private, unused    |
-                                  |..windowed pages freed.|frontier
+                                  |..pages in a pool freed|frontier in that pool
 
     `handles` name a page per `page_size` tokens of [0, allocated_len).  The tree owns the pages before protected_len;
-    the owner of the record must free the rest.  Passes up to `last_launch` read and write these pages.  Tokens in
-    flight are committed when their pass has been processed.  `row` is 0 while a session keeps the record.
+    the owner of the record must free the rest, in each pool from its frontier on.  Passes up to `last_launch` read and
+    write these pages.  Tokens in flight are committed when their pass has been processed.  `row` is 0 while a session
+    keeps the record.
     """
 
     owner: Owner
@@ -28,7 +31,7 @@ class KVRecord:
     committed_len: int
     launched_len: int
     allocated_len: int
-    frontier: int = 0
+    frontiers: dict[str, int] = field(default_factory=dict)
     last_launch: int = 0
     handles: list[int] = field(default_factory=list)
 
@@ -37,8 +40,21 @@ class KVRecord:
         self.handles[first : first + len(handles)] = handles
         table.write(self.row, first, handles)
 
-    def private_handles(self, page_size: int) -> tuple[list[int], list[int]]:
-        """The private handles: those whose windowed pages are freed, and those with pages in all pools."""
+    def frontier(self, pool: str) -> int:
+        """The position below which the record has given up its pages in a pool."""
+        return self.frontiers.get(pool, 0)
+
+    @property
+    def highest_frontier(self) -> int:
+        return max(self.frontiers.values(), default=0)
+
+    def can_continue(self, length: int, pools: Sequence[Component]) -> bool:
+        """Does the record still have every page that the token at `length` reads?"""
+        return all(self.frontier(pool.name) <= pool.read_from(length) for pool in pools)
+
+    def private_parts(self, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
+        """The private handles in order, each part with the pools in which its pages are freed."""
         first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size
-        border = min(max(self.frontier // page_size, first), end)
-        return self.handles[first:border], self.handles[border:end]
+        borders = {pool: min(max(frontier // page_size, first), end) for pool, frontier in self.frontiers.items()}
+        for begin, stop in pairwise([first, *sorted(borders.values()), end]):
+            yield self.handles[begin:stop], [pool for pool, border in borders.items() if border > begin]

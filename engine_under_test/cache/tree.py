@@ -4,15 +4,38 @@ The tree decides and keeps its counts; it never touches a pool.  Insertion and e
 release, and the prefix cache frees them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import gt, not_
+from typing import NamedTuple
 
 from engine_under_test.cache.lru import Candidates
-from engine_under_test.cache.node import Component, HostSide, Node, ends_within
-from engine_under_test.cache.window import tail_len
+from engine_under_test.cache.node import HostSide, Node
+from engine_under_test.components import Component
 from engine_under_test.events import Dropped, Recovered, Split, Stored, Uprooted
 from engine_under_test.ports import Observer
+
+Pools = tuple[str, ...]
+
+
+class Incoming(NamedTuple):
+    """The pages of an insertion, a handle for each, and per component the position below which they are freed."""
+
+    handles: Sequence[int]
+    frontiers: Sequence[int]
+
+
+class TakeOver(NamedTuple):
+    """A node keeps its handles `kept`, and takes over the peers of `replacing` in the pools `gained`.
+
+    The giver must free the rest of `replacing`, which has no other pages in the pools `lacks`.
+    """
+
+    kept: list[int]
+    replacing: Sequence[int]
+    gained: Pools
+    lacks: Pools
 
 
 @dataclass(slots=True)
@@ -21,20 +44,16 @@ class Insertion:
 
     `handles` are the tree's, for the whole key.  The first `shared` pages belonged to the tree before and are skipped.
     The tree owns the `adopted` pages now, and must free its own `displaced` ones, which they replace.  The giver must
-    free `duplicates` (live) and `dead_duplicates` (their windowed pages are freed already).  For each pair of `kept`
-    and `replacing` a locked node keeps its handle and takes over the peers of the giver's handle; the giver must free
-    the rest of that handle.
+    free `duplicates`.  Both are by the pools in which they have no pages any more.
     """
 
     node: Node
     shared: int
     handles: list[int] = field(default_factory=list)
     adopted: list[int] = field(default_factory=list)
-    duplicates: list[int] = field(default_factory=list)
-    dead_duplicates: list[int] = field(default_factory=list)
-    displaced: list[int] = field(default_factory=list)
-    kept: list[int] = field(default_factory=list)
-    replacing: list[int] = field(default_factory=list)
+    duplicates: dict[Pools, list[int]] = field(default_factory=lambda: {(): []})
+    displaced: dict[Pools, list[int]] = field(default_factory=dict)
+    taken_over: list[TakeOver] = field(default_factory=list)
 
 
 class RadixTree:
@@ -48,15 +67,13 @@ class RadixTree:
         self.components = tuple(components)
         self.page_size = page_size
         self.observer = observer
-        windows = [component.window for component in components]
-        # The index of the windowed component, and the tokens that must be live in it at the end of a match.
-        self.windowed = next((index for index, window in enumerate(windows) if window is not None), None)
-        self.tail_len = max(tail_len(window=window, page_size=page_size) if window else 0 for window in windows)
+        self.tail_lens = tuple(component.tail_len for component in components)
+        self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default=0)
         self.roots: dict[int, Node] = {}
         self.nowhere = self._root_node(0, 0)  # the node of an empty match
         self.evictable = [0] * len(components)
         self.protected = [0] * len(components)
-        self.candidates = Candidates(self.windowed)
+        self.candidates = Candidates(self.components)
         self._num_nodes = 0
         self._uses = 0
 
@@ -107,26 +124,34 @@ class RadixTree:
         return upper
 
     def insert(
-        self, key: Sequence[int], handles: Sequence[int], *, namespace: int, protected_len: int, frontier: int
+        self,
+        key: Sequence[int],
+        handles: Sequence[int],
+        *,
+        namespace: int,
+        protected_len: int,
+        frontiers: Mapping[str, int],
     ) -> Insertion:
         """Publish `key`, whole pages long, held by `handles`.
 
-        The giver shares [0, protected_len) already.  Its windowed pages in [protected_len, frontier) are freed.
-        Both lengths are multiples of the page size.
+        The giver shares [0, protected_len) already.  Its pages in [protected_len, frontier) of a pool are freed.
+        All lengths are multiples of the page size.
         """
         assert len(key) == len(handles) * self.page_size, f"{len(key)} tokens on {len(handles)} pages"
-        assert frontier % self.page_size == 0, f"frontier {frontier} inside a page"
+        for pool, frontier in frontiers.items():
+            assert frontier % self.page_size == 0, f"{pool} frontier {frontier} inside a page"
+        incoming = Incoming(handles, [frontiers.get(component.name, 0) for component in self.components])
         node = self.root(namespace)
         result = Insertion(node, shared=protected_len // self.page_size)
         path = []
         for step, length in list(self.walk(key, namespace)):
             node = self.split(step, length) if length < len(step.key) else step
             if node.end > protected_len:
-                node, above = self._merge(node, handles, frontier, result)
+                node, above = self._merge(node, incoming, result)
                 path += above
             path.append(node)
         if node.end < len(key):
-            path += self._extend(node, key, handles, frontier, result)
+            path += self._extend(node, key, incoming, result)
         result.node = path[-1]
         result.handles = [handle for step in path for handle in step.handles]
         self.touch(path)
@@ -148,20 +173,20 @@ class RadixTree:
 
     def demote(self, node: Node) -> None:
         """Release the device pages of an unlocked node that has a copy on the host."""
-        assert node.host.pages[0], f"node {node.id} has no copy on the host"
-        assert not any(node.locks), f"node {node.id} has locks {node.locks}"
+        assert node.has_copy, f"node {node.id} has no copy on the host"
+        assert not node.is_locked, f"node {node.id} has locks {node.locks}"
         for component, live in enumerate(node.live):
             if live:
                 self.set_live(node, component, live=False)
         if node.parent is not None:
             self._offer_above(node.parent)
 
-    def drop_copy(self, node: Node, component: int) -> list[list[int]]:
-        """Drop a node's host copy: for component 0 all of it, else only that component; returns pages by component.
+    def drop_copy(self, node: Node, components: Container[int]) -> list[list[int]]:
+        """Drop a node's host copy in these components; returns its pages by component.
 
         A node without pages is then removed from the tree, and so are its ancestors without pages and children.
         """
-        dropped = [pages if not component or index == component else [] for index, pages in enumerate(node.host.pages)]
+        dropped = [pages if index in components else [] for index, pages in enumerate(node.host.pages)]
         for index, pages in enumerate(dropped):
             if pages:
                 self.set_copy(node, index, [])
@@ -172,7 +197,7 @@ class RadixTree:
         return dropped
 
     def _prune(self, node: Node) -> None:
-        while node.in_tree and node.is_leaf and not any(node.live) and not any(node.locks) and not node.host.pages[0]:
+        while node.in_tree and node.is_leaf and not (node.is_on_device or node.is_locked or node.has_copy):
             assert node.parent is not None, f"node {node.id} is not in the tree"
             above = node.parent
             self.remove(node)
@@ -181,7 +206,7 @@ class RadixTree:
     def remove(self, leaf: Node) -> None:
         """Remove an unlocked leaf from the tree."""
         assert leaf.is_leaf, f"node {leaf.id} has {len(leaf.children)} children"
-        assert not any(leaf.locks), f"node {leaf.id} has locks {leaf.locks}"
+        assert not leaf.is_locked, f"node {leaf.id} has locks {leaf.locks}"
         assert leaf.parent is not None, f"node {leaf.id} is not in the tree"
         for component, live in enumerate(leaf.live):
             if live:
@@ -196,95 +221,83 @@ class RadixTree:
 
     def covered_lens(self, end: int) -> tuple[int, ...]:
         """How many tokens before `end` a reader of a prefix that ends there needs, by component."""
-        return tuple(end if one.window is None else min(end, self.tail_len) for one in self.components)
+        return tuple(min(end, tail_len) for tail_len in self.tail_lens)
 
-    def is_tail(self, node: Node) -> bool:
-        """Would a match to the end of some branch read this node through its window?"""
-        return ends_within(node, self.tail_len)
+    def lacking(self, has: Iterable[bool]) -> Pools:
+        """The pools of the components for which `has` is false."""
+        return tuple(component.name for component, one in zip(self.components, has, strict=True) if not one)
 
-    def _merge(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> tuple[Node, list[Node]]:
+    def _merge(self, node: Node, incoming: Incoming, result: Insertion) -> tuple[Node, list[Node]]:
         """Merge the incoming pages of [node.start, node.end) into a node that holds these tokens.
 
-            node live                          all incoming are duplicates
-            node on the host only              |full pages restored  |all restored   |   split at the frontier
-            tombstone, frontier at or before   |node recovers                |
-            tombstone, frontier inside         |stays dead |node recovers    |   split at the frontier
-            tombstone, frontier at or behind   |stays dead, incoming are dead duplicates|
+        In each component in which the node has no pages:
+
+            frontier at or before the start    |node gets the incoming pages|
+            frontier inside                    |none        |gets them      |   split at the frontier
+            frontier at or behind the end      |none                        |
 
         Returns the lowest node of the range and the nodes split off above it.
         """
-        windowed = self.windowed
-        above: list[Node] = []
-        if windowed != 0 and not node.live[0]:
-            return self._restore(node, handles, frontier, result)
-        if windowed is not None and not node.live[windowed] and node.start < frontier < node.end:
-            upper = self.split(node, frontier - node.start)
-            self._return_duplicates(upper, handles, frontier, result)
-            above.append(upper)
-        if windowed is None or node.live[windowed] or frontier >= node.end:
-            self._return_duplicates(node, handles, frontier, result)
-        else:
-            self._recover(node, handles, result)
-        return node, above
-
-    def _restore(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> tuple[Node, list[Node]]:
-        """Restore a node that is on the host only from incoming pages; windowed pages before the frontier are dead."""
         above = []
-        if self.windowed is not None and node.start < frontier < node.end:
-            above.append(self.split(node, frontier - node.start))
+        for frontier in sorted({one for one, live in zip(incoming.frontiers, node.live, strict=True) if not live}):
+            if node.start < frontier < node.end:
+                above.append(self.split(node, frontier - node.start))
         for one in (*above, node):
-            one.handles = list(handles[one.start // self.page_size : one.end // self.page_size])
-            result.adopted += one.handles
-            for index, component in enumerate(self.components):
-                if component.window is None or one.start >= frontier:
-                    self.set_live(one, index, live=True)
+            given = [frontier <= one.start for frontier in incoming.frontiers]
+            gained = [is_given and not live for is_given, live in zip(given, one.live, strict=True)]
+            if any(gained):
+                self._recover(one, incoming, given, gained, result)
+            else:
+                self._return_duplicates(one, incoming, result)
         return node, above
 
-    def _return_duplicates(self, node: Node, handles: Sequence[int], frontier: int, result: Insertion) -> None:
-        """Return incoming duplicates, which the giver must free; those below the frontier are dead."""
-        first, end = max(node.start // self.page_size, result.shared), node.end // self.page_size
-        border = min(max(frontier // self.page_size, first), end)
-        result.dead_duplicates += handles[first:border]
-        result.duplicates += handles[border:end]
+    def _recover(
+        self, node: Node, incoming: Incoming, given: Sequence[bool], gained: Sequence[bool], result: Insertion
+    ) -> None:
+        """Add the `gained` components of a node from the `given` ones of the incoming pages, whole pages if possible.
 
-    def _recover(self, node: Node, handles: Sequence[int], result: Insertion) -> None:
-        """Recover a tombstone from live pages: from whole ones, or from the peers only if the node is locked.
-
-        Freeing the pages of a node that a running request has locked would be a use after free
-        (sglang pull 29352).
+        Only the peers can be taken over if the node has another component that the incoming pages lack, or if it is
+        locked: freeing pages that a running request has locked would be a use after free (sglang pull 29352).
         """
-        assert self.windowed is not None, f"node {node.id}: nothing to recover without a window"
-        incoming = list(handles[node.start // self.page_size : node.end // self.page_size])
-        locked = self.windowed != 0 and node.locks[0] > 0
-        if locked:
-            result.kept += node.handles
-            result.replacing += incoming
+        handles = list(incoming.handles[node.start // self.page_size : node.end // self.page_size])
+        is_restored = not node.is_on_device and node.has_copy
+        keeps = node.is_on_device and (node.is_locked or any(map(gt, node.live, given)))
+        if keeps:
+            lacks = self.lacking(map(gt, given, gained))
+            gains = self.lacking(map(not_, gained))
+            result.taken_over.append(TakeOver(node.handles, handles, gains, lacks))
         else:
-            result.displaced += node.handles
-            result.adopted += incoming
-            node.handles = incoming
-        self.set_live(node, self.windowed, live=True)
-        if self.observer:
-            self.observer.notice(Recovered(node.id, self.components[self.windowed].name, locked))
+            if node.is_on_device:
+                result.displaced.setdefault(self.lacking(node.live), []).extend(node.handles)
+            result.adopted += handles
+            node.handles = handles
+        for index in compress(range(len(gained)), gained):
+            self.set_live(node, index, live=True)
+            if self.observer and not is_restored:
+                self.observer.notice(Recovered(node.id, self.components[index].name, keeps))
 
-    def _extend(
-        self, parent: Node, key: Sequence[int], handles: Sequence[int], frontier: int, result: Insertion
-    ) -> list[Node]:
-        """Add nodes for tokens that the tree lacks: |dead, up to the frontier|live|live tail|."""
+    def _return_duplicates(self, node: Node, incoming: Incoming, result: Insertion) -> None:
+        """Return incoming duplicates, which the giver must free."""
+        start, end = max(node.start, result.shared * self.page_size), node.end
+        borders = {start, end, *(min(max(frontier, start), end) for frontier in incoming.frontiers)}
+        for begin, stop in pairwise(sorted(borders)):
+            lacks = self.lacking(frontier <= begin for frontier in incoming.frontiers)
+            handles = incoming.handles[begin // self.page_size : stop // self.page_size]
+            result.duplicates.setdefault(lacks, []).extend(handles)
+
+    def _extend(self, parent: Node, key: Sequence[int], incoming: Incoming, result: Insertion) -> list[Node]:
+        """Add nodes for tokens that the tree lacks; in each component: |dead, up to the frontier|live|live tail|."""
         start, end = parent.end, len(key)
-        live_from = end if self.windowed is None else min(max(start, frontier), end)
-        borders = [start, end]
-        if self.windowed is not None:
-            borders += [live_from, max(live_from, end - self.tail_len)]
-        borders = sorted(set(borders))
+        live_from = [min(max(start, frontier), end) for frontier in incoming.frontiers]
+        tails = [max(first, end - tail_len) for first, tail_len in zip(live_from, self.tail_lens, strict=True)]
         added = []
-        for begin, stop in pairwise(borders):
-            pages = list(handles[begin // self.page_size : stop // self.page_size])
-            parent = self._new_node(parent, begin, list(key[begin:stop]), pages)
-            for index, component in enumerate(self.components):
-                if component.window is None or begin >= live_from:
+        for begin, stop in pairwise(sorted({start, end, *live_from, *tails})):
+            handles = list(incoming.handles[begin // self.page_size : stop // self.page_size])
+            parent = self._new_node(parent, begin, list(key[begin:stop]), handles)
+            for index, first in enumerate(live_from):
+                if begin >= first:
                     self.set_live(parent, index, live=True)
-            result.adopted += pages
+            result.adopted += handles
             added.append(parent)
         return added
 
@@ -317,7 +330,7 @@ class RadixTree:
 
     def _offer_above(self, node: Node) -> None:
         """Offer the nodes near the end of a removed branch again; their kind of candidate may have changed."""
-        reach = node.end - self.tail_len
+        reach = node.end - self._longest_tail
         step: Node | None = node
         while step is not None and step.in_tree and step.end >= reach:
             self.candidates.offer(step)

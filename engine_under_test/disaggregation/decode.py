@@ -15,7 +15,6 @@ from engine_under_test.disaggregation.payload import (
     disagreement,
     num_first_tokens,
     read_pages,
-    window_start,
     write_pages,
 )
 from engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
@@ -121,10 +120,9 @@ class DecodeSide(Side):
             self._time_out(incoming)
 
     def is_withheld(self, record: KVRecord, end: int) -> bool:
-        """Only the tail of a window arrives, so a match of [0, end) may lack windowed pages before it."""
-        window, page_size = self._memory.window, self._memory.page_size
-        end = align_down(end, page_size)
-        return window is not None and record.frontier > window_start(end, window=window, page_size=page_size)
+        """Only the pages arrive that the next token reads, so a match of [0, end) may lack pages before them."""
+        end = align_down(end, self._memory.page_size)
+        return any(record.frontier(pool.name) > pool.needed_from(end) for pool in self._memory.pools)
 
     def swap_out(self, request: Request, record: KVRecord) -> bool:
         """A prompt cannot be recomputed on this side: its KV is copied out of the pools, and restored in its turn."""
@@ -208,15 +206,15 @@ class DecodeSide(Side):
             self._retransmit_close(message.transfer_id)
 
     def _begin_transfer(self, incoming: Incoming) -> bool:
-        """Reserve the row and pages of the first request (of a window only the tail); False if it must wait."""
+        """Reserve the row of the first request, and the pages that its next token reads; False if it must wait."""
         request, rows = incoming.request, self._memory.table.rows
         if not rows.num_free:
             return False
         match = self._cache.match(request.tokens[: incoming.length + 1], request.namespace)
         match = replace(match, reach=None)
         due = all_pages_due(self._memory, prefix_len=match.length, length=incoming.length)
-        need, frontier = {pool: len(pages) for pool, pages in due.items()}, self._frontier(incoming.length)
-        if not self._fits(need, self._cache.pages_to_lock(match, frontier=frontier)):
+        need, frontiers = {pool: len(pages) for pool, pages in due.items()}, self._frontiers(incoming.length)
+        if not self._fits(need, self._cache.pages_to_lock(match, frontiers=frontiers)):
             return False
         if self._observer:
             self._notice(
@@ -240,16 +238,15 @@ class DecodeSide(Side):
         """The requests that wait for pages: swapped-out requests before new ones."""
         return chain(self._swapped_out.values(), self._queue.values())
 
-    def _frontier(self, length: int) -> int:
-        """The position below which no windowed page is needed, not even of the cached prefix."""
-        window, page_size = self._memory.window, self._memory.page_size
-        return 0 if window is None else window_start(length, window=window, page_size=page_size)
+    def _frontiers(self, length: int) -> dict[str, int]:
+        """By pool, the position below which no page is needed, not even of the cached prefix."""
+        return {pool.name: pool.needed_from(length) for pool in self._memory.pools}
 
     def _fits(self, need: Need, to_lock: Need) -> bool:
         """Are these pages free or evictable, beside the reserves?
 
-        The running requests, the transfers and the new request keep a reserve each, to grow into; in a windowed pool at
-        most a page.  In an engine that is idle otherwise no reserve is kept.
+        The running requests, the transfers and the new request keep a reserve each, to grow into.  In an engine that is
+        idle otherwise no reserve is kept.
         """
         scheduler = self._scheduler
         running = scheduler.decode_candidates()
@@ -258,32 +255,31 @@ class DecodeSide(Side):
             return all(need[pool] + to_lock[pool] <= budget.available(pool) for pool in need)
         num_active, page_size = len(running) + len(self._transfers) + 1, self._memory.page_size
         reserve = num_pages(self._config.reserved_decode_tokens, page_size)
-        kept = {
-            pool.name: num_active * (reserve if pool.window is None else min(reserve, 1)) for pool in self._memory.pools
-        }
+        kept = {pool.name: num_active * pool.net_growth(reserve) for pool in self._memory.pools}
         return all(need[pool] + to_lock[pool] + kept[pool] <= budget.available(pool) for pool in need)
 
     def _reserve(self, incoming: Incoming, match: Match, need: Need) -> KVRecord | None:
         """A record with a row and all pages; None, with nothing taken, where a pool refuses.
 
-        |the tree's, under receipt|no windowed pages|.. tail ..|
-        |0 ............ prefix_len|.........frontier|... length|
+        |the tree's, under receipt|no pages in a pool up to its|..... tail .....|
+        |0 ............ prefix_len|.....................frontier|......... length|
         """
         owner, memory, length = handover_owner(incoming.request.id), self._memory, incoming.length
-        prefix_len, frontier = match.length, self._frontier(length)
-        receipt = self._cache.slide(self._cache.lock(match), frontier)
-        border = frontier // memory.page_size
-        shared = memory.ledgers.without_windowed(match.handles[:border]) + list(match.handles[border:])
+        prefix_len, frontiers = match.length, self._frontiers(length)
+        receipt = self._cache.slide(self._cache.lock(match), frontiers)
+        shared = match.handles
+        for pool, frontier in frontiers.items():
+            border = frontier // memory.page_size
+            shared = memory.ledgers.without(pool, shared[:border]) + shared[border:]
         self._scheduler.custody.evict(need)
         count = num_pages(length, memory.page_size) - match.length // memory.page_size
-        tail = min([count, *(need[pool.name] for pool in memory.pools if pool.window is not None)])
         try:
-            handles = memory.ledgers.take(count, owner=owner, num_windowed=tail)
+            handles = memory.ledgers.take(count, owner=owner, need=need)
         except PoolExhausted:
             self._cache.unlock(receipt)
             return None
         [row] = memory.table.rows.take(1, owner=owner)
-        record = KVRecord(owner, row, receipt, prefix_len, prefix_len, prefix_len, length, frontier)
+        record = KVRecord(owner, row, receipt, prefix_len, prefix_len, prefix_len, length, frontiers)
         record.write(memory.table, 0, [*shared, *handles])
         self._notice(Reserved(incoming.request.id, prefix_len, length, tuple(need.items())))
         return record

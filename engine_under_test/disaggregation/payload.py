@@ -1,7 +1,4 @@
-"""The pages of a prompt that a transfer sends, and how they are read and written.
-
-A pool that keeps the whole prefix sends all of it.  A windowed pool sends the pages that the next token reads.
-"""
+"""The pages of a prompt that a transfer sends, those that the next token reads, and how they are read and written."""
 
 from array import array
 from collections.abc import Iterator, Sequence, Set
@@ -10,11 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.config import PoolSpec
 from engine_under_test.pools.checksums import page_sums
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.request import Request
-from engine_under_test.units import align_down, lookback, num_pages
 
 MOST_PAGES = 1024  # of one message, whose header has their checksums
 
@@ -67,23 +62,9 @@ def disagreement(here: str, there: str) -> str | None:
     return None if here == there else f"the sides differ: {here} here, {there} there; {remedy}"
 
 
-def window_start(length: int, *, window: int, page_size: int) -> int:
-    """The start of the page with the first position that the token after `length` reads."""
-    return align_down(max(0, length - lookback(window)), page_size)
-
-
-def pages_due(pool: PoolSpec, *, prefix_len: int, length: int, page_size: int) -> range:
-    """The page indices of one pool that a request with [0, prefix_len) needs to continue after `length`."""
-    start = 0 if pool.window is None else window_start(length, window=pool.window, page_size=page_size)
-    return range(max(start, prefix_len) // page_size, num_pages(length, page_size))
-
-
 def all_pages_due(memory: KVMemory, *, prefix_len: int, length: int) -> dict[str, range]:
     """The page indices of each pool that a request with [0, prefix_len) needs to continue after `length`."""
-    return {
-        pool.name: pages_due(pool, prefix_len=prefix_len, length=length, page_size=memory.page_size)
-        for pool in memory.pools
-    }
+    return {pool.name: pool.pages_due(prefix_len, length) for pool in memory.pools}
 
 
 def pieces(memory: KVMemory, pool: str, due: range, *, max_bytes: int) -> Iterator[range]:

@@ -10,7 +10,6 @@ from engine_under_test.disaggregation.payload import (
     all_pages_due,
     checksums_of,
     disagreement,
-    pages_due,
     pieces,
     read_pages,
 )
@@ -31,7 +30,7 @@ from engine_under_test.pools.memory import KVMemory
 from engine_under_test.reasons import Ending, FinishReason, FreeCause
 from engine_under_test.request import Request
 from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.units import align_down, handover_owner
+from engine_under_test.units import handover_owner
 
 ALREADY_COMPLETE = "it has the whole prompt already"  # the reason if the Close of the decode side has none
 
@@ -49,8 +48,8 @@ class Outgoing:
     """A request whose KV goes to the decode side, which has [0, prefix_len) of it.
 
     The request waits here for an invitation (`prefix_len` is None), and is then in the scheduler.  When it has ended
-    there, this side holds its record, and starts the peer timer with the next step (`is_timer_running`).  The pools
-    that keep the whole prefix have sent [prefix_len, sent_len).  `unacknowledged` has the pages sent and not
+    there, this side holds its record, and starts the peer timer with the next step (`is_timer_running`).  A pool in
+    `sent` has sent all pages due in [prefix_len, sent).  `unacknowledged` has the pages sent and not
     acknowledged.  `terms` are the page layout and a digest of the prompt, which must be equal on both sides.
     """
 
@@ -59,10 +58,14 @@ class Outgoing:
     timer: PeerTimer
     is_timer_running: bool = True
     prefix_len: int | None = None
-    sent_len: int = 0
+    sent: dict[str, int] = field(default_factory=dict)
     unacknowledged: dict[PageRange, None] = field(default_factory=dict)
     record: KVRecord | None = None
     end: TransferEnd | None = None
+
+    def sent_len(self, pool: str) -> int:
+        """The end of the part of the prompt that the decode side has, or was sent, in a pool."""
+        return self.sent.get(pool, self.prefix_len or 0)
 
     @property
     def awaits_peer(self) -> bool:
@@ -110,14 +113,13 @@ class PrefillSide(Side):
                 self._retransmit(transfer_id, outgoing)
 
     def published(self, request: Request, record: KVRecord) -> None:
-        """Whole pages are sent as soon as they are computed, those of a window only when the prompt is done."""
+        """Whole pages that are due in any case are sent once they are computed, others when the prompt is done."""
         outgoing = self._transfers[request.transfer_id]
-        page_size = self._memory.page_size
-        end = align_down(record.committed_len, page_size)
         for pool in self._memory.pools:
-            if pool.window is None:
-                self._send(outgoing, pool.name, range(outgoing.sent_len // page_size, end // page_size))
-        outgoing.sent_len = max(outgoing.sent_len, end)
+            pages = pool.lasting_pages(outgoing.sent_len(pool.name), record.committed_len)
+            if pages:
+                self._send(outgoing, pool.name, pages)
+                outgoing.sent[pool.name] = pages.stop * self._memory.page_size
 
     def hold_finished(self, request: Request, record: KVRecord) -> bool:
         """Send the remaining pages; the record is held with its row and its lock."""
@@ -125,10 +127,8 @@ class PrefillSide(Side):
         outgoing.record, outgoing.is_timer_running = record, False
         self._scheduler.custody.departures.give(record, handover_owner(request.id))
         self._notice(HandedOver(request.id, length))
-        page_size = self._memory.page_size
         for pool in self._memory.pools:
-            prefix_len = outgoing.sent_len if pool.window is None else outgoing.prefix_len or 0
-            self._send(outgoing, pool.name, pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
+            self._send(outgoing, pool.name, pool.pages_due(outgoing.sent_len(pool.name), length))
         outgoing.end = TransferEnd(request.transfer_id, tuple(request.tokens[request.prompt_len :]))
         self._link.send(outgoing.end)
         return True
@@ -136,7 +136,7 @@ class PrefillSide(Side):
     def swap_out(self, request: Request, record: KVRecord) -> bool:
         """A retracted prompt is computed and sent again, so its pages may be freed at once."""
         outgoing = self._transfers[request.transfer_id]
-        outgoing.sent_len = outgoing.prefix_len or 0
+        outgoing.sent.clear()
         outgoing.unacknowledged.clear()
         return False
 
@@ -189,7 +189,7 @@ class PrefillSide(Side):
         elif detail := disagreement(outgoing.terms, invitation.terms):
             self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         elif outgoing.prefix_len is None:
-            outgoing.prefix_len = outgoing.sent_len = invitation.prefix_len
+            outgoing.prefix_len = invitation.prefix_len
             self._notice(Invited(outgoing.request.id, invitation.prefix_len))
             self._scheduler.waiting.add(outgoing.request)
             self._link.send(KeepAlive(transfer_id))

@@ -1,6 +1,6 @@
 """Backups: copies cached pages to the host, and drops the least recently used copies."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
@@ -35,7 +35,7 @@ class Backups:
             sum(one.num_pages for one, lacks in zip(chain, due, strict=True) if component in lacks)
             for component in range(len(node.live))
         ]
-        above = [chain[0].parent] if chain[0].parent and self._cache.tree.windowed != 0 else []
+        above = [chain[0].parent] if chain[0].parent and self._cache.tree.candidates.is_rooted else []
         if not self._make_room(need, beside=[*chain, *above]):
             return False
         owner = copy_job_owner(self._jobs.next_id, to_host=True)
@@ -59,23 +59,24 @@ class Backups:
 
     def end(self, job: CopyJob, *, succeeded: bool) -> None:
         """Give the copies to the tree; free them if the backup failed, or if the copy above was dropped meanwhile."""
+        candidates = self._cache.tree.candidates
         for part in job.parts(self._memory.page_size):
             node, component, ledger = part.node, part.component, self._host.ledgers[part.component]
             node.host.is_filling = False
-            if succeeded and (node.host.pages[0] if component else self._prefix_is_copied(node)):
+            if succeeded and (node.has_copy if candidates.can_drop_alone(component) else self._prefix_is_copied(node)):
                 self._cache.tree.set_copy(node, component, part.on_host)
                 self.num_copied[component] += len(part.on_host)
                 ledger.give(part.on_host, from_owner=job.owner, to_owner=TREE)
             else:
                 cause = FreeCause.BACKUP_UNUSED if succeeded else FreeCause.BACKUP_FAILED
                 ledger.free(part.on_host, owner=job.owner, cause=cause)
-            self._cache.tree.candidates.offer(node)
+            candidates.offer(node)
         self._cache.unlock(job.receipt)
 
     def drop_all(self) -> None:
         """Drop every copy that no load reads and no lock needs."""
         while (node := self._cache.tree.candidates.copies.pop()) is not None:
-            self._drop(node, 0)
+            self._drop(node, range(len(self.num_copied)))
 
     def _chain(self, node: Node) -> list[Node]:
         """A node behind its ancestors without a copy, topmost first; [] if the host lacks nothing of the node."""
@@ -88,46 +89,47 @@ class Backups:
         return chain
 
     def _prefix_is_copied(self, node: Node) -> bool:
-        """Does the parent have a copy, or does a copy of the node need none?  With swa pages only it needs none."""
-        above = node.parent
-        return self._cache.tree.windowed == 0 or above is None or not above.in_tree or bool(above.host.pages[0])
+        """Does the parent have a copy, or does a copy of the node need none?"""
+        above, is_rooted = node.parent, self._cache.tree.candidates.is_rooted
+        return not is_rooted or above is None or not above.in_tree or above.has_copy
 
     def _make_room(self, need: Sequence[int], *, beside: Sequence[Node]) -> bool:
         """Drop copies, least recently used first, until `need` host pages are free; drop none if that is impossible.
 
-        Nodes in `beside` lose at most the copy of their windowed component.
+        Nodes in `beside` lose at most the copies of pages that they can lose alone.
         """
         ledgers, candidates = self._host.ledgers, self._cache.tree.candidates
         if any(count > ledger.capacity for count, ledger in zip(need, ledgers, strict=True)):
             return False
-        going, spared = dict[Node, int](), list[Node]()
+        going, spared = dict[Node, set[int]](), list[Node]()
         free = [ledger.num_free for ledger in ledgers]
         for component, count in enumerate(need):
-            queue = candidates.copied_windows if component else candidates.copies
+            is_whole, queue = not candidates.can_drop_alone(component), candidates.copies_of(component)
             while free[component] < count and (node := queue.pop()) is not None:
-                if node in going:  # the whole copy, windowed pages included
+                gone = going.get(node, set())
+                if component in gone:
                     continue
-                if not component and node in beside:
+                if is_whole and node in beside:
                     spared.append(node)
                     continue
-                going[node] = component
-                if not component:
+                going[node] = gone | (set(range(len(free))) if is_whole else {component})
+                if is_whole:
                     candidates.plan_drop(node)
-                for index in range(component, len(free)):  # a drop of the first component drops all
+                for index in going[node] - gone:
                     free[index] += len(node.host.pages[index])
         candidates.forget_planned_drops()
         is_enough = all(have >= count for have, count in zip(free, need, strict=True))
-        for node, component in going.items():
+        for node, components in going.items():
             if is_enough:
-                self._drop(node, component)
+                self._drop(node, components)
             else:
                 spared.append(node)
         for node in spared:
             candidates.offer(node)
         return is_enough
 
-    def _drop(self, node: Node, component: int) -> None:
-        dropped = self._cache.tree.drop_copy(node, component)
+    def _drop(self, node: Node, components: Container[int]) -> None:
+        dropped = self._cache.tree.drop_copy(node, components)
         for component, (ledger, pages) in enumerate(zip(self._host.ledgers, dropped, strict=True)):
             ledger.free(pages, owner=TREE, cause=FreeCause.DROPPED)
             self.num_copied[component] -= len(pages)

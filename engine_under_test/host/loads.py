@@ -23,7 +23,7 @@ class UnderWay(NamedTuple):
 
 
 class Loads:
-    """Loads the pages that a reader of a prefix needs: the whole prefix, or its last tokens in a windowed component.
+    """Loads the pages that a reader of a prefix needs in each component.
 
     A load owns its device pages, and pins its host pages, until it is acknowledged.  Then the tree owns the device
     pages, or they are freed.
@@ -83,9 +83,7 @@ class Loads:
             node, component, pool = part.node, part.component, self._memory.pools[part.component].name
             node.host.pins[component] -= 1
             if succeeded and not node.live[component]:
-                if not component:
-                    node.handles = part.on_device
-                ledgers.join(pool, node.handles, part.on_device, from_owner=owner, to_owner=TREE)
+                node.handles = ledgers.join(pool, node.handles, part.on_device, from_owner=owner, to_owner=TREE)
                 tree.set_live(node, component, live=True)
             else:
                 cause = FreeCause.LOAD_UNUSED if succeeded else FreeCause.LOAD_FAILED

@@ -11,7 +11,7 @@ NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the insertion i
 class Policy:
     """Write-through copies a node after `num_hits` hits, write-back (None) when the node is evicted.
 
-    A prefix is loaded if that saves at least `least_load_len` tokens, or if the device lacks windowed pages of it.
+    A prefix is loaded if that saves at least `least_load_len` tokens, or if it ends with tombstones.
     """
 
     num_hits: int | None

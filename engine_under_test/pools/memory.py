@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine_under_test.components import Component
 from engine_under_test.config import EngineConfig, PoolSpec
 from engine_under_test.pools.kv_store import KVStore
 from engine_under_test.pools.ledger import Ledger
@@ -59,7 +60,7 @@ class HostMemory:
 class KVMemory:
     """The storage of every pool, the ledgers of its pages, and the request table."""
 
-    pools: tuple[PoolSpec, ...]
+    pools: tuple[Component, ...]
     page_size: int
     store: KVStore
     ledgers: PairedLedgers
@@ -87,21 +88,14 @@ class KVMemory:
         ]
         rows = Ledger(ROWS, config.max_running_requests, reuse=config.page_reuse, observer=observer)
         return cls(
-            config.pools,
+            config.components,
             config.page_size,
             store,
-            PairedLedgers(
-                ledgers, frozenset(spec.name for spec in config.pools if spec.window is not None), observer=observer
-            ),
+            PairedLedgers(ledgers, observer=observer),
             RequestTable(rows, width=num_pages(config.max_context_len, config.page_size)),
             poisoner,
             host,
         )
-
-    @property
-    def window(self) -> int | None:
-        """The window of the windowed pool; None if every layer reads the whole prefix."""
-        return next((pool.window for pool in self.pools if pool.window is not None), None)
 
     @property
     def completed_launch(self) -> int:

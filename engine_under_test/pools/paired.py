@@ -6,7 +6,7 @@ Only this class writes the peer map.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Paired
@@ -22,16 +22,13 @@ NO_PAGE = 0  # the padding page; as a peer or a handle it means that there is no
 class PairedLedgers:
     """Takes, moves and frees pages in all KV pools at once; handles are anchor pages.
 
-    Three methods free pages, each with checks: all pages of a handle (`free`), its windowed pages only
-    (`free_windowed`), and its other pages after the windowed ones were freed (`free_rest`).
+    Two methods free pages, each with checks: the pages of handles in all pools but those that they lack (`free`), and
+    their pages in one pool (`free_alone`).
     """
 
-    def __init__(
-        self, ledgers: Sequence[Ledger], windowed: frozenset[str], *, observer: Observer | None = None
-    ) -> None:
-        self.anchor = ledgers[0]
-        self.followers = tuple(ledgers[1:])
-        self.windowed = windowed
+    def __init__(self, ledgers: Sequence[Ledger], *, observer: Observer | None = None) -> None:
+        self.anchor, *followers = ledgers
+        self.followers = tuple(followers)
         self.observer = observer
         self.peers = {follower.name: array("q", [0]) * (self.anchor.capacity + 1) for follower in self.followers}
 
@@ -46,18 +43,17 @@ class PairedLedgers:
         peers = self.peers[pool]
         return [peers[handle] for handle in handles]
 
-    def without_windowed(self, handles: Sequence[int]) -> list[int]:
-        """The handles without their windowed pages: NO_PAGE for each if the anchor is windowed."""
-        return [NO_PAGE] * len(handles) if self.anchor.name in self.windowed else list(handles)
+    def without(self, pool: str, handles: Sequence[int]) -> list[int]:
+        """The handles without their pages in `pool`: NO_PAGE for each if it is the anchor."""
+        return [NO_PAGE] * len(handles) if pool == self.anchor.name else list(handles)
 
-    def take(self, count: int, *, owner: Owner, num_windowed: int | None = None) -> list[int]:
+    def take(self, count: int, *, owner: Owner, need: Need | None = None) -> list[int]:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool.
 
-        If `num_windowed` is given, windowed pools have pages for the last `num_windowed` handles only.  If the anchor
-        is windowed, the handles before those are NO_PAGE.
+        If `need` is given, each pool has pages for its last `need` handles only.  Handles without a page of the anchor
+        are NO_PAGE.
         """
-        of_windowed = count if num_windowed is None else num_windowed
-        counts = {ledger.name: of_windowed if ledger.name in self.windowed else count for ledger in self.ledgers}
+        counts = need or {ledger.name: count for ledger in self.ledgers}
         for ledger in self.ledgers:
             ledger.check(counts[ledger.name], owner=owner)
         handles = self.anchor.take_checked(counts[self.anchor.name], owner=owner)
@@ -75,13 +71,17 @@ class PairedLedgers:
 
     def join(
         self, pool: str, handles: Sequence[int], pages: Sequence[int], *, from_owner: Owner, to_owner: Owner
-    ) -> None:
-        """Give unpaired pages to another owner; pages of a follower become peers of handles without one."""
+    ) -> list[int]:
+        """Give unpaired pages to another owner, with handles that have none in that pool; returns the handles.
+
+        Pages of the anchor are the new handles; other pages become peers.
+        """
         for ledger in self.ledgers:
             if ledger.name == pool:
                 ledger.give(pages, from_owner=from_owner, to_owner=to_owner)
                 if ledger is not self.anchor:
                     self._pair(ledger, handles, pages)
+        return list(pages if pool == self.anchor.name else handles)
 
     def give(self, handles: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
         """Give all pages of the handles to another owner."""
@@ -90,56 +90,49 @@ class PairedLedgers:
             pages = [page for page in self.pages_of(follower.name, handles) if page]
             follower.give(pages, from_owner=from_owner, to_owner=to_owner)
 
-    def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
-        """Free the handles' pages in every pool; raises AccountingError if a pool has none."""
-        self._check_handles(handles, cause)
-        for follower in self.followers:
-            self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
-        self.anchor.free(handles, owner=owner, cause=cause, after=after)
+    def free(
+        self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0, lacks: Collection[str] = ()
+    ) -> None:
+        """Free the handles' pages in every pool but those in `lacks`, in which they have none.
 
-    def free_windowed(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> list[int]:
-        """Free the handles' pages in the windowed pools only; returns the remaining handles.
-
-        If the anchor is windowed, the result is NO_PAGE for each.
+        Raises AccountingError for a page that is missing, and for one that is not.
         """
-        for follower in self.followers:
-            if follower.name in self.windowed:
-                self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
-        if self.anchor.name in self.windowed:
+        if self.anchor.name not in lacks:
             self._check_handles(handles, cause)
-            self.anchor.free(handles, owner=owner, cause=cause, after=after)
-        return self.without_windowed(handles)
-
-    def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:
-        """Free the remaining pages of handles; raises AccountingError if a windowed page was not freed before."""
-        for follower in [follower for follower in self.followers if follower.name in self.windowed]:
-            for handle, page in zip(handles, self.pages_of(follower.name, handles), strict=True):
-                if page:
-                    raise AccountingError(
-                        f"{self.anchor.name} page {handle}: freed alone ({cause}) by {owner}, "
-                        f"yet it has {follower.name} page {page}"
-                    )
-        if self.anchor.name in self.windowed:
+        for follower in self.followers:
+            if follower.name in lacks:
+                self._check_no_peers(follower, handles, f"freed alone ({cause}) by {owner}")
+            else:
+                self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
+        if self.anchor.name in lacks:
             if any(handles):
                 raise AccountingError(f"{self.anchor.name} pages {list(handles)}: freed as dead ({cause}) by {owner}")
             return
-        self._check_handles(handles, cause)
-        for follower in [follower for follower in self.followers if follower.name not in self.windowed]:
-            self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
         self.anchor.free(handles, owner=owner, cause=cause, after=after)
 
-    def take_over(self, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner) -> None:
-        """Move the windowed peers of `incoming` to `kept`, which had none and keeps its owner."""
-        for follower in [follower for follower in self.followers if follower.name in self.windowed]:
-            for handle, page in zip(kept, self.pages_of(follower.name, kept), strict=True):
-                if page:
-                    raise AccountingError(
-                        f"{self.anchor.name} page {handle}: takes over a {follower.name} page, yet it has page {page}"
-                    )
-            pages = self.pages_of(follower.name, incoming)
-            self._pair(follower, incoming, [NO_PAGE] * len(incoming))
-            self._pair(follower, kept, pages)
-            follower.give(pages, from_owner=from_owner, to_owner=to_owner)
+    def free_alone(self, pool: str, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> list[int]:
+        """Free the handles' pages in one pool; returns the remaining handles."""
+        for follower in self.followers:
+            if follower.name == pool:
+                self._free_peers(follower, handles, owner=owner, cause=cause, after=after)
+            elif pool == self.anchor.name:
+                self._check_no_peers(follower, handles, f"freed alone ({cause}) by {owner}")
+        if pool == self.anchor.name:
+            self._check_handles(handles, cause)
+            self.anchor.free(handles, owner=owner, cause=cause, after=after)
+        return self.without(pool, handles)
+
+    def take_over(
+        self, pool: str, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner
+    ) -> None:
+        """Move the peers of `incoming` in one pool to `kept`, which had none and keeps its owner."""
+        for follower in self.followers:
+            if follower.name == pool:
+                self._check_no_peers(follower, kept, f"takes over a {pool} page")
+                pages = self.pages_of(pool, incoming)
+                self._pair(follower, incoming, [NO_PAGE] * len(incoming))
+                self._pair(follower, kept, pages)
+                follower.give(pages, from_owner=from_owner, to_owner=to_owner)
 
     def complete(self, launch: int) -> None:
         for ledger in self.ledgers:
@@ -155,6 +148,13 @@ class PairedLedgers:
             )
         self._pair(follower, handles, [NO_PAGE] * len(handles))
         follower.free(pages, owner=owner, cause=cause, after=after)
+
+    def _check_no_peers(self, follower: Ledger, handles: Sequence[int], deed: str) -> None:
+        for handle, page in zip(handles, self.pages_of(follower.name, handles), strict=True):
+            if page:
+                raise AccountingError(
+                    f"{self.anchor.name} page {handle}: {deed}, yet it has {follower.name} page {page}"
+                )
 
     def _pair(self, follower: Ledger, handles: Sequence[int], pages: Sequence[int]) -> None:
         peers = self.peers[follower.name]

@@ -11,6 +11,7 @@ from math import ceil
 
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.record import KVRecord
+from engine_under_test.components import Extent
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Admitted, LoadPlanned, Matched
@@ -22,21 +23,17 @@ from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.demand import (
     Budget,
     Demand,
-    Extent,
     Held,
     chunk_capacity,
     decode_pages,
     demand_of,
     fitting_end,
     growth_of,
-    longest_chunk,
 )
 from engine_under_test.scheduler.preempt import Yield
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.storage import Storage
 from engine_under_test.sessions.controller import Sessions
-
-WINDOWED_RESERVE_PAGES = 1  # left over by a chunk in each windowed pool (sglang pull 23174)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,8 @@ class Admission:
     def growth(self, one: Running, *, ratio: float) -> Demand:
         """The pages that a running request will take: for its next step, and for its estimated growth."""
         config, record = self._config, one.record
-        held = Held(record.launched_len, record.allocated_len, max(record.frontier, record.protected_len))
+        private_from = [max(record.frontier(pool.name), record.protected_len) for pool in self._memory.pools]
+        held = Held(record.launched_len, record.allocated_len, private_from)
         new_len = min(one.request.tokens_left, config.max_estimated_new_tokens)
         lookahead = config.lookahead_tokens
         return growth_of(
@@ -159,11 +157,11 @@ class Admission:
     def plan_chunk(self, request: Request, record: KVRecord, budget: Budget, *, alone: bool) -> Entry | None:
         """The next chunk of a request whose prefill has begun; None parks the request.
 
-        The chunk leaves a page free in each windowed pool, unless the request is alone and needs that page.
+        The chunk leaves a reserve in each pool that asks for one, unless the request is alone and needs those pages.
         """
-        capacity = self._chunk_capacity(record, budget, reserve=WINDOWED_RESERVE_PAGES)
+        capacity = self._chunk_capacity(record, budget, with_reserve=True)
         if capacity <= 0 and alone:
-            capacity = self._chunk_capacity(record, budget, reserve=0)
+            capacity = self._chunk_capacity(record, budget, with_reserve=False)
         if min(capacity, budget.tokens) <= 0:
             return None
         extent = self._extent(request, record.launched_len, most=min(capacity, budget.tokens))
@@ -276,22 +274,21 @@ class Admission:
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
         return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)
 
-    def _chunk_capacity(self, record: KVRecord, budget: Budget, *, reserve: int) -> int:
+    def _chunk_capacity(self, record: KVRecord, budget: Budget, *, with_reserve: bool) -> int:
         """The most tokens that a begun request can compute next, limited by the pool with the fewest pages."""
         page_size = self._config.page_size
         slack = -record.allocated_len % page_size
         return min(
             chunk_capacity(
-                budget.available(pool.name), slack=slack, page_size=page_size, reserve=reserve if pool.window else 0
+                budget.available(pool.name),
+                slack=slack,
+                page_size=page_size,
+                reserve=pool.chunk_reserve if with_reserve else 0,
             )
             for pool in self._memory.pools
         )
 
     def _longest_chunk(self, extent: Extent) -> int:
         """The longest chunk of a stretch that fits into an otherwise empty engine; a page at least."""
-        lengths = [
-            longest_chunk(extent, pool.num_pages, pool.window, self._config.page_size)
-            for pool in self._memory.pools
-            if pool.window is not None
-        ]
+        lengths = [pool.longest_chunk(extent) for pool in self._memory.pools]
         return min([extent.end - extent.start, *lengths])

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import PoolSpec
+from engine_under_test.components import Component
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
 from engine_under_test.request import Request
-from engine_under_test.units import lookback, num_pages
+from engine_under_test.units import num_pages
 
 
 class Running(NamedTuple):
@@ -77,13 +77,12 @@ def _forward_entry(entry: Entry) -> ForwardEntry:
     )
 
 
-def _pool_pages(memory: KVMemory, pool: PoolSpec, entries: Sequence[Entry], rows: Sequence["array[int]"]) -> PoolPages:
-    """A span per entry, from the page of the first position that its window sees to its last page."""
+def _pool_pages(memory: KVMemory, pool: Component, entries: Sequence[Entry], rows: Sequence["array[int]"]) -> PoolPages:
+    """A span per entry, from the page of the first position that it reads to its last page."""
     handles, spans = array("q"), []
     page_size = memory.page_size
-    seen = None if pool.window is None else lookback(pool.window)
     for entry, row in zip(entries, rows, strict=True):
-        first = 0 if seen is None or seen > entry.start else (entry.start - seen) // page_size
+        first = pool.read_from(entry.start) // page_size
         spans.append(PageSpan(first * page_size, len(handles), len(row) - first))
         handles += row[first:] if first else row
     pages = array("q", memory.ledgers.pages_of(pool.name, handles))

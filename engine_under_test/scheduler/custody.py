@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.window import window_frontier
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Slid
 from engine_under_test.pools.paired import Need, shortage
 from engine_under_test.ports import Observer
 from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
-from engine_under_test.scheduler.demand import pages_between
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.storage import Storage
 from engine_under_test.sessions.controller import Sessions
+from engine_under_test.units import pages_between
 
 
 class Custody:
@@ -85,20 +84,18 @@ class Custody:
         return shortage(ledgers, need)
 
     def slide_windows(self, requests: Sequence[Request], *, interval: int) -> None:
-        """Release the windowed pages that no later token reads, once they are `interval` tokens or more.
+        """Release the pages of each pool that no later token reads, once they are `interval` tokens or more.
 
         No pass in flight reads these pages either: the tokens in flight begin at committed_len.
 
         |the tree's, unlocked |protected_len|..freed..|frontier| window and what is computed next |
         """
-        window, page_size = self._memory.window, self._memory.page_size
-        if window is None:
-            return
         for request in requests:
             record = self._records[request.id]
-            frontier = window_frontier(record.committed_len, window=window, page_size=page_size)
-            if frontier >= record.frontier + interval:
-                self._slide(request, record, frontier)
+            for pool in self._memory.pools:
+                frontier = pool.frontier(record.committed_len)
+                if frontier >= record.frontier(pool.name) + interval:
+                    self._slide(request, record, pool.name, frontier)
 
     def publish(self, request: Request, *, end: int) -> None:
         """Insert the whole pages of [0, end) into the tree."""
@@ -115,10 +112,10 @@ class Custody:
 
         Pages of the match `but` are not counted: a request that starts from that match protects them again.
         """
-        dead, live = record.private_handles(self._memory.page_size)
         pages = self._cache.pages_under(record.receipt, but=but)
-        for pool in self._memory.pools:
-            pages[pool.name] += len(live) + (0 if pool.window else len(dead))
+        for handles, freed in record.private_parts(self._memory.page_size):
+            for pool in pages:
+                pages[pool] += 0 if pool in freed else len(handles)
         return {**pages, self._memory.table.rows.name: 1}
 
     def release(self, request: Request, *, cause: str) -> None:
@@ -132,15 +129,15 @@ class Custody:
         elif cause != FreeCause.FINISHED or not self.other_side.hold_finished(request, record):
             self.departures.release(record, cause=cause)
 
-    def _slide(self, request: Request, record: KVRecord, frontier: int) -> None:
-        """Free the private pages and unlock the pages of the tree; the row no longer refers to either."""
+    def _slide(self, request: Request, record: KVRecord, pool: str, frontier: int) -> None:
+        """Free the private pages in a pool and unlock those of the tree; the row no longer refers to either."""
         page_size, ledgers = self._memory.page_size, self._memory.ledgers
-        first, end = record.frontier // page_size, frontier // page_size
+        first, end = record.frontier(pool) // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
-        record.receipt = self._cache.slide(record.receipt, frontier)
-        shared = ledgers.without_windowed(record.handles[first:border])
-        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause=FreeCause.SLID)
+        record.receipt = self._cache.slide(record.receipt, {pool: frontier})
+        shared = ledgers.without(pool, record.handles[first:border])
+        private = ledgers.free_alone(pool, record.handles[border:end], owner=record.owner, cause=FreeCause.SLID)
         record.write(self._memory.table, first, shared + private)
         if self._observer:
-            self._observer.notice(Slid(request.id, record.frontier, frontier))
-        record.frontier = frontier
+            self._observer.notice(Slid(request.id, record.frontier(pool), frontier))
+        record.frontiers[pool] = frontier

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from engine_under_test.cache.departures import Departures
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.window import tail_len
+from engine_under_test.components import Component
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Event, GivenUp, Kept, Lent, SessionClosed, SessionOpened
 from engine_under_test.pools.memory import KVMemory
@@ -66,7 +66,7 @@ class Sessions:
     def kept_len(self, request: Request) -> int:
         """How many tokens of a waiting turn can be reused from the KV of its session."""
         session = self.by_id.get(request.session)
-        return 0 if session is None else session.kept_len(request.tokens, self._memory.window)
+        return 0 if session is None else session.kept_len(request.tokens, self._memory.pools)
 
     def lend(self, request: Request) -> KVRecord:
         """Move the record to an admitted turn, cut to the reused tokens and with a new row."""
@@ -158,15 +158,13 @@ class Sessions:
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:
         """Do these records exceed the share of idle sessions?"""
         share = self._config.idle_session_share
-        return any(self._num_kept(records, pool.window) > share * pool.num_pages for pool in self._memory.pools)
+        return any(self._num_kept(records, pool) > share * pool.num_pages for pool in self._memory.pools)
 
-    def _num_kept(self, records: Sequence[KVRecord], window: int | None) -> int:
+    def _num_kept(self, records: Sequence[KVRecord], pool: Component) -> int:
         """An upper bound of the pages that records hold in a pool; a page of two records counts twice."""
         page_size, count = self._memory.page_size, 0
         for record in records:
-            first = 0
-            if window is not None:
-                first = max(record.frontier, record.protected_len - tail_len(window=window, page_size=page_size))
+            first = max(record.frontier(pool.name), record.protected_len - pool.tail_len)
             count += num_pages(record.allocated_len, page_size) - first // page_size
         return count
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.units import Owner, common_len, lookback, session_owner
+from engine_under_test.components import Component
+from engine_under_test.units import Owner, common_len, session_owner
 
 
 @dataclass(slots=True, eq=False)
@@ -27,19 +28,18 @@ class Session:
     def owner(self) -> Owner:
         return session_owner(self.id)
 
-    def kept_len(self, prompt: Sequence[int], window: int | None) -> int:
+    def kept_len(self, prompt: Sequence[int], pools: Sequence[Component]) -> int:
         """How many tokens of a prompt the record already has; the last prompt token is always computed.
 
         The record is cut to the end of the prompt, or to where the prompt differs.  The result is 0 if the cut would
-        lose pages of the tree, or if the record lacks windowed pages that the next token reads:
+        lose pages of the tree, or if the record lacks pages that the next token reads:
 
             |the tree's |private          |committed_len
-                   |..windowed pages gone..|frontier
+                   |..pages of a window gone..|frontier
                                               |window| where a turn may go on
         """
         if self.record is None:
             return 0
         length = common_len(prompt[:-1], self.tokens)
-        seen_from = length if window is None else max(0, length - lookback(window))
-        is_there = self.record.protected_len <= length and self.record.frontier <= seen_from
+        is_there = self.record.protected_len <= length and self.record.can_continue(length, pools)
         return length if is_there else 0

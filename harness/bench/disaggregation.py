@@ -13,7 +13,8 @@ from statistics import median
 from time import process_time, sleep
 from typing import Any
 
-from engine_under_test.config import EngineConfig, PoolSpec
+from engine_under_test.components import Component
+from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.frames import Seal, encode
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on, new_secret
@@ -175,6 +176,6 @@ def _min_bytes(pair: Pair, lengths: Sequence[int]) -> int:
     )
 
 
-def _read_after(length: int, pool: PoolSpec) -> range:
+def _read_after(length: int, pool: Component) -> range:
     """The positions of a prompt that its first new token, at position `length`, attends to."""
     return range(0 if pool.window is None else max(0, length + 1 - pool.window), length)

@@ -195,7 +195,7 @@ class MemoryWalk:
             record.committed_len,
             record.launched_len,
             record.allocated_len,
-            record.frontier if record.frontier > record.protected_len else 0,
+            frontier if (frontier := record.highest_frontier) > record.protected_len else 0,
             units,
             self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,

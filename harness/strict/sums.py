@@ -38,26 +38,15 @@ class Sums:
         self._loading = engine.scheduler.loading
         self._page_size, self._rows = engine.memory.page_size, engine.memory.table.rows
         pools = zip(engine.memory.ledgers.ledgers, engine.memory.pools, strict=True)
-        self._pools = [KVPool(ledger, index, spec.window is not None) for index, (ledger, spec) in enumerate(pools)]
+        self._pools = [KVPool(ledger, index, spec.leaves_tombstones) for index, (ledger, spec) in enumerate(pools)]
         self._host = engine.host
         self._on_host = list(enumerate(engine.memory.host.ledgers if engine.memory.host is not None else ()))
-        self._has_window = engine.memory.window is not None
         return {StepEnded: self.look}
 
     def look(self, _event: StepEnded) -> Sequence[Violation]:
         records = self._records()
         num_pages = sum([len(record.handles) for record in records])
         shared_len = sum([record.protected_len for record in records])
-        released_len = (
-            sum(
-                [
-                    record.frontier if record.frontier > record.protected_len else record.protected_len
-                    for record in records
-                ]
-            )
-            if self._has_window
-            else 0
-        )
         wrong = [
             pool
             for pool in self._pools
@@ -65,7 +54,7 @@ class Sums:
             + self._tree.evictable[pool.component]
             + self._tree.protected[pool.component]
             + num_pages
-            - (released_len if pool.windowed else shared_len) // self._page_size
+            - (_released_len(records, pool) if pool.windowed else shared_len) // self._page_size
             + _num_fenced(pool.ledger)
             + self._outside.count(pool.ledger.name)
             + self._num_loaded(pool)
@@ -97,7 +86,7 @@ class Sums:
             Holding(owner, range(tree.protected[pool.component]), cached=True, locks=1),
         ]
         for record in self._records():
-            count = _private_pages(record, windowed=pool.windowed, page_size=self._page_size)
+            count = len(record.handles) - _released_len([record], pool) // self._page_size
             holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
         for load in self._jobs(to_host=False):
             holdings.append(Holding(Owner(*load.owner), range(len(load.moves[pool.component])), cached=False))
@@ -134,9 +123,9 @@ class Sums:
         )
 
 
-def _private_pages(record: KVRecord, *, windowed: bool, page_size: int) -> int:
-    released_len = max(record.protected_len, record.frontier) if windowed else record.protected_len
-    return len(record.handles) - released_len // page_size
+def _released_len(records: Sequence[KVRecord], pool: KVPool) -> int:
+    """The tokens of which records have no private page in a pool."""
+    return sum([max(record.protected_len, record.frontier(pool.ledger.name)) for record in records])
 
 
 def _num_fenced(ledger: Ledger) -> int:

@@ -8,7 +8,6 @@ import torch
 from engine_under_test.cache.match import Match
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.window import window_frontier
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Slid
 from engine_under_test.host.policy import Policy
@@ -35,13 +34,10 @@ class TieredCache:
         return cls(memory, cache, HostTier(Policy.for_config(config), memory, cache, store, observer), observer)
 
     def read(self, match: Match, tokens: Sequence[int], namespace: int) -> dict[str, tuple[list[int], list[int]]]:
-        """Per pool, the expected and the stored tags of the pages that the token after the match reads.
-
-        In a pool without a window these are all pages of the match.
-        """
+        """Per pool, the expected and the stored tags of the pages that the token after the match reads."""
         expected, page_size, found = tags_of(tokens[: match.length], namespace), self.memory.page_size, {}
         for pool in self.memory.pools:
-            first = 0 if pool.window is None else max(0, match.length + 1 - pool.window) // page_size
+            first = pool.needed_from(match.length) // page_size
             pages = self.memory.ledgers.pages_of(pool.name, match.handles[first:])
             stored = self.memory.store.kv(pool.name)[torch.tensor(pages, dtype=torch.int64)].flatten().tolist()
             found[pool.name] = (expected[first * page_size :], stored)
@@ -75,23 +71,22 @@ class TieredCache:
 
         If a page is freed, the windowed pages of the tree are unlocked up to the same frontier.
         """
-        window, page_size = self.memory.window, self.memory.page_size
-        if window is not None and dead:
-            max_frontier = window_frontier(record.committed_len, window=window, page_size=page_size)
+        page_size = self.memory.page_size
+        for pool in self.memory.pools if dead else ():
+            max_frontier = pool.frontier(record.committed_len)
             frontier = align_down(min(record.protected_len + dead * page_size, max_frontier), page_size)
             if frontier > record.protected_len:
                 first, end = record.protected_len // page_size, frontier // page_size
                 private = record.handles[first:end]
-                tombstones = self.memory.ledgers.free_windowed(private, owner=record.owner, cause="slid")
-                record.receipt = self.cache.slide(record.receipt, frontier)
+                tombstones = self.memory.ledgers.free_alone(pool.name, private, owner=record.owner, cause="slid")
+                record.receipt = self.cache.slide(record.receipt, {pool.name: frontier})
                 record.write(self.memory.table, first, tombstones)
                 self.observer.notice(Slid(record.owner.id, 0, frontier))
-                record.frontier = frontier
+                record.frontiers[pool.name] = frontier
 
     def close(self, record: KVRecord) -> None:
-        dead, live = record.private_handles(self.memory.page_size)
-        self.memory.ledgers.free_rest(dead, owner=record.owner, cause="finished")
-        self.memory.ledgers.free(live, owner=record.owner, cause="finished")
+        for handles, freed in record.private_parts(self.memory.page_size):
+            self.memory.ledgers.free(handles, owner=record.owner, cause="finished", lacks=freed)
         self.cache.unlock(record.receipt)
         self.memory.table.rows.free([record.row], owner=record.owner, cause="finished")
 

@@ -1,6 +1,6 @@
 """The ledgers of one engine alone, compared with a naive model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
@@ -157,16 +157,16 @@ class LedgerSystem:
 
     def _free_part(self, handles: Sequence[int], part: str, *, owner: Owner, after: int = 0) -> bool:
         ledgers = self._memory.ledgers
-        frees: dict[str, Callable[..., object]] = {
-            ALL: ledgers.free,
-            WINDOWED: ledgers.free_windowed,
-            REST: ledgers.free_rest,
-        }
+        windowed, cause, left = self._model.pools_of(WINDOWED), f"freed {part}", list(handles)
         if not handles:
             return False
-        frees[part](handles, owner=owner, cause=f"freed {part}", after=after)
+        if part == WINDOWED:
+            for pool in windowed:
+                left = ledgers.free_alone(pool, left, owner=owner, cause=cause, after=after)
+        else:
+            ledgers.free(handles, owner=owner, cause=cause, after=after, lacks=windowed if part == REST else ())
         self._model.free(handles, part, after=after)
-        if part == WINDOWED and any(ledgers.without_windowed(handles)):
+        if part == WINDOWED and any(left):
             self._dead.update(handles)
         else:
             self._dead.difference_update(handles)
@@ -178,7 +178,8 @@ class LedgerSystem:
         kept, incoming = self._handles_with(owner, REST), self._handles_with(giver, ALL)
         count = min(op.count, len(kept), len(incoming)) if self._is_windowed else 0
         kept, incoming = kept[:count], incoming[:count]
-        self._memory.ledgers.take_over(kept, incoming, from_owner=giver, to_owner=owner)
+        for pool in self._model.pools_of(WINDOWED):
+            self._memory.ledgers.take_over(pool, kept, incoming, from_owner=giver, to_owner=owner)
         self._model.take_over(kept, incoming, owner)
         self._dead.difference_update(kept)
         self._dead.update(incoming)

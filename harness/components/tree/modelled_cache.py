@@ -78,11 +78,11 @@ class ModelledCache:
         self.cache.unlock(reader.record.receipt)
         self.model.unlock(reader.hold)
 
-    def slide(self, reader: Reader, frontier: int) -> bool:
-        """Release the windowed locks below `frontier`; False if the receipt covered no page there."""
+    def slide(self, reader: Reader, frontiers: Mapping[str, int]) -> bool:
+        """Release the locks below the frontier of every windowed pool; False if the receipt covered no page there."""
         before = reader.record.receipt
-        reader.record.receipt = self.cache.slide(before, frontier)
-        reader.hold = self.model.slide(reader.hold, frontier // self._memory.page_size)
+        reader.record.receipt = self.cache.slide(before, frontiers)
+        reader.hold = self.model.slide(reader.hold, max(frontiers.values(), default=0) // self._memory.page_size)
         return reader.record.receipt is not before
 
     def first_windowed(self, reader: Reader) -> int | None:
@@ -101,7 +101,7 @@ class ModelledCache:
         record, size, ledgers = reader.record, self._memory.page_size, self._memory.ledgers
         names = self.model.names(namespace, tokens)
         incoming = list(zip(*[ledgers.pages_of(pool, record.handles) for pool in self._pools], strict=True))
-        protected, frontier = record.protected_len // size, record.frontier // size
+        protected, frontier = record.protected_len // size, record.highest_frontier // size
         self.cache.publish(record, tokens, namespace=namespace, end=len(tokens))
         if self._sharing and len(names) > protected:
             self.model.insert(names, incoming[: len(names)], protected=protected, frontier=frontier)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.window import kept_len
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import align_down, num_pages, request_owner
+from engine_under_test.units import num_pages, request_owner
 from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
@@ -36,6 +35,7 @@ class TreeSystem:
         self._config = config
         self.log = EventLog(judged, code=CODE)
         self._memory = KVMemory.for_config(config, self.log)
+        self._windowed = [pool for pool in self._memory.pools if pool.leaves_tombstones]
         self._cache = ModelledCache(config, self._memory, self.log)
         self._neighbour = Neighbour(self._memory)
         self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
@@ -202,14 +202,10 @@ class TreeSystem:
 
     def _frontier(self, record: KVRecord, dead: int) -> int:
         """The frontier after the first `dead` private pages, limited to the largest frontier of a committed request."""
-        window = self._memory.window
-        if window is None or not dead:
+        if not self._windowed or not dead:
             return 0
-        page_size = self._config.page_size
-        max_frontier = align_down(
-            max(0, record.committed_len - kept_len(window=window, page_size=page_size)), page_size
-        )
-        return min(record.protected_len + dead * page_size, max_frontier)
+        max_frontier = min(pool.frontier(record.committed_len) for pool in self._windowed)
+        return min(record.protected_len + dead * self._config.page_size, max_frontier)
 
     def _slide_window(self, reader: Reader, frontier: int) -> bool:
         """Unlock the tree's pages below `frontier`, and free the private ones.
@@ -217,23 +213,23 @@ class TreeSystem:
         |the tree's, unlocked |protected_len|..freed..|frontier|
         """
         record, ledgers, page_size = reader.record, self._memory.ledgers, self._config.page_size
-        if frontier <= record.frontier or not self._cache.slide(reader, frontier):
+        before = record.highest_frontier
+        if frontier <= before or not self._cache.slide(reader, {pool.name: frontier for pool in self._windowed}):
             return False
-        first, end = record.frontier // page_size, frontier // page_size
+        first, end = before // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
-        shared = ledgers.without_windowed(record.handles[first:border])
-        private = ledgers.free_windowed(record.handles[border:end], owner=record.owner, cause="slid")
-        record.handles[first:end] = shared + private
-        self._memory.table.write(record.row, first, record.handles[first:end])
-        self.log.notice(Slid(record.owner.id, record.frontier, frontier))
-        record.frontier = frontier
+        for pool in self._windowed:
+            shared = ledgers.without(pool.name, record.handles[first:border])
+            private = ledgers.free_alone(pool.name, record.handles[border:end], owner=record.owner, cause="slid")
+            record.write(self._memory.table, first, shared + private)
+            record.frontiers[pool.name] = frontier
+        self.log.notice(Slid(record.owner.id, before, frontier))
         return True
 
     def _close(self, reader: Reader) -> None:
         """Free the private pages, release the lock and free the row."""
         record = reader.record
-        dead, live = record.private_handles(self._config.page_size)
-        self._memory.ledgers.free_rest(dead, owner=record.owner, cause="finished")
-        self._memory.ledgers.free(live, owner=record.owner, cause="finished")
+        for handles, freed in record.private_parts(self._config.page_size):
+            self._memory.ledgers.free(handles, owner=record.owner, cause="finished", lacks=freed)
         self._cache.unlock(reader)
         self._memory.table.rows.free([record.row], owner=record.owner, cause="finished")

@@ -16,16 +16,8 @@ class Equivalent:
 
 EQUIVALENTS: tuple[Equivalent, ...] = (
     Equivalent(
-        why="A count of locks is never negative: a release below zero raises.",
-        place="engine_under_test/cache/tree.py RadixTree._recover",
-        changed=(
-            "- locked = self.windowed != 0 and node.locks[0] > 0",
-            "+ locked = self.windowed != 0 and node.locks[0] != 0",
-        ),
-    ),
-    Equivalent(
         why="A slice may end beyond the end of the list.",
-        place="engine_under_test/cache/record.py KVRecord.private_handles",
+        place="engine_under_test/cache/record.py KVRecord.private_parts",
         changed=(
             "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
             "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) | page_size",
@@ -67,16 +59,18 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="Launch numbers begin with 1, so neither value makes the free wait for a launch.",
         place="engine_under_test/pools/paired.py PairedLedgers.free",
         changed=(
-            "- def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
-            "+ def free(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1) -> None:",
+            "- self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0, lacks: Collection[str] = ()",
+            "+ self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1, lacks: Collection[str] = ()",
         ),
     ),
     Equivalent(
         why="Launch numbers begin with 1, so neither value makes the free wait for a launch.",
-        place="engine_under_test/pools/paired.py PairedLedgers.free_rest",
+        place="engine_under_test/pools/paired.py PairedLedgers.free_alone",
         changed=(
-            "- def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) -> None:",
-            "+ def free_rest(self, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1) -> None:",
+            "- def free_alone(self, pool: str, handles: Sequence[int], *, owner: Owner, cause: str, after: int = 0) "
+            "-> list[int]:",
+            "+ def free_alone(self, pool: str, handles: Sequence[int], *, owner: Owner, cause: str, after: int = -1) "
+            "-> list[int]:",
         ),
     ),
     Equivalent(
@@ -120,14 +114,6 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         ),
     ),
     Equivalent(
-        why="Without a window no request slides, and sliding to a position before the lock begins releases no page.",
-        place="engine_under_test/cache/locks.py LockDesk.slide",
-        changed=(
-            "- if component is None or frontier <= receipt.node.end - receipt.lens[component]:",
-            "+ if component is None and frontier <= receipt.node.end - receipt.lens[component]:",
-        ),
-    ),
-    Equivalent(
         why="A lock covers no token of a root, and the lock count of a root is never read.",
         place="engine_under_test/cache/tree.py RadixTree._root_node",
         changed=(
@@ -145,7 +131,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         why="A slice may end beyond the end of the list.",
-        place="engine_under_test/cache/record.py KVRecord.private_handles",
+        place="engine_under_test/cache/record.py KVRecord.private_parts",
         changed=(
             "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
             "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) + page_size",

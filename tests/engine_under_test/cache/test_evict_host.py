@@ -32,7 +32,7 @@ def test_demoted_nodes_are_reported():
 
     bench.cache.evict({"full": 5})
 
-    assert bench.log.of(Demoted) == [Demoted(leaf, "full", in_tail=True), Demoted(upper, "full", in_tail=False)]
+    assert bench.log.of(Demoted) == [Demoted(leaf, "full", in_tail=True), Demoted(upper, "full", in_tail=True)]
 
 
 def test_parent_of_demoted_nodes_can_be_evicted():
@@ -72,7 +72,7 @@ def test_leaf_without_a_copy_is_removed_and_its_copied_parent_stays():
 def test_with_swa_pages_only_the_parent_of_a_copied_node_stays_as_a_tombstone():
     bench = HostBench(HOSTED_SWA_ONLY)
     bench.insert_with_copy(LONG)
-    bench.tree.drop_copy(bench.nodes()[0], 0)
+    bench.tree.drop_copy(bench.nodes()[0], {0})
 
     bench.cache.flush()
 

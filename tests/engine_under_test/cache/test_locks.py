@@ -3,12 +3,11 @@
 import pytest
 
 from engine_under_test.cache.locks import LockDesk, LockReceipt
-from engine_under_test.cache.node import Component
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Locked, Unlocked
-from tests.engine_under_test.builders import HYBRID, PAGE, SWA_ONLY, WINDOW, CacheBench, locks
+from tests.engine_under_test.builders import FULL, HYBRID, PAGE, SWA, SWA_ONLY, CacheBench, locks
 
 KEY = list(range(100, 140))
 
@@ -43,8 +42,8 @@ def test_a_lock_inside_a_node_covers_its_upper_part():
 
 
 def test_a_lock_counts_tombstones_as_covered():
-    tree = RadixTree((Component("full", None), Component("swa", WINDOW)), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=4).node
+    tree = RadixTree((FULL, SWA), page_size=PAGE)
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={"swa": 4}).node
 
     LockDesk(tree).lock(leaf)
 
@@ -68,16 +67,16 @@ def unlocked(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
 
 
 def slid_and_unlocked(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
-    return unlocked(cache, cache.slide(receipt, 16))
+    return unlocked(cache, cache.slide(receipt, {"swa": 16}))
 
 
 def replaced_by_a_slide(cache: PrefixCache, receipt: LockReceipt) -> LockReceipt:
-    cache.slide(receipt, 16)
+    cache.slide(receipt, {"swa": 16})
     return receipt
 
 
 @pytest.mark.parametrize(
-    "use", [PrefixCache.unlock, lambda cache, receipt: cache.slide(receipt, 16)], ids=["unlock", "slide"]
+    "use", [PrefixCache.unlock, lambda cache, receipt: cache.slide(receipt, {"swa": 16})], ids=["unlock", "slide"]
 )
 @pytest.mark.parametrize("spend", [unlocked, slid_and_unlocked, replaced_by_a_slide])
 def test_receipt_is_used_once(spend, use):
@@ -117,7 +116,7 @@ def test_slide_unlocks_the_window_below_the_frontier(frontier, swa_locks):
     bench = bench_with(20)
     receipt = bench.cache.lock(bench.cache.match(KEY[:21], 0))
 
-    bench.cache.slide(receipt, frontier)
+    bench.cache.slide(receipt, {"swa": frontier})
 
     assert (locks(bench.cache.tree, "swa"), set(locks(bench.cache.tree, "full").values())) == (swa_locks, {1})
 
@@ -125,7 +124,7 @@ def test_slide_unlocks_the_window_below_the_frontier(frontier, swa_locks):
 @pytest.mark.parametrize("frontier", [8, 16, 20, 28])
 def test_unlock_after_a_slide_releases_the_rest(frontier):
     bench = bench_with(20)
-    receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), frontier)
+    receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), {"swa": frontier})
 
     bench.cache.unlock(receipt)
 
@@ -134,7 +133,7 @@ def test_unlock_after_a_slide_releases_the_rest(frontier):
 
 def test_with_swa_pages_only_the_leaf_of_a_slid_receipt_can_be_evicted():
     bench = bench_with(20, SWA_ONLY)
-    receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), 20)
+    receipt = bench.cache.slide(bench.cache.lock(bench.cache.match(KEY[:21], 0)), {"swa": 20})
     bench.cache.flush()
 
     bench.cache.unlock(receipt)
@@ -143,8 +142,8 @@ def test_with_swa_pages_only_the_leaf_of_a_slid_receipt_can_be_evicted():
 
 
 def test_receipt_of_a_removed_node_raises():
-    tree = RadixTree((Component("full", None),), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
+    tree = RadixTree((FULL,), page_size=PAGE)
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
     receipt = LockDesk(tree).lock(leaf)
     leaf.locks[0] = 0
     tree.remove(leaf)
@@ -157,8 +156,8 @@ def test_receipt_of_a_removed_node_raises():
 
 
 def test_unlock_of_a_node_without_locks_raises():
-    tree = RadixTree((Component("full", None),), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
+    tree = RadixTree((FULL,), page_size=PAGE)
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
     desk = LockDesk(tree)
     receipt = desk.lock(leaf)
     leaf.locks[0] = 0

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from engine_under_test.cache.match import Boundary, longest, num_missing, on_device, on_either
-from engine_under_test.cache.node import Component, Node
+from engine_under_test.cache.node import Node
 from engine_under_test.cache.tree import RadixTree
-from tests.engine_under_test.builders import PAGE, WINDOW, nodes_of
+from tests.engine_under_test.builders import FULL, PAGE, SWA, nodes_of
 from tests.engine_under_test.host.bench import HOSTED_FULL_ONLY, HostBench
 
 KEY = list(range(100, 124))
-HYBRID = (Component("full", None), Component("swa", WINDOW))
-FULL_ONLY = (Component("full", None),)
-SWA_ONLY = (Component("swa", WINDOW),)
+HYBRID = (FULL, SWA)
+FULL_ONLY = (FULL,)
+SWA_ONLY = (SWA,)
 
 LIVE, TOMBSTONE, ON_HOST, TOMBSTONE_WITH_COPY, TOMBSTONE_ON_HOST = (
     "full+swa",
@@ -28,7 +28,8 @@ def tree_of(*places: str, components=HYBRID) -> RadixTree:
     """A branch of nodes of one page each: live in the named pools, with copies in the pools after `host:`."""
     tree = RadixTree(components, page_size=PAGE)
     for end in range(1, len(places) + 1):
-        tree.insert(KEY[: end * PAGE], list(range(1, end + 1)), namespace=0, protected_len=(end - 1) * PAGE, frontier=0)
+        handles, shared_len = list(range(1, end + 1)), (end - 1) * PAGE
+        tree.insert(KEY[: end * PAGE], handles, namespace=0, protected_len=shared_len, frontiers={})
     for node, place in zip(nodes_of(tree), places, strict=True):
         live, _, copied = place.partition("host:")
         for index, component in enumerate(components):
@@ -71,7 +72,7 @@ def test_longest_prefix_has_all_pages_that_a_reader_needs(components, places, de
 
 def test_a_prefix_may_end_inside_a_node():
     tree = RadixTree(HYBRID, page_size=PAGE)
-    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
+    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
 
     assert longest(tree, tree.walk(KEY[:4], 0), on_device) == Boundary(node, 4)
 
@@ -105,8 +106,8 @@ def test_missing_pages_are_needed_and_not_on_the_device(places, length, missing)
 )
 def test_only_needed_pages_of_a_long_node_are_missing(length, missing):
     tree = RadixTree(HYBRID, page_size=PAGE)
-    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontier=0).node
-    upper = tree.insert(KEY[:16], [1, 2, 3, 4], namespace=0, protected_len=8, frontier=0).node
+    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
+    upper = tree.insert(KEY[:16], [1, 2, 3, 4], namespace=0, protected_len=8, frontiers={}).node
     for one in (node, upper):
         for component in range(2):
             tree.set_live(one, component, live=False)

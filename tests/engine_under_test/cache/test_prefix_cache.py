@@ -128,7 +128,7 @@ def test_a_publication_makes_the_tree_the_owner_of_whole_pages():
     bench.publish(request)
 
     record = bench.custody.record(request)
-    assert (record.protected_len, record.private_handles(4)) == (8, ([], record.handles[2:]))
+    assert (record.protected_len, list(record.private_parts(4))) == (8, [(record.handles[2:], [])])
 
 
 def test_publishing_cached_tokens_frees_the_duplicates():

@@ -1,8 +1,9 @@
-"""The private handles of a record: whole pages, split at the frontier."""
+"""The private handles of a record: whole pages, split at the frontiers."""
 
 import pytest
 
 from engine_under_test.cache.record import KVRecord
+from engine_under_test.components import Whole, Window
 from engine_under_test.units import request_owner
 from tests.engine_under_test.builders import CacheBench
 
@@ -23,6 +24,29 @@ def test_private_pages_are_dead_below_the_frontier(protected_len, allocated_len,
     receipt = bench.custody.record(bench.start([1])).receipt
     handles = [1, 2, 3, 4, 5, 6][: -(-allocated_len // 4)]
     lens = (protected_len, allocated_len, allocated_len, allocated_len)
-    record = KVRecord(request_owner(9), 1, receipt, *lens, frontier, handles=handles)
+    record = KVRecord(request_owner(9), 1, receipt, *lens, {"swa": frontier}, handles=handles)
 
-    assert record.private_handles(4) == (dead, live)
+    assert list(record.private_parts(4)) == [(dead, ["swa"] if dead else []), (live, [])]
+
+
+@pytest.mark.parametrize(
+    ("length", "is_there"),
+    [
+        pytest.param(20, True, id="both windows behind their frontiers"),
+        pytest.param(17, False, id="the wide window before its frontier"),
+        pytest.param(14, False, id="both windows before their frontiers"),
+    ],
+)
+def test_a_record_continues_only_where_it_has_the_pages_of_every_window(length, is_there):
+    bench = CacheBench()
+    receipt = bench.custody.record(bench.start([1])).receipt
+    frontiers = {"wide": 12, "narrow": 16}
+    record = KVRecord(request_owner(9), 1, receipt, 0, 24, 24, 24, frontiers, handles=[1, 2, 3, 4, 5, 6])
+
+    pools = (Whole("full", 8, 4), Window("wide", 8, 4, 7), Window("narrow", 8, 4, 3))
+    assert record.can_continue(length, pools) is is_there
+    assert [(len(handles), freed) for handles, freed in record.private_parts(4)] == [
+        (3, ["wide", "narrow"]),
+        (1, ["narrow"]),
+        (2, []),
+    ]

@@ -3,18 +3,17 @@
 import pytest
 
 from engine_under_test.cache.locks import LockDesk
-from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import Insertion, RadixTree
 from engine_under_test.events import Recovered, Split, Stored
-from tests.engine_under_test.builders import PAGE, WINDOW, EventLog, NodeSpan, locks, node_spans, nodes_of
+from tests.engine_under_test.builders import FULL, PAGE, SWA, EventLog, NodeSpan, locks, node_spans, nodes_of
 
 KEY = list(range(100, 124))
 PAGES = [1, 2, 3, 4, 5, 6]
 NEW_PAGES = [11, 12, 13, 14, 15, 16]
 
-HYBRID = (Component("full", None), Component("swa", WINDOW))
-FULL_ONLY = (Component("full", None),)
-SWA_ONLY = (Component("swa", WINDOW),)
+HYBRID = (FULL, SWA)
+FULL_ONLY = (FULL,)
+SWA_ONLY = (SWA,)
 
 
 def tree_of(components=HYBRID, observer=None) -> RadixTree:
@@ -24,18 +23,18 @@ def tree_of(components=HYBRID, observer=None) -> RadixTree:
 def insert(tree: RadixTree, handles, *, key=KEY, protected_len: int = 0, frontier: int = 0) -> Insertion:
     """Insert the first tokens of `key`, as many as the handles hold."""
     tokens = key[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontier=frontier)
+    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontiers={"swa": frontier})
 
 
 def page_lists(insertion: Insertion) -> dict[str, list[int]]:
     """The page lists of an insertion that are not empty, by name."""
     lists = {
         "adopted": insertion.adopted,
-        "duplicates": insertion.duplicates,
-        "dead duplicates": insertion.dead_duplicates,
-        "displaced": insertion.displaced,
-        "kept": insertion.kept,
-        "replacing": insertion.replacing,
+        "duplicates": insertion.duplicates[()],
+        "dead duplicates": insertion.duplicates.get(("swa",), []),
+        "displaced": insertion.displaced.get(("swa",), []),
+        "kept": [handle for one in insertion.taken_over for handle in one.kept],
+        "replacing": [handle for one in insertion.taken_over for handle in one.replacing],
     }
     return {name: list(pages) for name, pages in lists.items() if pages}
 
@@ -240,12 +239,12 @@ def test_a_node_is_split_only_between_its_pages(length, message):
     ("key", "frontier", "message"),
     [
         pytest.param(KEY[:7], 0, "7 tokens on 2 pages", id="less than its pages"),
-        pytest.param(KEY[:8], 2, "frontier 2 inside a page", id="frontier inside a page"),
+        pytest.param(KEY[:8], 2, "swa frontier 2 inside a page", id="frontier inside a page"),
     ],
 )
 def test_only_whole_pages_are_inserted(key, frontier, message):
     with pytest.raises(AssertionError) as caught:
-        tree_of().insert(key, PAGES[:2], namespace=0, protected_len=0, frontier=frontier)
+        tree_of().insert(key, PAGES[:2], namespace=0, protected_len=0, frontiers={"swa": frontier})
 
     assert str(caught.value).splitlines()[0] == message
 
@@ -272,19 +271,24 @@ def test_a_locked_node_is_not_removed():
     assert str(caught.value).splitlines()[0] == f"node {leaf.id} has locks [1, 1]"
 
 
+def tails_of(tree: RadixTree) -> list[bool]:
+    """Whether each node is in the window at the end of a branch."""
+    [victims] = [victims for victims, one in zip(tree.candidates.victims, HYBRID, strict=True) if one is SWA]
+    return [victims.is_tail(node) for node in nodes_of(tree)]
+
+
 @pytest.mark.parametrize(
-    ("components", "num_pages", "tails"),
+    ("num_pages", "tails"),
     [
-        pytest.param(HYBRID, 2, [True], id="a leaf"),
-        pytest.param(HYBRID, 5, [False, True], id="a node before the last window"),
-        pytest.param(FULL_ONLY, 2, [False], id="no window"),
+        pytest.param(2, [True], id="a leaf"),
+        pytest.param(5, [False, True], id="a node before the last window"),
     ],
 )
-def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(components, num_pages, tails):
-    tree = tree_of(components)
+def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, tails):
+    tree = tree_of()
     insert(tree, PAGES[:num_pages])
 
-    assert [tree.is_tail(node) for node in nodes_of(tree)] == tails
+    assert tails_of(tree) == tails
 
 
 def test_parent_of_a_short_branch_is_a_tail():
@@ -293,4 +297,4 @@ def test_parent_of_a_short_branch_is_a_tail():
 
     insert(tree, [1, 2, 3, 14], key=[*KEY[:12], 1, 2, 3, 4])
 
-    assert [tree.is_tail(node) for node in nodes_of(tree)] == [True, True, True]
+    assert tails_of(tree) == [True, True, True]

@@ -3,22 +3,22 @@
 import pytest
 
 from engine_under_test.cache.locks import LockDesk
-from engine_under_test.cache.node import Component
 from engine_under_test.cache.tree import Insertion, RadixTree
-from tests.engine_under_test.builders import PAGE, WINDOW, NodeSpan, node_spans, nodes_of
+from tests.engine_under_test.builders import FULL, PAGE, SWA, NodeSpan, node_spans, nodes_of
 from tests.engine_under_test.host.bench import copies
 
 KEY = list(range(100, 124))
 PAGES, NEW_PAGES, ON_HOST = [1, 2, 3, 4, 5, 6], [11, 12, 13, 14, 15, 16], [21, 22, 23, 24, 25, 26]
 
-HYBRID = (Component("full", None), Component("swa", WINDOW))
-SWA_ONLY = (Component("swa", WINDOW),)
+HYBRID = (FULL, SWA)
+SWA_ONLY = (SWA,)
+ALL = {0, 1}  # components
 
 
 def insert(tree: RadixTree, handles, *, protected_len: int = 0, frontier: int = 0) -> Insertion:
     """Insert the first tokens of KEY, as many as the handles hold."""
     tokens = KEY[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontier=frontier)
+    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontiers={"swa": frontier})
 
 
 def tree_with_copies(*num_pages: int, components=HYBRID) -> RadixTree:
@@ -84,17 +84,17 @@ def test_demotion_of_a_locked_node_raises():
 
 
 @pytest.mark.parametrize(
-    ("component", "dropped", "left"),
+    ("components", "dropped", "left"),
     [
-        pytest.param(0, [[21, 22], [21, 22]], "", id="all"),
-        pytest.param(1, [[], [21, 22]], "full", id="only the window"),
+        pytest.param(ALL, [[21, 22], [21, 22]], "", id="all"),
+        pytest.param({1}, [[], [21, 22]], "full", id="only the window"),
     ],
 )
-def test_copy_is_dropped_whole_or_only_in_the_window(component, dropped, left):
+def test_copy_is_dropped_whole_or_only_in_the_window(components, dropped, left):
     tree = tree_with_copies(2)
     [node] = nodes_of(tree)
 
-    assert tree.drop_copy(node, component) == dropped
+    assert tree.drop_copy(node, components) == dropped
     assert (copies(tree), node_spans(tree)) == ([NodeSpan(0, 8, left)], [NodeSpan(0, 8, "full swa")])
 
 
@@ -102,7 +102,7 @@ def test_node_without_pages_and_copy_is_removed():
     tree = demoted_tree(2)
     [node] = nodes_of(tree)
 
-    tree.drop_copy(node, 0)
+    tree.drop_copy(node, ALL)
 
     assert (list(nodes_of(tree)), tree.roots) == ([], {})
 
@@ -111,10 +111,10 @@ def test_empty_parent_is_removed_with_its_last_child():
     """With swa pages only, a node may have neither pages nor a copy while its child has a copy."""
     tree = demoted_tree(2, 4, components=SWA_ONLY)
     upper, lower = nodes_of(tree)
-    tree.drop_copy(upper, 0)
+    tree.drop_copy(upper, ALL)
     between = copies(tree)
 
-    tree.drop_copy(lower, 0)
+    tree.drop_copy(lower, ALL)
 
     assert (between, list(nodes_of(tree))) == ([NodeSpan(0, 8, ""), NodeSpan(8, 16, "swa")], [])
 
@@ -155,7 +155,7 @@ def test_node_on_the_host_only_adopts_incoming_pages(frontier, nodes):
 
     insertion = insert(tree, NEW_PAGES[:4], protected_len=8, frontier=frontier)
 
-    assert (insertion.adopted, insertion.duplicates, insertion.dead_duplicates) == ([13, 14], [], [])
+    assert (insertion.adopted, insertion.duplicates) == ([13, 14], {(): []})
     assert (insertion.handles[2:], node_spans(tree)) == ([13, 14], nodes)
 
 

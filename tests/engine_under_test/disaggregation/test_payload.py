@@ -5,29 +5,24 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engine_under_test.components import component_of
 from engine_under_test.disaggregation.payload import (
     Pages,
-    pages_due,
     read_pages,
     terms_of,
     write_pages,
 )
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import PoolSpec, SlotLayout
+from engine_under_test.ports import SlotLayout
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, NEIGHBOUR, SWA_ONLY
 from tests.engine_under_test.disaggregation.sides import LONG, SIDES, Sides
 
-FULL = PoolSpec("full", 100, None)
 LAYERED = SlotLayout(torch.float64, outer=(2, 2), inner=(3,))  # two layers, keys and values
 
 
-def swa(window: int) -> PoolSpec:
-    return PoolSpec("swa", 100, window)
-
-
-def due(pool: PoolSpec, length: int, *, page_size: int, prefix_len: int = 0) -> list[int]:
-    return list(pages_due(pool, prefix_len=prefix_len, length=length, page_size=page_size))
+def due(window: int | None, length: int, *, page_size: int, prefix_len: int = 0) -> list[int]:
+    return list(component_of("pool", 100, window=window, page_size=page_size).pages_due(prefix_len, length))
 
 
 # --- pages due
@@ -43,7 +38,7 @@ def due(pool: PoolSpec, length: int, *, page_size: int, prefix_len: int = 0) -> 
     ],
 )
 def test_all_pages_of_a_full_pool_are_due(page_size, length, indices):
-    assert due(FULL, length, page_size=page_size) == indices
+    assert due(None, length, page_size=page_size) == indices
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
@@ -51,7 +46,7 @@ def test_windowed_pages_due_are_those_that_the_next_token_reads(page_size):
     for window in range(2, 40):
         for length in range(1, 70):
             read = {position // page_size for position in range(max(0, length - window + 1), length)}
-            assert due(swa(window), length, page_size=page_size) == sorted(read), f"window {window}, length {length}"
+            assert due(window, length, page_size=page_size) == sorted(read), f"window {window}, length {length}"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +60,8 @@ def test_windowed_pages_due_are_those_that_the_next_token_reads(page_size):
     ],
 )
 def test_pages_of_the_prefix_are_not_due(prefix_len, full, windowed):
-    of_full = due(FULL, 37, page_size=4, prefix_len=prefix_len)
-    of_swa = due(swa(9), 37, page_size=4, prefix_len=prefix_len)
+    of_full = due(None, 37, page_size=4, prefix_len=prefix_len)
+    of_swa = due(9, 37, page_size=4, prefix_len=prefix_len)
 
     assert (of_full, of_swa) == (full, windowed)
 

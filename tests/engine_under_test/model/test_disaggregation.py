@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.disaggregation.payload import window_start
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.events import SetAside, TakenOver
 from engine_under_test.messages import Message
@@ -161,9 +160,8 @@ def test_kv_is_equal_bit_for_bit_on_both_sides(checkpoint, page_size, length):
 
     [held], [taken] = pair.prefill.scheduler.custody.other_side.records, pair.decode.scheduler.custody.records
     for pool in pair.decode.memory.pools:
-        start = 0 if pool.window is None else window_start(length, window=pool.window, page_size=page_size)
-        there = bits_of(pair.prefill, held, pool.name, start=start, end=length)
-        here = bits_of(pair.decode, taken, pool.name, start=start, end=length)
+        there = bits_of(pair.prefill, held, pool.name, start=pool.needed_from(length), end=length)
+        here = bits_of(pair.decode, taken, pool.name, start=pool.needed_from(length), end=length)
         assert torch.equal(here, there)
         assert here.flatten(1).any(1).all(), "a slot was never written"
 

@@ -101,7 +101,7 @@ def test_a_window_slides_once_it_is_due(interval, frontier):
 
     bench.custody.slide_windows([request], interval=interval)
 
-    assert bench.custody.record(request).frontier == frontier
+    assert bench.custody.record(request).frontier("swa") == frontier
 
 
 @pytest.mark.parametrize("window", [2, 6, 9, 17], ids="window {}".format)

@@ -4,24 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import PoolSpec
+from engine_under_test.components import Extent, Whole, Window
 from engine_under_test.scheduler.demand import (
     Budget,
     Demand,
-    Extent,
     Held,
     chunk_capacity,
     demand_of,
     fitting_end,
     growth_of,
-    longest_chunk,
-    pages_between,
-    windowed_demand_len,
 )
-from engine_under_test.units import align_down, num_pages
+from engine_under_test.units import align_down, num_pages, pages_between
 from tests.engine_under_test.builders import CacheBench
 
-FULL, SWA = PoolSpec("full", 64, None), PoolSpec("swa", 32, 17)
+FULL, SWA = Whole("full", 64, 4), Window("swa", 32, 4, 17)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +57,14 @@ def test_firm_pages_are_exact_and_the_estimate_comes_on_top(extent, ratio, firm,
 @pytest.mark.parametrize(
     ("held", "new_len", "lookahead", "firm", "total"),
     [
-        pytest.param(Held(8, 8, 0), 9, 0, 1, {"full": 3, "swa": 3}, id="a page for the next token"),
-        pytest.param(Held(9, 9, 0), 9, 0, 0, {"full": 2, "swa": 2}, id="a begun page"),
-        pytest.param(Held(9, 9, 0), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
-        pytest.param(Held(40, 40, 24), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows to its length and a page"),
-        pytest.param(Held(40, 40, 40), 40, 0, 1, {"full": 10, "swa": 5}, id="a window without private pages"),
-        pytest.param(Held(8, 8, 0), 9, 4, 2, {"full": 4, "swa": 4}, id="capacity for the lookahead"),
-        pytest.param(Held(9, 13, 0), 9, 4, 0, {"full": 2, "swa": 2}, id="capacity for the lookahead, most of it there"),
-        pytest.param(Held(40, 44, 24), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead beyond it"),
+        pytest.param(Held(8, 8, (0, 0)), 9, 0, 1, {"full": 3, "swa": 3}, id="a page for the next token"),
+        pytest.param(Held(9, 9, (0, 0)), 9, 0, 0, {"full": 2, "swa": 2}, id="a begun page"),
+        pytest.param(Held(9, 9, (0, 0)), 1, 0, 0, {"full": 0, "swa": 0}, id="the last token in a begun page"),
+        pytest.param(Held(40, 40, (0, 24)), 40, 0, 1, {"full": 10, "swa": 1}, id="a window grows by at most a page"),
+        pytest.param(Held(40, 40, (0, 40)), 40, 0, 1, {"full": 10, "swa": 5}, id="a window without private pages"),
+        pytest.param(Held(8, 8, (0, 0)), 9, 4, 2, {"full": 4, "swa": 4}, id="capacity for the lookahead"),
+        pytest.param(Held(9, 13, (0, 0)), 9, 4, 0, {"full": 2, "swa": 2}, id="most of the lookahead is there"),
+        pytest.param(Held(40, 44, (0, 24)), 40, 4, 1, {"full": 10, "swa": 1}, id="a window and the lookahead"),
     ],
 )
 def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, lookahead, firm, total):
@@ -83,13 +79,14 @@ def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, loo
 def test_longest_chunk_is_the_longest_that_the_pool_can_hold(start, capacity, lookahead):
     """The pool also holds the window that the match has locked."""
     extent = Extent(start, 100, 100, 10, lookahead)
-    longest = align_down(longest_chunk(extent, capacity, 17, 4), 4)
+    pool = Window("swa", capacity, 4, 17)
+    longest = align_down(pool.longest_chunk(extent), 4)
 
     free = capacity - num_pages(min(start, 16), 4)
     fitting = [
         length
         for length in range(4, 101 - start, 4)
-        if num_pages(windowed_demand_len(replace(extent, end=start + length), 17, 4), 4) <= free
+        if pool.demand(replace(extent, end=start + length), ratio=1.0) <= free
     ]
     assert min(longest, 100 - start) == max(fitting)
 

@@ -14,7 +14,7 @@ from harness.core.oplog import OpLog
 from tests.harness.commands.test_commands import swarden
 from tests.harness.some_targets import swarden_with
 
-WINDOW = '"engine_under_test.cache.window:kept_len"'
+WINDOW = '"engine_under_test.window:kept_len"'
 OWN = f"""
 from harness.core.mutant import Hunk, Mutant
 
@@ -189,7 +189,7 @@ def test_hunt_ends_with_its_command(hunting):
     [
         pytest.param(("B0",), "mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS", id="no-such-id"),
         pytest.param(("listed", "--out", "own.py"), "--out: own.py cannot be written: File exists", id="out-is-a-file"),
-        pytest.param((), "stale: engine_under_test.cache.window:kept_len has 'no such text' 0 times", id="stale"),
+        pytest.param((), "stale: engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
 def test_invalid_mutant_is_refused_in_one_line_before_the_first_hunt(tmp_path, arguments, message):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from engine_under_test.cache.window import kept_len, window_frontier
+from engine_under_test.window import kept_len, window_frontier
 from harness.core.mutant import Hunk, Mutant, StaleMutant
 from harness.engines.own.mutants.catalog import BY_ID
 from invariants.laws.memory.pools import pools_conserve_units
 from invariants.windows import lookback
 from tests.invariants.builders import HEALTHY
 
-WINDOW = "engine_under_test.cache.window:kept_len"
+WINDOW = "engine_under_test.window:kept_len"
 
 
 def test_planted_bug_affects_modules_that_imported_the_function():

@@ -13,7 +13,7 @@ from harness.core.mutant import Hunk, Mutant
 ENDLESS = Mutant(
     "endless",
     "made up: a step that never ends",
-    (Hunk("engine_under_test.cache.window:kept_len", "return ", "while True: pass\\n    return "),),
+    (Hunk("engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
     ("stuck",),
 )
 """
@@ -23,7 +23,7 @@ from harness.core.mutant import Hunk, Mutant
 HARMLESS = Mutant(
     "harmless",
     "made up: no bug",
-    (Hunk("engine_under_test.cache.window:kept_len", "return ", "pass\\n    return "),),
+    (Hunk("engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
     ("stuck",),
 )
 """

@@ -9,7 +9,7 @@ from harness.core.mutant_file import check_mutant, mutant_of, mutants_of_environ
 from harness.core.registry import OWN, target_of
 
 HEAD = "from harness.core.mutant import Hunk, Mutant\n"
-HUNKS = '(Hunk("engine_under_test.cache.window:kept_len", "max(", "min("),)'
+HUNKS = '(Hunk("engine_under_test.window:kept_len", "max(", "min("),)'
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from harness.core.mutant import Hunk, Mutant
 
 ADMISSION = "engine_under_test.scheduler.admission:Admission"
+COMPONENTS = "engine_under_test.components"
 DEMAND = "engine_under_test.scheduler.demand"
 ENGINE = "engine_under_test.engine:Engine"
 ESCAPE = "if not alone or pages <= 0:"
@@ -41,7 +42,11 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
     "admitted",
     hunks=(
         Hunk(f"{ADMISSION}.plan_new", healthy=ESCAPE, broken="if True:"),
-        Hunk(f"{DEMAND}:windowed_demand_len", healthy="min(rest + extent.new_len, seen)", broken="seen"),
+        Hunk(
+            f"{COMPONENTS}:Component.demand_len",
+            healthy="self._headroom(extent)",
+            broken="lookback(self._reach) + align_up(extent.lookahead, self.page_size) + self.page_size",
+        ),
     ),
     caught_by=(
         "work_makes_progress",
@@ -92,7 +97,7 @@ LONG_PROMPTS_REFUSED = Mutant(
     hunks=(
         Hunk(
             f"{ENGINE}._why_impossible",
-            healthy="if pool.window is None and needed > pool.num_pages:",
+            healthy="if not pool.holds(needed):",
             broken="if needed > pool.num_pages:",
         ),
     ),
@@ -178,7 +183,7 @@ OUTPUT_IS_FORESEEN_WHOLE = Mutant(
     id="S46",
     source="the estimate subtracts the ratio from the output length instead of multiplying by it: few requests are "
     "admitted",
-    hunks=(Hunk(f"{DEMAND}:demand_of", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
+    hunks=(Hunk(f"{COMPONENTS}:Whole.demand", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
     caught_by=("reservations_match_planner", "admission_matches_planner"),
 )
 

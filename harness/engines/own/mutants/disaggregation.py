@@ -12,7 +12,7 @@ in_a_pair = partial(Mutant, machine="pd")
 WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
     id="B73",
     source="sglang pulls 24036 and 24857: the decode side took windowed pages for the whole prompt",
-    hunks=(Hunk(f"{DECODE}._reserve", healthy="num_windowed=tail", broken="num_windowed=count"),),
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="need=need", broken="need=None"),),
     caught_by=(
         "reserved_pages_cover_the_prompt",
         "decode_reserves_only_missing_pages",
@@ -22,7 +22,7 @@ WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
 TAIL_WITHOUT_ITS_FLAG = in_a_pair(
     id="B75",
     source="sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages",
-    hunks=(Hunk(f"{DECODE}._reserve", healthy="prefix_len, length, frontier)", broken="prefix_len, length, 0)"),),
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="prefix_len, length, frontiers)", broken="prefix_len, length, {})"),),
     caught_by=("private_pages_match_frontier", "AccountingError"),
 )
 WHOLE_PROMPT_COUNTED = in_a_pair(
@@ -52,7 +52,7 @@ WINDOW_IS_NOT_SENT = in_a_pair(
 PREFIX_WINDOW_CHARGED_WHOLE = in_a_pair(
     id="S163",
     source="found here by random traffic: the window of a cached prefix was locked, but the prompt reads a later one",
-    hunks=(Hunk(f"{DECODE}._begin_transfer", healthy="frontier=frontier", broken="frontier=0"),),
+    hunks=(Hunk(f"{DECODE}._begin_transfer", healthy="frontiers=frontiers", broken="frontiers={}"),),
     caught_by=("empty_decode_engine_reserves_at_once",),
 )
 RELEASED_BEFORE_ACKNOWLEDGED = in_a_pair(
@@ -97,8 +97,8 @@ SHARED_WITHOUT_ITS_WINDOW = in_a_pair(
     hunks=(
         Hunk(
             f"{DECODE}.is_withheld",
-            healthy="return window is not None and",
-            broken="return False and window is not None and",
+            healthy="return any(record.frontier",
+            broken="return False and any(record.frontier",
         ),
     ),
     caught_by=("published_prefixes_match", "locked_nodes_stay_live", "locked_windows_are_live"),

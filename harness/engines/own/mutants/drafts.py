@@ -57,14 +57,14 @@ UNALIGNED_CLAMP = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.sessions.session:Session.kept_len",
-            healthy="self.record.protected_len <= length and self.record.frontier <= seen_from",
+            healthy="self.record.protected_len <= length and self.record.can_continue(length, pools)",
             broken="self.record.protected_len <= length",
         ),
         Hunk(
             "engine_under_test.sessions.controller:Sessions._cut",
             healthy="record.committed_len = record.launched_len = record.allocated_len = length",
             broken="record.committed_len = record.launched_len = record.allocated_len = length\n"
-            "    record.frontier = min(record.frontier, length)",
+            "    record.frontiers = {pool: min(one, length) for pool, one in record.frontiers.items()}",
         ),
     ),
     caught_by=(

@@ -3,8 +3,8 @@
 from harness.core.mutant import Hunk, Mutant
 
 EVICT = "engine_under_test.cache.evict"
-CANDIDATES = "engine_under_test.cache.lru:Candidates"
-CHOICE = "victim.is_device_leaf and not any(victim.locks)"
+VICTIMS = "engine_under_test.cache.lru:Victims"
+CHOICE = "victim.is_device_leaf and not victim.is_locked"
 
 LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     id="B23",
@@ -24,7 +24,7 @@ LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
 WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(
     id="B26",
     source="sglang issues 26577, 26907 and 35515: strict LRU order evicted the last window of idle branches",
-    hunks=(Hunk(f"{EVICT}:_next_victim", healthy="if not tree.is_tail(node):", broken="if True:"),),
+    hunks=(Hunk(f"{VICTIMS}.pop", healthy="or not self.is_tail(node)", broken="or True"),),
     caught_by=("idle_branches_keep_their_window", "dead_interior_is_evicted_first", "part_matches_its_model"),
 )
 
@@ -33,9 +33,9 @@ LOCKED_WINDOWS_ARE_EVICTED = Mutant(
     source="a windowed node with only one lock counts as unlocked: it is evicted while a request reads it",
     hunks=(
         Hunk(
-            f"{CANDIDATES}._is_unlocked_and_live",
-            healthy="and not node.locks[index]",
-            broken="and node.locks[index] < 2",
+            f"{VICTIMS}._is_unlocked_and_live",
+            healthy="and not node.locks[self._index]",
+            broken="and node.locks[self._index] < 2",
         ),
     ),
     caught_by=("eviction_spares_locked_nodes", "locked_nodes_stay_live", "locked_windows_are_live"),
@@ -88,7 +88,7 @@ CHILDLESS_TOMBSTONES_STAY = Mutant(
     hunks=(
         Hunk(
             f"{EVICT}:_remove",
-            healthy="if node is not leaf and (all(node.live) or node.host.pages[0]):",
+            healthy="if node is not leaf and (all(node.live) or node.has_copy):",
             broken="if node is not leaf:",
         ),
     ),
@@ -101,7 +101,7 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache.evict",
-            healthy="node.handles = self._ledgers.free_windowed(node.handles, owner=TREE, cause=FreeCause.EVICTED)",
+            healthy="node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)",
             broken="pass",
         ),
     ),

@@ -77,7 +77,7 @@ LONG_HOST_SEGMENT_LOADED_WHOLE = Mutant(
             broken=(
                 "node, length = match.farthest\n    "
                 "node = self._cache.tree.split(node, length - node.start) if length < node.end else node\n    "
-                "start = max(0, min(node.start, length - self._cache.tree.tail_len))\n    "
+                "start = max(0, min(node.start, length - min(self._cache.tree.tail_lens)))\n    "
                 "receipt = self._cache.lock_from(start, node)\n    "
                 "need = {pool.name: sum(one.num_pages for one in receipt.segment(index) if not one.live[index])\n    "
                 "        for index, pool in enumerate(self._memory.pools)}"
@@ -93,8 +93,8 @@ COPY_OF_WHAT_CAME_BACK_STAYS = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:Candidates._is_idle_copy",
-            healthy="(node.live[0] or not any(node.locks))",
-            broken="not node.live[0]\n        and not any(node.locks)",
+            healthy="(node.is_on_device or not node.is_locked)",
+            broken="not node.is_on_device\n        and not node.is_locked",
         ),
     ),
     caught_by=("evicted_nodes_are_written_back", "drained_engine_is_empty"),
@@ -107,8 +107,8 @@ WINDOW_ALONE_IS_NOT_LOADED = Mutant(
     hunks=(
         Hunk(
             f"{TIER}.pages_to_load",
-            healthy="return pages if has_window or is_worth_it else {}",
-            broken="return pages if any(pages[pool.name] for pool in pools if pool.window is None) else {}",
+            healthy="return pages if ends_tombstones or is_worth_it else {}",
+            broken="return pages if any(pages[pool.name] for pool in pools if not pool.leaves_tombstones) else {}",
         ),
     ),
     caught_by=("host_prefixes_are_loaded",),
@@ -197,9 +197,9 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
     source="a node that is only on the host is published again, and counts as live below the frontier too",
     hunks=(
         Hunk(
-            "engine_under_test.cache.tree:RadixTree._restore",
-            healthy="component.window is None or one.start >= frontier",
-            broken="True",
+            "engine_under_test.cache.tree:RadixTree._merge",
+            healthy="frontier <= one.start for",
+            broken="frontier <= one.start or not one.is_on_device for",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages",),
@@ -265,7 +265,7 @@ WINDOW_BEFORE_A_BACKUP_STAYS = Mutant(
     id="S142",
     source="found here by random traffic: a backup spared the host window of the node before it, and found no free "
     "page",
-    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if not component and node in beside", broken="if node in beside"),),
+    hunks=(Hunk(f"{BACKUPS}._make_room", healthy="if is_whole and node in beside", broken="if node in beside"),),
     caught_by=("evicted_nodes_are_written_back", "dropped_copies_are_replaced"),
 )
 
@@ -298,7 +298,7 @@ INNER_COPY_GOES_FIRST = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.lru:Candidates._is_idle_copy",
-            healthy="(self._windowed == 0 or not any(map(self._has_copy, node.children.values())))",
+            healthy="(not self.is_rooted or not any(map(self._has_copy, node.children.values())))",
             broken="True",
         ),
     ),

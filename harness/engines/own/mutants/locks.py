@@ -41,7 +41,7 @@ RECEIPT_OUTLIVES_ITS_SLIDE = Mutant(
     hunks=(
         Hunk(
             f"{DESK}.slide",
-            healthy="lens[component] = receipt.node.end - frontier",
+            healthy="lens[index] = receipt.node.end - frontier",
             broken="pass",
         ),
     ),
@@ -54,8 +54,8 @@ LOCK_COVERS_A_WINDOW_OF_EVERYTHING = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.tree:RadixTree.covered_lens",
-            healthy="end if one.window is None else min(end, self.tail_len)",
-            broken="min(end, self.tail_len) if self.tail_len else end",
+            healthy="min(end, tail_len) for tail_len in",
+            broken="min(end, *self.tail_lens) for _ in",
         ),
     ),
     caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "locks_extend_to_ancestors"),

@@ -90,8 +90,8 @@ WINDOW_SLIDES_AHEAD = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}.slide_windows",
-            healthy="window_frontier(record.committed_len, ",
-            broken="window_frontier(record.launched_len, ",
+            healthy="pool.frontier(record.committed_len)",
+            broken="pool.frontier(record.launched_len)",
         ),
     ),
     caught_by=(
@@ -109,8 +109,8 @@ DUPLICATES_ARE_NOT_FENCED = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.prefix_cache:PrefixCache._execute",
-            healthy="free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE, after=record.last_launch)",
-            broken="free(insertion.duplicates, owner=owner, cause=FreeCause.DUPLICATE)",
+            healthy="cause=FreeCause.DUPLICATE, after=after, lacks=lacks",
+            broken="cause=FreeCause.DUPLICATE, after=after if lacks else 0, lacks=lacks",
         ),
     ),
     caught_by=("units_in_flight_are_pinned", "slots_hold_their_prefix"),

@@ -53,7 +53,7 @@ PEERS_STAY_WITH_WHAT_IS_REPLACED = Mutant(
             healthy="self._pair(follower, incoming, [NO_PAGE] * len(incoming))",
             broken="pass",
         ),
-        Hunk(f"{PAIRED}.free_rest", healthy="if page:", broken="if False:"),
+        Hunk(f"{PAIRED}._check_no_peers", healthy="if page:", broken="if False:"),
     ),
     caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
 )
@@ -133,8 +133,8 @@ PADDING_IS_FREED = Mutant(
     source="sglang pull 38519: page 0, which is padding, was freed with pages that were free already, and handed out",
     hunks=(
         Hunk(
-            f"{PAIRED}.free_rest",
-            healthy="if self.anchor.name in self.windowed:",
+            f"{PAIRED}.free",
+            healthy="if self.anchor.name in lacks:",
             broken="if False:",
         ),
         Hunk(f"{PAIRED}._check_handles", healthy="if not all(handles):", broken="if False:"),

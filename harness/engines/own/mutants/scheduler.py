@@ -177,7 +177,7 @@ HANDLES_OUTLIVE_THE_LOCK = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="shared = ledgers.without_windowed(record.handles[first:border])",
+            healthy="shared = ledgers.without(pool, record.handles[first:border])",
             broken="shared = record.handles[first:border]",
         ),
     ),
@@ -190,8 +190,8 @@ FRONTIER_INSIDE_A_PAGE = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="record.frontier = frontier",
-            broken="record.frontier = frontier + page_size // 2",
+            healthy="record.frontiers[pool] = frontier",
+            broken="record.frontiers[pool] = frontier + page_size // 2",
         ),
     ),
     caught_by=("cursors_are_page_aligned", "AssertionError"),
@@ -203,8 +203,8 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="ledgers.free_windowed(record.handles[border:end], ",
-            broken="ledgers.free_windowed(record.handles[border : end - 1], ",
+            healthy="ledgers.free_alone(pool, record.handles[border:end], ",
+            broken="ledgers.free_alone(pool, record.handles[border : end - 1], ",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier"),
@@ -247,8 +247,8 @@ WINDOW_IS_READ_ONE_SHORT = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.scheduler.batch:_pool_pages",
-            healthy="lookback(pool.window)",
-            broken="lookback(pool.window) - 1",
+            healthy="pool.read_from(entry.start)",
+            broken="pool.read_from(entry.start + 1)",
         ),
     ),
     caught_by=("reads_cover_the_window",),

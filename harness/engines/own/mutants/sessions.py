@@ -27,7 +27,7 @@ FRONTIER_OUTLIVES_A_TRIM = Mutant(
     hunks=(
         Hunk(
             f"{SESSION}.kept_len",
-            healthy="self.record.protected_len <= length and self.record.frontier <= seen_from",
+            healthy="self.record.protected_len <= length and self.record.can_continue(length, pools)",
             broken="self.record.protected_len <= length",
         ),
     ),

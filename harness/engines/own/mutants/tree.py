@@ -12,8 +12,8 @@ KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
     hunks=(
         Hunk(
             f"{CACHE}.publish",
-            healthy="frontier=record.frontier,",
-            broken="frontier=max(0, record.frontier - self._page_size),",
+            healthy="frontiers=record.frontiers,",
+            broken="frontiers={pool: max(0, one - self._page_size) for pool, one in record.frontiers.items()},",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
@@ -25,8 +25,8 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
     hunks=(
         Hunk(
             f"{TREE}._recover",
-            healthy="locked = self.windowed != 0 and node.locks[0] > 0",
-            broken="locked = False",
+            healthy="node.is_locked or ",
+            broken="",
         ),
     ),
     caught_by=(
@@ -40,7 +40,7 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
 FRONTIER_IS_NOT_TOLD = Mutant(
     id="B24",
     source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
-    hunks=(Hunk(f"{CACHE}.publish", healthy="frontier=record.frontier,", broken="frontier=0,"),),
+    hunks=(Hunk(f"{CACHE}.publish", healthy="frontiers=record.frontiers,", broken="frontiers={},"),),
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
@@ -50,8 +50,8 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
     hunks=(
         Hunk(
             LONGEST,
-            healthy="elif not dead_until or end - dead_until >= tree.tail_len:",
-            broken="elif not dead_until:",
+            healthy="elif dead_until[component] and end - dead_until[component] < tail_len:",
+            broken="elif dead_until[component]:",
         ),
     ),
     caught_by=(
@@ -79,7 +79,7 @@ PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
 TOMBSTONE_MATCHES = Mutant(
     id="S9",
     source="a match ignores tombstones: the window at its end may have no pages",
-    hunks=(Hunk(LONGEST, healthy="dead_until = end", broken="dead_until = 0"),),
+    hunks=(Hunk(LONGEST, healthy="dead_until[component], is_usable = end, False", broken="is_usable = False"),),
     caught_by=(
         "matches_are_valid",
         "matches_are_longest",

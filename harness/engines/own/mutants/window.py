@@ -2,7 +2,7 @@
 
 from harness.core.mutant import Hunk, Mutant
 
-WINDOW = "engine_under_test.cache.window"
+WINDOW = "engine_under_test.window"
 FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)"
 
 PAGE_LARGER_THAN_WINDOW = Mutant(

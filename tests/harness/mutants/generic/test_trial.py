@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from engine_under_test.cache.window import kept_len
+from engine_under_test.window import kept_len
 from harness.commands.sample import ROOT
 from harness.mutants.generic.corpus import record
 from harness.mutants.generic.mutation import Mutation
 from harness.mutants.generic.trial import STUCK, trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-WINDOW = "engine_under_test/cache/window.py"
+WINDOW = "engine_under_test/window.py"
 KEPT = "return align_up(max(lookback(window), page_size), page_size)"
 LEDGER = "engine_under_test/pools/ledger.py"
 TAKEN = "units = [take_one() for _ in range(count)]"

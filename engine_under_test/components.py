@@ -1,0 +1,168 @@
+"""Components: what the layers of one kind read of a prefix, and what follows for the pages of their pool.
+
+               a token reads             a page may go                    a node without its pages
+    Whole      every position before it  with the prefix                  is not on the device
+    Window     the last `window - 1`     when the window has passed it    is a tombstone
+
+The rest of the engine asks a component, and never which kind it is.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import ceil
+
+from engine_under_test.units import align_down, align_up, lookback, num_pages, pages_between
+from engine_under_test.window import tail_len, window_frontier
+
+UNBOUNDED = 1 << 62  # more tokens than any prefix has
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more.
+
+    `start` is on a page boundary, or inside a page that the request has already.  A decoding request has pages for
+    `lookahead` tokens beyond the next token.
+    """
+
+    start: int
+    end: int
+    input_len: int
+    new_len: int
+    lookahead: int = 0
+
+
+class Component(ABC):
+    """The KV of the layers of one kind, in a pool of `num_pages` pages of `page_size` tokens.
+
+    At the end of a cached prefix `tail_len` tokens, in whole pages, must be there for a reader; a lock covers these.
+    `window` counts the tokens that a position reads, itself included; None: all.
+    """
+
+    leaves_tombstones: bool  # can a cached node lose these pages, and keep others?
+    chunk_reserve: int  # pages that a chunk leaves free, unless its request is alone
+
+    def __init__(self, name: str, num_pages: int, page_size: int, window: int | None = None) -> None:
+        self.name = name
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.window = window
+        self._reach = UNBOUNDED if window is None else window
+        self.tail_len = tail_len(window=self._reach, page_size=page_size)
+
+    @abstractmethod
+    def locked_from(self, start: int) -> int:
+        """The position from which a lock on the pages of [start, end) covers nodes."""
+
+    @abstractmethod
+    def holds(self, count: int) -> bool:
+        """Can one request with `count` pages of tokens run in the otherwise empty pool?"""
+
+    @abstractmethod
+    def demand(self, extent: Extent, *, ratio: float) -> int:
+        """Pages for a stretch and what follows it; `ratio` scales the output tokens that are still to come."""
+
+    @abstractmethod
+    def net_growth(self, count: int) -> int:
+        """Of `count` pages that a request takes those for which it frees no other."""
+
+    @abstractmethod
+    def lasting_pages(self, start: int, end: int) -> range:
+        """The indices of the whole pages of [start, end) that a reader needs after every longer prefix too."""
+
+    def read_from(self, position: int) -> int:
+        """The first position that the token at `position` reads."""
+        return max(0, position - lookback(self._reach))
+
+    def needed_from(self, position: int) -> int:
+        """The start of the first page that the token at `position` reads."""
+        return align_down(self.read_from(position), self.page_size)
+
+    def pages_due(self, prefix_len: int, length: int) -> range:
+        """The indices of the pages that a request with [0, prefix_len) needs to continue after `length`."""
+        start = max(self.needed_from(length), prefix_len)
+        return range(start // self.page_size, num_pages(length, self.page_size))
+
+    def frontier(self, position: int) -> int:
+        """The position below which the pages of a request may go, before it computes `position`; a page boundary."""
+        return window_frontier(position, window=self._reach, page_size=self.page_size)
+
+    def most_kept(self, lookahead: int) -> int:
+        """The most tokens whose pages a decoding request keeps: what is read, a page, and the lookahead."""
+        return lookback(self._reach) + self.page_size + align_up(lookahead, self.page_size)
+
+    def demand_len(self, extent: Extent) -> int:
+        """Tokens that a request may take beyond those it holds: never more than a chunk, a window and a page.
+
+        Pages that the request holds already are not available pages, so only the next chunk and the decoding headroom
+        must fit.  Demanding a whole window for a short resume would livelock a small pool (sglang issue 32379;
+        semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
+        """
+        return max(extent.end - extent.start - lookback(self._reach), 0) + self._headroom(extent)
+
+    def longest_chunk(self, extent: Extent) -> int:
+        """The most tokens of a stretch whose demand_len fits, beside what a match has locked; a page at least.
+
+        A request with a demand above the capacity would wait forever (sglang issue 31205).
+        """
+        seen = lookback(self._reach)
+        free = self.num_pages - num_pages(min(extent.start, seen), self.page_size)
+        return max(free * self.page_size - self._headroom(extent) + seen, self.page_size)
+
+    def _headroom(self, extent: Extent) -> int:
+        """The tokens read after a stretch, the lookahead, and a page."""
+        rest = extent.input_len - extent.start
+        read_len = min(rest + extent.new_len, lookback(self._reach))
+        return read_len + align_up(extent.lookahead, self.page_size) + self.page_size
+
+
+class Whole(Component):
+    """Layers that read the whole prefix."""
+
+    leaves_tombstones = False
+    chunk_reserve = 0
+
+    def locked_from(self, start: int) -> int:
+        return 0
+
+    def holds(self, count: int) -> bool:
+        return count <= self.num_pages
+
+    def demand(self, extent: Extent, *, ratio: float) -> int:
+        """The rest of the input, and the estimated output."""
+        computed = max(0, ceil(extent.new_len * ratio) - 1)  # the last token is sampled and never computed
+        total_len = extent.input_len + computed + extent.lookahead
+        return pages_between(extent.start, total_len, self.page_size)
+
+    def net_growth(self, count: int) -> int:
+        return count
+
+    def lasting_pages(self, start: int, end: int) -> range:
+        return range(start // self.page_size, end // self.page_size)
+
+
+class Window(Component):
+    """Layers with a sliding window; the configuration makes sure that one request always fits into the pool."""
+
+    leaves_tombstones = True
+    chunk_reserve = 1  # sglang pull 23174
+
+    def locked_from(self, start: int) -> int:
+        return start
+
+    def holds(self, count: int) -> bool:
+        return True
+
+    def demand(self, extent: Extent, *, ratio: float) -> int:
+        return num_pages(self.demand_len(extent), self.page_size)
+
+    def net_growth(self, count: int) -> int:
+        return min(count, 1)
+
+    def lasting_pages(self, start: int, end: int) -> range:
+        return range(0)
+
+
+def component_of(name: str, num_pages: int, *, window: int | None, page_size: int) -> Component:
+    """The component of a pool with this window; None: its layers read the whole prefix."""
+    return (Whole if window is None else Window)(name, num_pages, page_size, window)
