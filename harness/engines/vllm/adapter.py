@@ -9,14 +9,16 @@ import invariants.events as seen
 from harness.core.event_log import EventLog
 from harness.core.faults import CLIENT_FAULTS, FaultPlan
 from harness.core.origins import EngineCode
-from harness.core.port import EnginePort, Streamed, Submission
+from harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.capture import VllmCapture
 from harness.engines.vllm.config import VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
+from harness.engines.vllm.loads import FAILS
+from harness.engines.vllm.loads import FAULTS as LOAD_FAULTS
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.requests import Requests
-from harness.engines.vllm.runner import POOL, Pass, Runner
+from harness.engines.vllm.runner import POOL, Hooks, Pass, Runner
 from invariants import reference, view
 from invariants.kinds import FinishReason
 from invariants.reuse import sharing
@@ -33,16 +35,19 @@ REPORTED = frozenset(
         seen.Freed,
         seen.Given,
         seen.Launched,
+        seen.Loaded,
         seen.Paused,
+        seen.Proposed,
         seen.Read,
         seen.Rejected,
         seen.Resumed,
         seen.Retracted,
         seen.Taken,
+        seen.Verified,
         seen.Written,
     )
 )
-FAULTS: Mapping[str, str] = CLIENT_FAULTS
+FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **LOAD_FAULTS}
 
 
 class Pause(Enum):
@@ -58,16 +63,18 @@ class VllmEngine(EnginePort):
 
     def __init__(self, release: Release, config: VllmConfig) -> None:
         self.log = EventLog(code=CODE)
-        self.faults = FaultPlan(FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
-        self._runner = Runner(release, config, self.log.notice)
-        self._runner.on_launch, self._runner.on_complete = self._launched, self._completed
+        hooks = Hooks(self.log.notice, self._launched, self._completed)
+        self._runner = Runner(release, config, self.faults, hooks)
         self._requests = Requests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.__contains__)
+        self.drafts: DraftPort | None = self._runner.proposer if config.draft_len is not None else None
         self._pause = Pause.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
+        scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
         self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - REPORTED)
         self._steps = 0
         self._after = self._found()
@@ -95,7 +102,8 @@ class VllmEngine(EnginePort):
         self._steps += 1
         core = self.built.core
         if self._pause != Pause.COMPLETE and (core.batch_queue or self.built.scheduler.has_requests()):
-            outputs, _ = core.step() if core.batch_queue is None else core.step_with_batch_queue()
+            outputs, has_computed = core.step() if core.batch_queue is None else core.step_with_batch_queue()
+            core.post_step(has_computed)
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
                     self._requests.take(output)
@@ -104,6 +112,8 @@ class VllmEngine(EnginePort):
 
     def flush(self) -> bool:
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
+        if self._config.resets_running and self._is_loading:
+            return False
         self._reset(resets_running=self._config.resets_running)
         return True
 
@@ -111,7 +121,12 @@ class VllmEngine(EnginePort):
         self._reset(resets_running=False)
 
     def pause(self) -> bool:
-        """As pause_generation with mode "keep": passes in flight complete, then the running requests are preempted."""
+        """As pause_generation with mode "keep": passes in flight complete, then the running requests are preempted.
+
+        Not during a load, where a release says that its reset is not supported.
+        """
+        if self._is_loading:
+            return False
         self.built.scheduler.set_pause_state(self._runner.release.part("PauseState").PAUSED_ALL)
         self._pause = Pause.BEGUN
         self._finish_pause()
@@ -131,6 +146,14 @@ class VllmEngine(EnginePort):
     def _found(self) -> view.Snapshot:
         return self._capture.capture(self._steps, self._requests, is_paused=self._pause == Pause.COMPLETE)
 
+    @property
+    def _is_loading(self) -> bool:
+        """Has a request blocks that does not run?"""
+        running = {req.request_id for req in self.built.scheduler.running}
+        return any(
+            blocks and rid not in running for table in self.built.tables for rid, blocks in table.req_to_blocks.items()
+        )
+
     def _finish_pause(self) -> None:
         if self._pause == Pause.BEGUN and not self._runner.in_flight:
             self._pause = Pause.COMPLETE
@@ -142,11 +165,24 @@ class VllmEngine(EnginePort):
             for request in self._requests.live.values():
                 if any(request.req is one for one in self.built.scheduler.running):
                     request.dropped = self._runner.last_launch
-        self.built.core.reset_prefix_cache(resets_running, False)
+        try:
+            self.built.core.reset_prefix_cache(resets_running, False)
+        except RuntimeError:  # the client of the reset gets it, and the engine goes on
+            if not getattr(self.built.scheduler, "defer_block_free", False):
+                raise
 
     def _preempted(self, original: Callable[..., None], req: Any, *args: Any, **kwargs: Any) -> None:
         self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
         original(req, *args, **kwargs)
+
+    def _loaded(self, original: Callable[..., None], req: Any) -> None:
+        """The release takes note of the end of a load; after a failure it may free the blocks."""
+        original(req)
+        units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
+        if units:
+            self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
+        else:
+            self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
 
     def _launched(self, one: Pass, output: Any) -> None:
         admitted = {int(new.req_id) for new in output.scheduled_new_reqs}
@@ -154,9 +190,11 @@ class VllmEngine(EnginePort):
         for entry in one.entries:
             if entry.request in admitted:
                 self.log.notice(seen.Admitted(entry.request, entry.start, entry.end, (), ()))
-        self.log.notice(seen.Launched(one.launch, tuple([entry[:3] for entry in one.entries])))
+        self.log.notice(seen.Launched(one.launch, tuple([entry.ids for entry in one.entries])))
         size = self._config.block_size
-        for request, start, end, tables in one.entries:
+        for request, start, end, tables, drafts in one.entries:
+            if drafts:
+                self.log.notice(seen.Proposed(one.launch, request, drafts))
             for component, table in enumerate(tables):
                 pages = tuple(filter(None, table[start // size : -(-end // size)]))
                 self.log.notice(seen.Written(one.launch, request, POOL, start, end, pages, component))
@@ -167,3 +205,11 @@ class VllmEngine(EnginePort):
         for entry in one.entries:
             if not self._requests.counts(one, entry):
                 self.log.notice(seen.Discarded(one.launch, entry.request))
+
+
+def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
+    """Those that can happen to an engine core of this configuration."""
+    if not config.late_loads:
+        return CLIENT_FAULTS
+    can_fail = release.has("failed_requests") or not config.windows
+    return {name: effect for name, effect in FAULTS.items() if can_fail or name != FAILS}

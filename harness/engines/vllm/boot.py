@@ -37,10 +37,16 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "ModelRunnerOutput": ("v1.outputs:ModelRunnerOutput",),
     "KVConnectorOutput": ("v1.outputs:KVConnectorOutput",),
     "DraftTokenIds": ("v1.outputs:DraftTokenIds",),
+    "KVConnectorBase": ("distributed.kv_transfer.kv_connector.v1.base:KVConnectorBase_V1",),
+    "SupportsHMA": ("distributed.kv_transfer.kv_connector.v1.base:SupportsHMA",),
+    "KVConnectorFactory": ("distributed.kv_transfer.kv_connector.factory:KVConnectorFactory",),
+    "KVTransferConfig": ("config:KVTransferConfig",),
     "ModelRegistry": ("model_executor.models:ModelRegistry",),
     "ModelConfig": ("config:ModelConfig",),
     "CacheConfig": ("config:CacheConfig",),
     "SchedulerConfig": ("config:SchedulerConfig",),
+    "SpeculativeConfig": ("config:SpeculativeConfig",),
+    "ParallelConfig": ("config:ParallelConfig",),
     "DeviceConfig": ("config:DeviceConfig",),
     "VllmConfig": ("config:VllmConfig",),
 }
@@ -77,9 +83,9 @@ FEATURES: Mapping[str, Feature] = {
         "a share of the blocks is kept free at admission",
         lambda release: "watermark" in parameters(release.part("SchedulerConfig")),
     ),
-    "finish_pause": Feature(
-        "the engine core empties its caches at the end of a pause",
-        lambda release: hasattr(release.part("EngineCore"), "_finish_pause"),
+    "failed_requests": Feature(
+        "a connector names the requests whose loads failed; before, their blocks, which only one group can have",
+        lambda release: "failed_recving" in parameters(release.part("KVConnectorOutput")),
     ),
 }
 

@@ -1,5 +1,6 @@
 """Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from invariants.view import (
     REQUEST_KIND,
     ComponentView,
     Counters,
+    Fence,
     Holding,
     LaunchView,
     Owner,
@@ -42,8 +44,10 @@ class VllmCapture:
             config.max_context_len,
             config.chunk_len,
             most_launches=config.most_launches,
-            reuses_in_launch_order=True,
+            reuses_in_launch_order=not getattr(built.scheduler, "defer_block_free", False),
             mixes_batches=True,
+            draft_len=config.draft_len or 0,
+            draft_row_len=config.lookahead_len,
         )
 
     def capture(self, step: int, requests: Requests, *, is_paused: bool) -> Snapshot:
@@ -60,6 +64,7 @@ class VllmCapture:
             counters=Counters({POOL: self._built.pool.get_num_free_blocks() - evictable}, {}, {}, 0),
             launches=tuple([self._launch(one, requests) for one in in_flight]),
             is_paused=is_paused,
+            is_loading=bool(self._runner.loads),
             unreported=self._unreported,
         )
 
@@ -78,6 +83,12 @@ class VllmCapture:
         A block in the queue that has readers, or is in a table, is listed as free, too.
         """
         holders, queued = self._moves.holders(), set(queue)
+        deferred = [(launch, block) for launch, blocks in self._deferred() for block in blocks if not block.is_null]
+        late = Counter([block.block_id for _, block in deferred])  # the readers that have been released, but not freed
+        fenced: dict[int, list[int]] = {}
+        for launch, block in deferred:
+            if block.block_hash is None:
+                fenced.setdefault(launch, []).append(block.block_id)
         owned: dict[Owner, list[int]] = {}
         cached: dict[int, list[int]] = {}
         evictable: set[int] = set()
@@ -86,7 +97,7 @@ class VllmCapture:
             owner = owner_of(block, tables, requests.__contains__)
             if owner == CACHE:
                 if block.ref_cnt or tables or unit in queued:
-                    cached.setdefault(block.ref_cnt, []).append(unit)
+                    cached.setdefault(block.ref_cnt - late[unit], []).append(unit)
                 if unit in queued and not block.ref_cnt and not tables:
                     evictable.add(unit)
             elif owner is not None and tables:
@@ -96,7 +107,12 @@ class VllmCapture:
             *[Holding(owner, units, False) for owner, units in owned.items()],
         ]
         free = [unit for unit in queue if unit not in evictable]
-        return PoolView(POOL, "block", self._config.num_blocks, free, (), holdings), len(evictable)
+        fences = [Fence(launch, units) for launch, units in fenced.items()]
+        return PoolView(POOL, "block", self._config.num_blocks, free, fences, holdings), len(evictable)
+
+    def _deferred(self) -> Sequence[tuple[int, Sequence[Any]]]:
+        """The blocks that are freed when a launch has completed; releases count only launches that compute."""
+        return tuple(getattr(self._built.scheduler, "deferred_frees", ()))
 
     def _records(self, requests: Requests, in_flight: Sequence[Pass]) -> tuple[RecordView, ...]:
         tables: dict[int, list[Sequence[Any]]] = {}
@@ -163,7 +179,7 @@ class VllmCapture:
     def _launch(self, one: Pass, requests: Requests) -> LaunchView:
         size = self._config.block_size
         units = []
-        for _, start, end, tables in one.entries:
+        for _, start, end, tables, _ in one.entries:
             seen = []
             for window, table in zip(self._runner.windows, tables, strict=True):
                 first = 0 if window is None else max(0, start + 1 - window) // size
@@ -171,7 +187,7 @@ class VllmCapture:
             units.append(tuple(seen))
         given_up = [entry.request for entry in one.entries if not requests.counts(one, entry)]
         delivered = [entry.request for entry in one.entries if requests.counts(one, entry)]
-        entries = [entry[:3] for entry in one.entries]
+        entries = [entry.ids for entry in one.entries]
         return LaunchView(one.launch, entries, units, given_up, delivered=delivered)
 
 

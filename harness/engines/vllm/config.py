@@ -10,6 +10,7 @@ from harness.core.errors import InvalidConfig
 from harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
+NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 VOCABULARY = 64
 
@@ -23,7 +24,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of `windows` is a further group.  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
-    `resets_running`: a flush preempts the running requests (reset_prefix_cache with reset_running_requests).
+    `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
+    "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
+    running requests (reset_prefix_cache with reset_running_requests).  `external_len` enables a KV connector, whose
+    store has so many tokens of each prompt; with `late_loads` it loads them in the background.
     """
 
     block_size: Annotated[int, Meta(ge=1, le=256)] = 4
@@ -38,10 +42,21 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     second_runner: bool = False
     resets_running: bool = False
     watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
+    external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
+    late_loads: bool = False
+    draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
+    drafter: str = NGRAM
 
     def __post_init__(self) -> None:
-        if self.policy not in (FIRST_COME, PRIORITY):
-            raise InvalidConfig(f"policy is {self.policy!r}, want {FIRST_COME!r} or {PRIORITY!r}")
+        for name, choices in {"policy": (FIRST_COME, PRIORITY), "drafter": (NGRAM, EAGLE)}.items():
+            if (value := getattr(self, name)) not in choices:
+                raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
+        if self.draft_len is not None and self.asynchronous:
+            raise InvalidConfig("asynchronous is true with draft_len, want false: the two together are not driven")
+        if self.draft_len is not None and self.chunk_len <= self.draft_len:
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
+        if self.late_loads and not self.external_len:
+            raise InvalidConfig("late_loads is true without external_len, want false")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         if self.num_blocks < (least := least_blocks(self)):
@@ -50,6 +65,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def most_launches(self) -> int:
         return 2 if self.asynchronous else 1
+
+    @property
+    def lookahead_len(self) -> int:
+        """The tokens beyond the drafts for which blocks are allocated."""
+        return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
     def shape(self) -> Shape:
@@ -65,9 +85,9 @@ def least_blocks(config: VllmConfig) -> int:
     size, context = config.block_size, config.max_context_len
     windowed = 0
     for window in config.windows:
-        kept = min(window - 1 + config.most_launches * config.chunk_len, context)
+        kept = min(window - 1 + config.most_launches * config.chunk_len + 2 * (config.draft_len or 0), context)
         windowed += -(-kept // size) + 1
-    return -(-context // size) + windowed + int(config.watermark * config.num_blocks)
+    return -(-(context + config.lookahead_len) // size) + windowed + int(config.watermark * config.num_blocks)
 
 
 def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
@@ -87,5 +107,17 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         second_runner=has("second_runner") and draw.one_of((False, True)),
         resets_running=draw.one_of((False, False, True)),
     )
+    if draw.one_of((False, False, True)):
+        loads = {"external_len": config.block_size * draw.one_of((4, 2, 8)), "late_loads": draw.one_of((False, True))}
+        config = msgspec.structs.replace(config, **loads)
+    elif draw.one_of((False, False, True)):
+        drafter = draw.one_of((NGRAM, EAGLE))
+        config = msgspec.structs.replace(
+            config,
+            asynchronous=False,
+            chunk_len=max(config.chunk_len, 2 * running, 8),
+            draft_len=draw.one_of((3, 1, 5)),
+            drafter=drafter,
+        )
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)

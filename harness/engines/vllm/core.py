@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from harness.engines.foreign.parts import known
+from harness.engines.foreign.parts import known, parameters
 from harness.engines.vllm.boot import RUNNER_SWITCH, Release
-from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.config import NGRAM, VllmConfig
+from harness.engines.vllm.connector import transfer_config
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
@@ -46,11 +47,12 @@ def build(release: Release, config: VllmConfig, executor: Any) -> Built:
         batch_queue=deque(maxlen=config.most_launches) if config.asynchronous else None,
         async_scheduling=config.asynchronous,
         aborts_queue=queue.Queue(),
+        use_spec_decode=config.draft_len is not None,
+        check_for_draft_tokens=config.draft_len is not None,
         **NOT_DRIVEN,
         **dict.fromkeys(SILENT_CONTEXTS, _silent),
     )
-    has_hashes = config.prefix_caching
-    hasher = release.part("get_request_block_hasher")(config.block_size, release.part("sha256")) if has_hashes else None
+    hasher = _hasher(release, config, vllm_config) if config.prefix_caching or config.external_len else None
     manager = scheduler.kv_cache_manager
     return Built(core, scheduler, manager, manager.block_pool, hasher)
 
@@ -58,14 +60,37 @@ def build(release: Release, config: VllmConfig, executor: Any) -> Built:
 # Attributes that EngineCore.__init__ sets, for what is not driven here.
 NOT_DRIVEN = {
     "log_stats": False,
-    "use_spec_decode": False,
-    "check_for_draft_tokens": False,
     "is_mm_encoder_only": False,
     "is_ec_consumer": True,
     "is_pooling_model": False,
     "mm_receiver_cache": None,
     "_weight_version": "",
 }
+
+
+def _hasher(release: Release, config: VllmConfig, vllm_config: Any) -> Callable[[Any], Any]:
+    """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
+    make = release.part("get_request_block_hasher")
+    lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
+    more = {name: value for name, value in lookahead.items() if name in parameters(make)}
+    hasher: Callable[[Any], Any] = make(config.block_size, release.part("sha256"), **more)
+    return hasher
+
+
+def _speculative_config(release: Release, config: VllmConfig) -> Any:
+    """None without drafts. Eagle needs a model, so the method is set when the rest has been checked for n-grams."""
+    if config.draft_len is None:
+        return None
+    speculative = release.make(
+        "SpeculativeConfig",
+        method=NGRAM,
+        num_speculative_tokens=config.draft_len,
+        prompt_lookup_max=2,
+        target_model_config=release.model_config,
+        target_parallel_config=release.make("ParallelConfig"),
+    )
+    speculative.method = config.drafter
+    return speculative
 
 
 def _vllm_config(release: Release, config: VllmConfig) -> Any:
@@ -91,6 +116,8 @@ def _vllm_config(release: Release, config: VllmConfig) -> Any:
         scheduler_config=scheduling,
         cache_config=cache,
         device_config=release.make("DeviceConfig", device="cpu"),
+        speculative_config=_speculative_config(release, config),
+        kv_transfer_config=transfer_config(release, config),
     )
     whole.scheduler_config.async_scheduling = config.asynchronous  # the CPU platform has switched it off
     whole.scheduler_config.disable_hybrid_kv_cache_manager = False

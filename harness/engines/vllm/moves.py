@@ -30,9 +30,10 @@ class Moves:
             ("_maybe_evict_cached_block", self._evict),
         ):
             setattr(pool, name, partial(wrapper, getattr(pool, name)))
-        for name in ("allocate_slots", "free", "pop_blocks_for_free"):
-            if hasattr(manager, name):
-                setattr(manager, name, partial(self._for_a_request, getattr(manager, name)))
+        for name in ("allocate_slots", "free"):
+            setattr(manager, name, partial(self._for_a_request, getattr(manager, name)))
+        if hasattr(manager, "pop_blocks_for_free"):
+            manager.pop_blocks_for_free = partial(self._fence, manager.pop_blocks_for_free)
 
     def settle(self) -> None:
         """Report the blocks that changed hands without a take or a free."""
@@ -66,6 +67,17 @@ class Moves:
             return original(request, *args, **kwargs)
         finally:
             self._request = before
+
+    def _fence(self, original: Callable[..., Any], request: Any) -> Any:
+        """The scheduler keeps the blocks of a request until the passes in flight have completed."""
+        blocks = original(request)
+        units = [one.block_id for one in blocks if one.block_hash is None and one.ref_cnt == 1 and not one.is_null]
+        owners = {self.owners[unit] for unit in units}
+        for owner in sorted(owners):
+            mine = tuple([unit for unit in units if self.owners[unit] == owner])
+            self._notice(seen.Freed(POOL, mine, owner, "deferred", self._built.scheduler.sched_step_seq))
+        self.owners.update(dict.fromkeys(units, FENCE))
+        return blocks
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)

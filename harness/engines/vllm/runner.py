@@ -9,8 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
+from harness.core.faults import FaultPlan
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VOCABULARY, VllmConfig
+from harness.engines.vllm.connector import Load
+from harness.engines.vllm.loads import LateLoads
+from harness.engines.vllm.speculation import Proposer
 from invariants.reference import TAG_MASK, namespace_tag, next_tag, sampled_token
 
 POOL = "blocks"
@@ -20,19 +24,31 @@ UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told
 
 
 class Entry(NamedTuple):
-    """A request of a pass: positions [start, end), and the block table of each group when it was scheduled."""
+    """A request of a pass: positions [start, end), and the block table of each group when it was scheduled.
+
+    The last positions are those of the `drafts`; a draft of -1 is a placeholder.
+    """
 
     request: int
     start: int
     end: int
     tables: Sequence[Sequence[int]]
+    drafts: Sequence[int] = ()
+
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        return self.request, self.start, self.end - len(self.drafts)
 
 
 class Pass:
-    """A launched pass; `known` has the tokens of the requests for which the scheduler says them again."""
+    """A launched pass, or a call that computes nothing, with the number of the launch before it.
+
+    `known` has the tokens of the requests for which the scheduler says them again.
+    """
 
     def __init__(self, launch: int, entries: Sequence[Entry], known: Mapping[int, Sequence[int]]) -> None:
         self.launch, self.entries, self.known = launch, entries, known
+        self.loads: list[Load] = []  # before the pass computes
         self.output: Any = None
 
 
@@ -66,28 +82,42 @@ class Tags:
             self._slots[table[index] * self._size + offset] = tag ^ (SALT * group & TAG_MASK)
 
 
+class Hooks(NamedTuple):
+    """What a runner calls: `notice` with each event, the others with each pass that computes.
+
+    `launched` is called with the scheduler's output, too.
+    """
+
+    notice: Callable[[NamedTuple], None]
+    launched: Callable[[Pass, Any], None]
+    completed: Callable[[Pass], None]
+
+
 class Runner:
     """The executor of an engine core, with the block tables and the tokens that its scheduler has sent.
 
-    `namespaces` are those of the requests.  `on_launch` and `on_complete` are called with each pass that computes.
+    `namespaces` are those of the requests.
     """
 
-    def __init__(self, release: Release, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
-        self.release, self._config, self._notice = release, config, notice
+    def __init__(self, release: Release, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
+        self.release, self._config, self._hooks = release, config, hooks
         self.tables: dict[int, list[list[int]]] = {}
         self.namespaces: dict[int, int] = {}
-        self.on_launch: Callable[[Pass, Any], None]
-        self.on_complete: Callable[[Pass], None]
         self._tokens: dict[int, list[int]] = {}
         self._tags = Tags(config.num_blocks, config.block_size)
-        self.last_launch = 0
-        self._scheduled: set[int] = set()  # in the pass before
+        self.proposer = Proposer(config.draft_len or 0, self.windows)
+        self.loads = LateLoads(faults, config.block_size, self._load)
+        self._last = Pass(0, (), {})
         self._queue: list[Pass] = []  # not computed yet
 
     @property
     def windows(self) -> tuple[int | None, ...]:
         """The window of each group of layers; None for full attention."""
         return (None, *self._config.windows)
+
+    @property
+    def last_launch(self) -> int:
+        return self._last.launch
 
     @property
     def in_flight(self) -> list[Pass]:
@@ -104,6 +134,13 @@ class Runner:
         result = self._result(self._queue[-1])
         return result if non_block else result.result()
 
+    def take_draft_token_ids(self) -> Any:
+        """The drafts after each output of the last pass, as many right ones as the proposer says."""
+        results = zip(self._last.output.req_ids, self._last.output.sampled_token_ids, strict=True)
+        sampled = [(rid, tokens) for rid, tokens in results if tokens]
+        drafts = [self.proposer.drafts(self.namespaces[int(rid)], self._tokens[int(rid)]) for rid, _ in sampled]
+        return self.release.part("DraftTokenIds")([rid for rid, _ in sampled], drafts)
+
     def collective_rpc(self, *args: Any, **kwargs: Any) -> None: ...
 
     def reset_mm_cache(self) -> None: ...
@@ -116,6 +153,7 @@ class Runner:
             for rid in getattr(output, name) or ():
                 self.tables.pop(int(rid), None)
         starts: dict[int, int] = {}
+        scheduled = {entry.request for entry in self._last.entries}
         known: dict[int, Sequence[int]] = {}
         for new in output.scheduled_new_reqs:
             request = int(new.req_id)
@@ -131,17 +169,21 @@ class Runner:
             elif blocks is not None:
                 for table, new_blocks in zip(self.tables[request], blocks, strict=True):
                     table += new_blocks
-            if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or request not in self._scheduled):
+            if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or request not in scheduled):
                 known[request] = list(cached.all_token_ids[rid])
-        entries = [
-            Entry(int(rid), starts[int(rid)], starts[int(rid)] + count, [tuple(one) for one in self.tables[int(rid)]])
-            for rid, count in output.num_scheduled_tokens.items()
-        ]
-        self._scheduled = {entry.request for entry in entries}
-        self.last_launch += bool(entries)
-        one = Pass(self.last_launch, entries, known)
+        entries = []
+        for rid, count in output.num_scheduled_tokens.items():
+            request, drafts = int(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
+            tables = [tuple(table) for table in self.tables[request]]
+            entries.append(Entry(request, starts[request], starts[request] + count, tables, drafts))
+        one = self._last = Pass(self.last_launch + bool(entries), entries, known)
+        for load in getattr(output.kv_connector_metadata, "loads", ()):
+            if load.is_late:
+                self.loads.begin(load)
+            else:
+                one.loads.append(load)
         if entries:
-            self.on_launch(one, output)
+            self._hooks.launched(one, output)
         return one
 
     def _result(self, one: Pass) -> Result:
@@ -156,6 +198,8 @@ class Runner:
 
     def _compute(self, one: Pass) -> None:
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
+        for load in one.loads:
+            self._load(load)
         for entry in one.entries:
             self._write(entry)
         sampled = [self._read(one.launch, entry) for entry in one.entries]
@@ -168,13 +212,30 @@ class Runner:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
+            kv_connector_output=self._ended_loads(),
         )
         if one.entries:
-            self.on_complete(one)
+            self._hooks.completed(one)
+
+    def _ended_loads(self) -> Any:
+        """What the connector of the worker tells the scheduler after a pass; None if no load has ended."""
+        ended = self.loads.end_pass()
+        if ended is None:
+            return None
+        by_request = self.release.has("failed_requests")
+        failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
+        return self.release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)
+
+    def _load(self, load: Load) -> None:
+        tag = namespace_tag(self.namespaces[load.request])
+        for position, token in enumerate(load.tokens):
+            tag = next_tag(tag, token)
+            for group, table in enumerate(load.tables if position >= load.start else ()):
+                self._tags.put(group, table, position, tag)
 
     def _write(self, entry: Entry) -> None:
-        request, start, end, tables = entry
-        tokens = self._tokens[request]
+        request, start, end, tables, drafts = entry
+        tokens = [*self._tokens[request], *drafts]
         tag = self._tags.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
         for position in range(start, end):
             tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
@@ -182,16 +243,23 @@ class Runner:
                 self._tags.put(group, table, position, tag)
 
     def _read(self, launch: int, entry: Entry) -> list[int]:
-        """Read what an entry sees in each group. Returns the sampled token, or none after a part of the tokens."""
-        request, start, end, tables = entry
-        sums = []
+        """Read what an entry sees in each group. Returns the sampled tokens, or none after a part of the tokens."""
+        request, start, end, tables, drafts = entry
+        groups = []
         for group, window in enumerate(self.windows):
             first = 0 if window is None else max(0, start + 1 - window)
             tags = array("q", [self._tags.get(group, tables[group], position) for position in range(first, end)])
-            self._notice(seen.Read(launch, request, POOL, first, tags, group))
-            sums.append(sum(tags if window is None else tags[max(0, end - window) - first :]))
+            self._hooks.notice(seen.Read(launch, request, POOL, first, tags, group))
+            groups.append((window, first, tags))
         tokens = self._tokens[request]
         if end < len(tokens):
             return []
-        tokens.append(sampled_token(sums, VOCABULARY))
-        return tokens[-1:]
+        sampled = []
+        for last in range(end - len(drafts), end + 1):
+            sums = [sum(tags[max(0, last - (window or last)) - first : last - first]) for window, first, tags in groups]
+            sampled.append(sampled_token(sums, VOCABULARY))
+        accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
+        if drafts:
+            self._hooks.notice(seen.Verified(launch, request, accepted, tuple(sampled)))
+        tokens += sampled[: accepted + 1]
+        return sampled[: accepted + 1]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import InvalidConfig
-from harness.core.ops import Abort, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.engines.foreign.target import ReleasedTarget
@@ -16,7 +16,7 @@ from harness.engines.vllm.boot import Release, boot
 from harness.engines.vllm.config import VllmConfig, random_config
 from harness.engines.vllm.releases import VLLM
 
-OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain)
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
 class VllmTarget(ReleasedTarget[Release]):
@@ -29,6 +29,7 @@ class VllmTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
     config_type = VllmConfig
+    coupled = (("draft_len", "drafter"),)
 
     def config(self, draw: Draw) -> VllmConfig:
         return random_config(draw, has=self.booted().has)
