@@ -1,6 +1,6 @@
 """vLLM as a target, in any release that is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,9 @@ class VllmTarget(ReleasedTarget[Release]):
             }
         )
         return shaped
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        raise InvalidConfig("engine cores of vllm are not linked; want one configuration")
 
     def load(self, version: str, folders: tuple[Path, ...]) -> Release:
         return boot(version, folders)
