@@ -53,10 +53,14 @@ class Holding(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """Units that were freed, but that launch `launch` may still read."""
+    """Units that were freed, but that launch `launch` may still read.
+
+    `read` are cached units that launch `launch` may still read, too, and of which the engine counts it as a reader.
+    """
 
     launch: int
     units: Sequence[int]
+    read: Sequence[int] = ()
 
 
 _owner_of_holding = itemgetter(Holding._fields.index("owner"))

@@ -12,10 +12,8 @@ from harness.core.origins import EngineCode
 from harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.config import VOCABULARY, VllmConfig
+from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
-from harness.engines.vllm.loads import FAILS
-from harness.engines.vllm.loads import FAULTS as LOAD_FAULTS
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.requests import Requests
 from harness.engines.vllm.runner import POOL, Hooks, Pass, Runner
@@ -178,6 +176,7 @@ class VllmEngine(EnginePort):
     def _loaded(self, original: Callable[..., None], req: Any) -> None:
         """The release takes note of the end of a load; after a failure it may free the blocks."""
         original(req)
+        del self._runner.loading[int(req.request_id)]
         units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
         if units:
             self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
@@ -212,4 +211,4 @@ def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
     if not config.late_loads:
         return CLIENT_FAULTS
     can_fail = release.has("failed_requests") or not config.windows
-    return {name: effect for name, effect in FAULTS.items() if can_fail or name != FAILS}
+    return {name: effect for name, effect in FAULTS.items() if can_fail or name != LOAD_FAILS}

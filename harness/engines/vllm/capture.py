@@ -1,6 +1,5 @@
 """Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,12 +82,6 @@ class VllmCapture:
         A block in the queue that has readers, or is in a table, is listed as free, too.
         """
         holders, queued = self._moves.holders(), set(queue)
-        deferred = [(launch, block) for launch, blocks in self._deferred() for block in blocks if not block.is_null]
-        late = Counter([block.block_id for _, block in deferred])  # the readers that have been released, but not freed
-        fenced: dict[int, list[int]] = {}
-        for launch, block in deferred:
-            if block.block_hash is None:
-                fenced.setdefault(launch, []).append(block.block_id)
         owned: dict[Owner, list[int]] = {}
         cached: dict[int, list[int]] = {}
         evictable: set[int] = set()
@@ -97,7 +90,7 @@ class VllmCapture:
             owner = owner_of(block, tables, requests.__contains__)
             if owner == CACHE:
                 if block.ref_cnt or tables or unit in queued:
-                    cached.setdefault(block.ref_cnt - late[unit], []).append(unit)
+                    cached.setdefault(block.ref_cnt, []).append(unit)
                 if unit in queued and not block.ref_cnt and not tables:
                     evictable.add(unit)
             elif owner is not None and tables:
@@ -107,12 +100,16 @@ class VllmCapture:
             *[Holding(owner, units, False) for owner, units in owned.items()],
         ]
         free = [unit for unit in queue if unit not in evictable]
-        fences = [Fence(launch, units) for launch, units in fenced.items()]
-        return PoolView(POOL, "block", self._config.num_blocks, free, fences, holdings), len(evictable)
+        return PoolView(POOL, "block", self._config.num_blocks, free, self._fences(), holdings), len(evictable)
 
-    def _deferred(self) -> Sequence[tuple[int, Sequence[Any]]]:
-        """The blocks that are freed when a launch has completed; releases count only launches that compute."""
-        return tuple(getattr(self._built.scheduler, "deferred_frees", ()))
+    def _fences(self) -> list[Fence]:
+        """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
+        fences = []
+        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()):
+            held = [block for block in blocks if not block.is_null]
+            units = [block.block_id for block in held if block.block_hash is None]
+            fences.append(Fence(launch, units, [block.block_id for block in held if block.block_hash is not None]))
+        return fences
 
     def _records(self, requests: Requests, in_flight: Sequence[Pass]) -> tuple[RecordView, ...]:
         tables: dict[int, list[Sequence[Any]]] = {}
@@ -125,10 +122,13 @@ class VllmCapture:
     def _record(
         self, number: int, groups: Sequence[Sequence[Any]], requests: Requests, in_flight: Sequence[Pass]
     ) -> RecordView:
-        """A record. The release counts the tokens of a pass as computed when it schedules the pass."""
+        """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
+        load when the load begins.
+        """
         size, req = self._config.block_size, self._built.scheduler.requests.get(str(number))
         units = tuple([[0 if block.is_null else block.block_id for block in blocks] for blocks in groups])
-        launched = req.num_computed_tokens if req is not None else 0
+        load = self._runner.loading.get(number)
+        launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
         starts = [
             entry.start
             for one in in_flight

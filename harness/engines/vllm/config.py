@@ -7,12 +7,19 @@ import msgspec
 from msgspec import Meta
 
 from harness.core.errors import InvalidConfig
+from harness.core.ops import Accept, name_of
 from harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 VOCABULARY = 64
+ACCEPT = name_of(Accept)
+LOAD_FAILS, LOAD_LATE = "load.fails", "load.late"
+LOAD_FAULTS = {
+    LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
+    LOAD_LATE: "a load of external KV takes four more passes",
+}
 
 Window = Annotated[int, Meta(ge=1, le=65536)]
 
@@ -77,7 +84,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Pool("blocks", self.num_blocks),
             *[Pool("blocks", self.num_blocks, window) for window in self.windows],
         )
-        return Shape(self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        unused = [*([ACCEPT] if self.draft_len is None else []), *([] if self.late_loads else LOAD_FAULTS)]
+        sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        return Shape(*sizes, unused=unused)
 
 
 def least_blocks(config: VllmConfig) -> int:
@@ -107,17 +116,18 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         second_runner=has("second_runner") and draw.one_of((False, True)),
         resets_running=draw.one_of((False, False, True)),
     )
-    if draw.one_of((False, False, True)):
-        loads = {"external_len": config.block_size * draw.one_of((4, 2, 8)), "late_loads": draw.one_of((False, True))}
-        config = msgspec.structs.replace(config, **loads)
-    elif draw.one_of((False, False, True)):
-        drafter = draw.one_of((NGRAM, EAGLE))
-        config = msgspec.structs.replace(
-            config,
-            asynchronous=False,
-            chunk_len=max(config.chunk_len, 2 * running, 8),
-            draft_len=draw.one_of((3, 1, 5)),
-            drafter=drafter,
-        )
+    match draw.one_of(("plain", "loads", "drafts", "loads")):
+        case "loads":
+            external_len = config.block_size * draw.one_of((4, 2, 8))
+            late_loads = draw.one_of((False, True, True))
+            config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+        case "drafts":
+            config = msgspec.structs.replace(
+                config,
+                asynchronous=False,
+                chunk_len=max(config.chunk_len, 2 * running, 8),
+                draft_len=draw.one_of((3, 1, 5)),
+                drafter=draw.one_of((NGRAM, EAGLE)),
+            )
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)

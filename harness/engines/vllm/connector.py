@@ -26,8 +26,8 @@ class Load(NamedTuple):
 class Store:
     """The scheduler's side of the connector, as a mixin for the release's base class.
 
-    It answers each look-up with whole blocks, up to `external_len` tokens of the prompt.  A load in the background may
-    have the whole prompt; the release then computes its last token again.
+    It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
+    longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
     """
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
@@ -38,8 +38,10 @@ class Store:
         self._loads: list[Load] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        most = min(self._len, request.num_prompt_tokens - (not self._is_late))
-        count = max(0, most // self._size * self._size - num_computed_tokens)
+        known = request.num_prompt_tokens
+        whole = min(self._len, known - 1) // self._size * self._size
+        most = known if self._is_late and 1 < known <= self._len else whole
+        count = max(0, most - num_computed_tokens)
         self._starts[request.request_id] = num_computed_tokens
         return count, self._is_late and count > 0
 

@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.core.faults import FaultPlan
+from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE
 from harness.engines.vllm.connector import Load
 
-FAILS, LATE = "load.fails", "load.late"
-FAULTS = {
-    FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
-    LATE: "a load of external KV takes four more passes",
-}
 PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 
 
@@ -44,11 +40,11 @@ class LateLoads:
 
     def begin(self, load: Load) -> None:
         self._begun += 1
-        has_failed = FAILS in self._faults.known and self._faults.fires(FAILS)
+        has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
             self._write(load)
-        passes = PASSES + MORE_PASSES * self._faults.fires(LATE)
+        passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
     def end_pass(self) -> Ended | None:

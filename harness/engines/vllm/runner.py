@@ -96,7 +96,8 @@ class Hooks(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables and the tokens that its scheduler has sent.
 
-    `namespaces` are those of the requests.
+    `namespaces` are those of the requests; `loading` has the loads in the background of which the scheduler has not
+    taken note yet that they ended.
     """
 
     def __init__(self, release: Release, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
@@ -107,6 +108,7 @@ class Runner:
         self._tags = Tags(config.num_blocks, config.block_size)
         self.proposer = Proposer(config.draft_len or 0, self.windows)
         self.loads = LateLoads(faults, config.block_size, self._load)
+        self.loading: dict[int, Load] = {}
         self._last = Pass(0, (), {})
         self._queue: list[Pass] = []  # not computed yet
 
@@ -180,6 +182,7 @@ class Runner:
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
                 self.loads.begin(load)
+                self.loading[load.request] = load
             else:
                 one.loads.append(load)
         if entries:
